@@ -1,0 +1,256 @@
+"""The command line: `interp frequency --model … --corpus … --out DIR`.
+
+Options and paths are checked before torch is imported. Bad input ends with one line on stderr and exit code 2, a
+failure with 1, Ctrl-C with 130.
+"""
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.paths import check_output, corpus_file, model_directory
+
+app = typer.Typer(
+    name="interp",
+    help="Mechanistic interpretability of language models: hook functions on TransformerLens.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+)
+_BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
+_BIASES = ("ln", "fc", "last")
+
+ModelOption = Annotated[str, typer.Option(help="Hub name, local directory or bundled model.", show_default=False)]
+CorpusOption = Annotated[
+    str, typer.Option(help="File (.txt, .jsonl, .csv, .gz of these), a named corpus, or 'bundled'.", show_default=False)
+]
+OutOption = Annotated[Path, typer.Option(help="Directory to write to.", show_default=False)]
+LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1)]
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")]
+
+
+def parse_scales(text: str) -> list[float]:
+    """`0,0.5,1`, or `0:1:0.1` with both ends included."""
+    parts = text.split(":")
+    try:
+        numbers = [float(item) for item in (parts if len(parts) == 3 else _list(text))]
+    except ValueError:
+        raise ValueError(f"--scales {text!r} is not a list of numbers; write 0,0.5,1 or 0:1:0.1") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"--scales {text!r} has a number that is not finite")
+    if len(parts) != 3:
+        return numbers
+    start, stop, step = numbers
+    if step <= 0 or stop < start:
+        raise ValueError(f"--scales {text!r}: expected start:stop:step with start ≤ stop and a step above 0")
+    n = round((stop - start) / step)
+    if abs(start + n * step - stop) > 1e-9 * max(1.0, abs(stop)):
+        raise ValueError(f"--scales {text!r}: {stop:g} is not a whole number of steps of {step:g} away from {start:g}")
+    return [round(start + i * step, 12) for i in range(n + 1)]
+
+
+def _parse_biases(text: str | None) -> list[Any] | None:
+    if text is None:
+        return None
+    for bias in _list(text):
+        if bias not in _BIASES:
+            raise ValueError(f"--biases {text!r}: unknown bias {bias!r}; expected {', '.join(_BIASES)}")
+    return _list(text)
+
+
+@app.command()
+def frequency(
+    model: ModelOption,
+    corpus: CorpusOption,
+    out: OutOption,
+    unigram: Annotated[
+        str | None, typer.Option(help="File of token counts, or a corpus to count. Default: shipped, else the corpus.")
+    ] = None,
+    biases: Annotated[str | None, typer.Option(help="Of ln,fc,last. Default: all the model has.")] = None,
+    scales: Annotated[str | None, typer.Option(help="λ to scale by: 0,0.5,1 or 0:1:0.1.  [default: 0,0.5,1]")] = None,
+    limit: LimitOption = None,
+    column: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
+    separator: Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")] = "",
+    bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
+    mask_rate: Annotated[float | None, typer.Option(help="Share an encoder reads as [MASK].  [default: 0.12]")] = None,
+    seed: Annotated[int, typer.Option(help="Of the masking.", min=0)] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's protocol: each bias removed (λ = 0) or kept, 12 % masked.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+) -> None:
+    """Word frequency in the prediction head: scale each bias, compare predictions with unigrams.
+
+    Writes DIR/frequency/*.parquet, result.json and DIR/index.html. A run that was killed goes on where it was.
+    """
+    if paper and (scales is not None or mask_rate is not None or biases is not None):
+        raise ValueError("--paper sets --biases, --scales and --mask-rate itself; leave them out")
+    chosen_scales = parse_scales("0,1" if paper else scales or "0,0.5,1")
+    chosen_biases = _parse_biases(biases)
+    model_directory(model)
+    corpus_file(corpus)
+    if unigram is not None and not _is_counts(unigram):
+        corpus_file(unigram)
+    check_output(out, "frequency", overwrite=overwrite)
+
+    from interp import corpora, models, report
+    from interp.frequency import bias_effect
+    from interp.sites import is_encoder
+
+    checkpoint = _checkpoint(out, "frequency", overwrite=overwrite)
+    with _progress(f"loading {model}"):
+        loaded = models.load(model, device=device)
+    source = corpora.load(corpus, limit=limit, column=column, separator=_unescaped(separator))
+    if is_encoder(loaded) and mask_rate is None:
+        mask_rate = 0.12
+    batches = corpora.batches(
+        loaded,
+        source,
+        bos=bos,
+        batch_size=batch_size,
+        mask_rate=mask_rate,
+        seed=seed,
+    )
+    counts = _counts(loaded, source, unigram)
+    effect = bias_effect(
+        loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, checkpoint=checkpoint
+    )
+    effect.save(out, overwrite=overwrite)
+    checkpoint.unlink(missing_ok=True)
+    page = report.write_page(out)
+    columns = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
+    _print_table(effect.kl[columns], f"{Path(model).name} on {source.name}")
+    typer.echo(f"written to {page}")
+
+
+@app.command()
+def unigrams(
+    model: ModelOption,
+    corpus: CorpusOption,
+    out: Annotated[Path, typer.Option(help="File to write the counts to (.safetensors).", show_default=False)],
+    column: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
+) -> None:
+    """Count a corpus's tokens with a model's tokenizer, for --unigram."""
+    model_directory(model)
+    corpus_file(corpus)
+    if out.suffix != ".safetensors":
+        raise ValueError(f"--out {str(out)!r} must end in .safetensors")
+    check_output(out.parent, out.name, overwrite=True)
+
+    from interp import corpora, models
+
+    counts = corpora.count_unigrams(models.load(model), corpora.load(corpus, column=column))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    counts.save(out)
+    typer.echo(f"{counts.n_tokens:,} tokens of {int((counts.counts > 0).sum()):,} types written to {out}")
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def _is_counts(unigram: str) -> bool:
+    path = Path(unigram)
+    if path.suffix not in (".safetensors", ".json"):
+        return False
+    if not path.is_file():
+        raise FileNotFoundError(f"unigram counts {unigram!r} do not exist; expected a file of counts or a corpus")
+    return True
+
+
+def _counts(model: Any, source: Any, unigram: str | None) -> Any:
+    from interp import corpora, frequency
+    from interp import unigrams as counts
+
+    if unigram is None:
+        return frequency.default_unigrams(model, source)
+    return counts.load(unigram) if _is_counts(unigram) else corpora.count_unigrams(model, unigram)
+
+
+def _checkpoint(out: Path, analysis: str, *, overwrite: bool) -> Path:
+    path = out / f".{analysis}.checkpoint.safetensors"
+    if overwrite:
+        path.unlink(missing_ok=True)
+    return path
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[None]:
+    """A spinner on a terminal, nothing elsewhere."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def _print_table(table: Any, title: str) -> None:
+    """A ruled table on a terminal; elsewhere columns separated by tabs."""
+    rows = [[f"{value:.4f}" if isinstance(value, float) else str(value) for value in row] for row in table.values]
+    if not sys.stdout.isatty():
+        typer.echo("\n".join("\t".join(row) for row in [list(table.columns), *rows]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    ruled = Table(title=title, title_justify="left")
+    for column in table.columns:
+        ruled.add_column(column, justify="left" if column == "bias" else "right")
+    for row in rows:
+        ruled.add_row(*row)
+    Console().print(ruled)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"interp {version('interp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    show: Callable[..., None] = lambda message, *_, **__: print(f"interp: note: {message}", file=sys.stderr)  # noqa: E731
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = show
+            code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("stopped", 130)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), 2)
+    except _BAD_INPUT as error:
+        return _fail(str(error), 2)
+    except Exception as error:
+        return _fail(f"{type(error).__name__}: {error}", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"interp: error: {' '.join(message.split())}", file=sys.stderr)
+    return code

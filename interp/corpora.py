@@ -1,0 +1,533 @@
+"""Text sources, and the batches that a model reads.
+
+text → rows of token ids → batches. A source streams; nothing here grows with the corpus.
+"""
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+import numpy as np
+import torch
+import xxhash
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from interp.paths import HUB_CORPORA, corpus_file, text_suffix
+from interp.sites import Model, check_model, is_encoder
+from interp.unigrams import Unigrams, count
+
+_WINDOW = 1_000
+_LOGITS_PER_BATCH = 2**26
+_TOKENS_PER_BATCH = 4_096
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A stream of texts that can be read again: iterate over it for strings.
+
+    `n_texts` is None where it is not known before reading; `fingerprint` identifies the content.
+    """
+
+    name: str
+    fingerprint: str
+    read: Callable[[], Iterator[str]] = field(repr=False)
+    n_texts: int | None = None
+    limit: int | None = None
+    separator: str = ""
+
+    def __iter__(self) -> Iterator[str]:
+        texts = islice(self.read(), self.limit)
+        return (text + self.separator for text in texts) if self.separator else texts
+
+    @property
+    def whole(self) -> "Corpus":
+        """The same corpus without `limit`."""
+        return replace(self, limit=None)
+
+
+def load(
+    source: str | os.PathLike[str] | Iterable[str] | Corpus,
+    *,
+    limit: int | None = None,
+    column: str | None = None,
+    separator: str = "",
+) -> Corpus:
+    """A corpus from a file, a name, a hub dataset or a list of strings.
+
+    | source | a text is |
+    |---|---|
+    | `.txt`, `.txt.gz` | a line (blank lines are skipped) |
+    | `.jsonl`, `.jsonl.gz` | the field `text`, or `column` |
+    | `.csv`, `.csv.gz` | the first column, no header; or `column` of a file with a header |
+    | `"bundled"` | a line of the text that ships with the package |
+    | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | the field `text`, or `column`, streamed |
+    | a list of strings | an element |
+
+    Args:
+        limit: read only the first texts.
+        column: the field to read.
+        separator: a string put after each text. Packing puts nothing between texts, so the lines of a file are
+            glued together; a model trained on whole files wants `"\\n"` there.
+
+    Raises:
+        FileNotFoundError: no such file or name.
+        ValueError: an unknown kind of file, an empty corpus, a limit below 1.
+        TypeError: something that is not text.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1 text, found {limit}")
+    if isinstance(source, Corpus):
+        corpus = source
+    elif isinstance(source, str | os.PathLike):
+        path = corpus_file(str(source))
+        corpus = _from_hub(str(source), column) if path is None else _from_file(path, column)
+    else:
+        corpus = _from_list(source)
+    return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
+
+
+def _from_list(source: Iterable[str]) -> Corpus:
+    texts = source if isinstance(source, Sequence) else list(source)
+    digest = xxhash.xxh3_128()
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"a corpus is a list of strings, found {type(text).__name__} in it")
+        digest.update(text.encode() + b"\0")
+    if not texts:
+        raise ValueError("the corpus is empty; expected at least one text")
+    return Corpus("texts", digest.hexdigest(), lambda: iter(texts), len(texts))
+
+
+def _from_file(path: Path, column: str | None) -> Corpus:
+    with path.open("rb") as file:
+        digest = xxhash.xxh3_128()
+        while block := file.read(2**20):
+            digest.update(block)
+    readers = {".txt": _lines, ".jsonl": _json_lines, ".csv": _csv_rows}
+    suffix = text_suffix(path)
+    reader = readers[suffix]
+
+    def read() -> Iterator[str]:
+        opener = cast(Callable[..., IO[str]], gzip.open if path.suffix == ".gz" else open)
+        try:
+            with opener(path, "rt", encoding="utf-8", newline="" if suffix == ".csv" else "\n") as file:
+                yield from reader(file, path, column)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise ValueError(f"{path} is not a whole gzip file ({error})") from None
+
+    n_texts = sum(1 for _ in read())
+    if n_texts == 0:
+        raise ValueError(f"corpus {path} is empty: it has no text in it")
+    fingerprint = digest.hexdigest() + (f":{column}" if column else "")
+    return Corpus(path.name, fingerprint, read, n_texts)
+
+
+def _lines(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
+    if column is not None:
+        raise ValueError(f"{path} is plain text and has no columns; leave column out")
+    for line in file:
+        if text := line.strip("\r\n"):
+            yield text
+
+
+def _json_lines(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
+    key = column or "text"
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict) or not isinstance(row.get(key), str):
+            have = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+            raise ValueError(f"{path}, line {number}: no text in field {key!r} (found: {have}); choose one with column")
+        yield row[key]
+
+
+def _csv_rows(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
+    rows = csv.reader(file)
+    index = 0
+    if column is not None:
+        header = next(rows, [])
+        if column not in header:
+            raise ValueError(f"{path} has no column {column!r} in its first line; found {', '.join(header)}")
+        index = header.index(column)
+    for row in rows:
+        if len(row) > index and row[index]:
+            yield row[index]
+
+
+def _from_hub(name: str, column: str | None) -> Corpus:
+    request = dict(HUB_CORPORA.get(name, {"path": name, "split": "train", "column": "text"}))
+    key = column or request.pop("column")
+    request.pop("column", None)
+
+    def read() -> Iterator[str]:
+        import datasets
+
+        configs = datasets.get_dataset_config_names(request["path"]) if name == "blimp" else [request.get("name")]
+        for config in configs:
+            rows = datasets.load_dataset(**(request | {"name": config, "streaming": True}))
+            for row in rows:
+                if key not in row:
+                    raise ValueError(f"{name} has no column {key!r}; found {', '.join(row)}")
+                yield row[key]
+
+    try:
+        next(iter(read()))
+    except StopIteration:
+        raise ValueError(f"corpus {name} is empty") from None
+    except (OSError, RuntimeError) as error:
+        raise FileNotFoundError(f"corpus {name!r} is not to be had from the hub: {error}") from error
+    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a model reads at once, and what is read off it.
+
+    `tokens` are the inputs; `mask` is 1 where they are real and 0 on (right) padding; `read` marks the positions
+    whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
+    `n_texts` is the number of source texts that ended in this batch (for progress).
+    """
+
+    tokens: Int[Tensor, "batch pos"]
+    mask: Int[Tensor, "batch pos"]
+    read: Bool[Tensor, "batch pos"]
+    targets: Int[Tensor, "batch pos"]
+    n_texts: int = 0
+
+    @cached_property
+    def padded(self) -> bool:
+        return not bool(self.mask.all())
+
+    @cached_property
+    def reads_all(self) -> bool:
+        return bool(self.read.all())
+
+    @property
+    def read_targets(self) -> Int[Tensor, " n_read"]:
+        return self.targets[self.read]
+
+    def select(self, activation: Tensor) -> Tensor:
+        """An activation `[batch, pos, …]` at the positions that are read: `[n_read, …]`.
+
+        Inside `observe` the prediction head may see only those positions, as `[1, n_read, …]`; that passes
+        through.
+        """
+        if activation.shape[:2] == self.read.shape:
+            return activation.flatten(0, 1) if self.reads_all else activation[self.read]
+        return activation[0]
+
+    def to(self, device: torch.device) -> "Batch":
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            mask=self.mask.to(device),
+            read=self.read.to(device),
+            targets=self.targets.to(device),
+        )
+
+
+Layout = Literal["packed", "texts"]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A re-readable stream of batches, the same at every reading. Made by `batches`.
+
+    `settings` says all that decides which tokens are read at which positions; it goes into the provenance, and a
+    checkpoint of other settings is refused.
+    """
+
+    settings: dict[str, Any]
+    n_texts: int | None
+    read: Callable[[], Iterator[Batch]] = field(repr=False)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.read()
+
+
+def batches(
+    model: Model,
+    corpus: str | os.PathLike[str] | Iterable[str] | Corpus | Int[Tensor, "rows pos"],
+    *,
+    layout: Layout | None = None,
+    context: int | None = None,
+    batch_size: int | None = None,
+    bos: bool = False,
+    eos: bool = False,
+    mask_rate: float | None = None,
+    seed: int = 0,
+) -> Batches:
+    """Cut a corpus into batches for a model.
+
+    `"packed"` joins all texts into one stream and cuts it into full rows of `context` tokens (an incomplete last
+    row is left out); `"texts"` puts one text on a row, right-padded, a text longer than a row going on in the
+    next row, rows sorted by length within windows of 1,000. Every row of an encoder is
+    `[CLS] … [SEP]`. For causal models each real position is read, its target the next token of the row. For
+    encoders with a `mask_rate` the masked positions are read.
+
+    Args:
+        corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are, none of them
+            padding.
+        layout: `"packed"` for causal models and `"texts"` for encoders by default.
+        context: tokens in a row; the model's own by default.
+        batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits.
+        bos: put the beginning-of-sequence token before each text (causal models).
+        eos: put the end-of-sequence token after each text (causal models).
+        mask_rate: replace this share of an encoder's tokens by `[MASK]`, each drawn independently (Kobayashi et
+            al. 2023: 12 %, all of them by `[MASK]`). None masks nothing.
+        seed: of the masking; what is masked depends on the row, not on the batch size.
+
+    Raises:
+        ValueError: impossible settings; while reading: a corpus shorter than one row.
+    """
+    check_model(model)
+    encoder = is_encoder(model)
+    given = corpus if isinstance(corpus, Tensor) else None
+    context = context or (given.shape[1] if given is not None else model.cfg.n_ctx)
+    layout = layout or ("texts" if encoder else "packed")
+    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
+    if batch_size is None:
+        rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
+        batch_size = max(1, rows)
+    device = model.W_U.device
+    known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
+    pad_id = known["pad"] or 0
+    special = [token_id for token_id in known.values() if token_id is not None]
+
+    settings: dict[str, Any] = {
+        "layout": layout, "context": context, "batch_size": batch_size, "bos": bos, "eos": eos,
+        "mask_rate": mask_rate, "seed": seed,
+    }  # fmt: skip
+    if given is not None:
+        ids = given.detach().cpu().numpy()
+        settings |= {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
+        n_texts: int | None = len(ids)
+
+        def rows_of() -> Iterator["_Row"]:
+            return (_Row(index, row, 1) for index, row in enumerate(ids))
+    else:
+        source = load(corpus)
+        settings |= {
+            "corpus": source.name,
+            "fingerprint": source.fingerprint,
+            "limit": source.limit,
+            "separator": source.separator,
+        }
+        n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
+        frame = _frame(model, bos, eos)
+        cut = _packed_rows if layout == "packed" else _text_rows
+
+        def rows_of() -> Iterator["_Row"]:
+            return cut(model.tokenizer, source, context, frame, encoder)
+
+    def read() -> Iterator[Batch]:
+        empty = True
+        for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
+            empty = False
+            yield _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder).to(device)
+        if empty:
+            raise ValueError(
+                f"the corpus is shorter than one row of {context} tokens; give a smaller context, or "
+                "layout='texts' to read one text a row"
+            )
+
+    return Batches(settings, n_texts, read)
+
+
+def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
+    """Batches as they are, or `batches(model, data, **settings)` of anything else."""
+    if isinstance(data, Batches):
+        given = {key: value for key, value in settings.items() if value is not None}
+        different = {key: value for key, value in given.items() if data.settings.get(key) != value}
+        if different:
+            raise ValueError(
+                f"these batches were made with other settings than asked for here ({different}); set them in "
+                "interp.corpora.batches"
+            )
+        return data
+    return batches(model, data, **settings)
+
+
+def count_unigrams(
+    model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int | None = None
+) -> Unigrams:
+    """Unigram counts of a whole corpus (its `limit` left aside) with the model's tokenizer.
+
+    Args:
+        processes: worker processes; by default all cores for a corpus of more than 200,000 texts, else one.
+    """
+    source = load(corpus).whole
+    return count(_tokenizer(model), source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
+
+
+def _tokenizer(model: Model) -> Any:
+    if model.tokenizer is None:
+        raise ValueError(
+            "this model has no tokenizer, so it cannot read text; give token ids [rows, pos] instead, or set "
+            "model.tokenizer"
+        )
+    return model.tokenizer
+
+
+def _check_settings(
+    model: Model,
+    layout: str,
+    context: int,
+    batch_size: int | None,
+    bos: bool,
+    eos: bool,
+    mask_rate: float | None,
+    given: Tensor | None,
+) -> None:
+    encoder = is_encoder(model)
+    if layout not in ("packed", "texts"):
+        raise ValueError(f"unknown layout {layout!r}; expected 'packed' or 'texts'")
+    smallest = 3 if encoder else 2
+    if not smallest <= context <= model.cfg.n_ctx:
+        raise ValueError(f"context must be {smallest} … {model.cfg.n_ctx} tokens for this model, found {context}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1 row, found {batch_size}")
+    if encoder and (bos or eos):
+        raise ValueError("an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models")
+    if mask_rate is not None:
+        if not encoder:
+            raise ValueError("mask_rate is for encoders (BERT); a causal model reads every position")
+        if not 0 < mask_rate < 1:
+            raise ValueError(f"mask_rate must lie between 0 and 1, found {mask_rate}")
+        if _tokenizer(model).mask_token_id is None:
+            raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
+    if given is None:
+        _tokenizer(model)
+        return
+    if bos or eos:
+        raise ValueError("token ids are read as they are; put bos and eos into them yourself")
+    if given.numel() == 0:
+        raise ValueError(f"the token ids are empty, of shape {tuple(given.shape)}; expected [rows, pos]")
+    if given.min() < 0 or given.max() >= model.cfg.d_vocab:
+        raise ValueError(
+            f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(given.min())} … "
+            f"{int(given.max())}"
+        )
+
+
+def _frame(model: Model, bos: bool, eos: bool) -> tuple[list[int], list[int]]:
+    """The token ids put before and after each text (causal) or each row (encoder)."""
+    tokenizer = _tokenizer(model)
+    wanted = (
+        [("cls_token", True), ("sep_token", True)] if is_encoder(model) else [("bos_token", bos), ("eos_token", eos)]
+    )
+    frame = []
+    for name, use in wanted:
+        token_id = getattr(tokenizer, f"{name}_id")
+        if use and (token_id is None or token_id >= model.cfg.d_vocab):
+            raise ValueError(f"this model's tokenizer has no {name}; it is needed here")
+        frame.append([token_id] if use else [])
+    return frame[0], frame[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    index: int
+    ids: NDArray[np.int64]
+    n_texts: int
+
+
+def _encoded(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
+    stream = iter(texts)
+    while chunk := list(islice(stream, _WINDOW)):
+        yield from tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+
+
+def _packed_rows(
+    tokenizer: Any, texts: Iterable[str], context: int, frame: tuple[list[int], list[int]], encoder: bool
+) -> Iterator[_Row]:
+    before, after = frame
+    room = context - len(before) - len(after) if encoder else context
+    buffer: list[int] = []
+    index = finished = 0
+    for ids in _encoded(tokenizer, texts):
+        buffer += ids if encoder else before + ids + after
+        finished += 1
+        start = 0
+        while len(buffer) - start >= room:
+            piece = buffer[start : start + room]
+            yield _Row(index, np.array(before + piece + after if encoder else piece), finished)
+            start += room
+            index += 1
+            finished = 0
+        del buffer[:start]
+
+
+def _text_rows(
+    tokenizer: Any, texts: Iterable[str], context: int, frame: tuple[list[int], list[int]], encoder: bool
+) -> Iterator[_Row]:
+    before, after = frame
+    room = context - len(before) - len(after)
+    index = 0
+    for ids in _encoded(tokenizer, texts):
+        pieces = [ids[start : start + room] for start in range(0, len(ids), room)]
+        for number, piece in enumerate(pieces, 1):
+            yield _Row(index, np.array(before + piece + after), int(number == len(pieces)))
+            index += 1
+
+
+def _groups(rows: Iterator[_Row], batch_size: int, *, sort: bool) -> Iterator[list[_Row]]:
+    if not sort:
+        while group := list(islice(rows, batch_size)):
+            yield group
+        return
+    while window := list(islice(rows, max(_WINDOW, batch_size))):
+        window.sort(key=lambda row: len(row.ids))
+        for start in range(0, len(window), batch_size):
+            yield window[start : start + batch_size]
+
+
+def _collate(
+    group: list[_Row],
+    pad_id: int,
+    special: list[int],
+    mask_rate: float | None,
+    mask_id: int | None,
+    seed: int,
+    encoder: bool,
+) -> Batch:
+    width = max(len(row.ids) for row in group)
+    tokens = np.full((len(group), width), pad_id, dtype=np.int64)
+    targets = np.full_like(tokens, -1)
+    mask = np.zeros_like(tokens)
+    read = np.zeros(tokens.shape, dtype=bool)
+    for i, row in enumerate(group):
+        n = len(row.ids)
+        tokens[i, :n] = row.ids
+        mask[i, :n] = 1
+        if not encoder:
+            targets[i, : n - 1] = row.ids[1:]
+            read[i, :n] = True
+        elif mask_rate is not None:
+            chosen = np.random.default_rng([seed, row.index]).random(n) < mask_rate
+            chosen &= ~np.isin(row.ids, special)
+            read[i, :n] = chosen
+            targets[i, :n][chosen] = row.ids[chosen]
+            tokens[i, :n][chosen] = cast(int, mask_id)
+    return Batch(
+        tokens=torch.from_numpy(tokens),
+        mask=torch.from_numpy(mask),
+        read=torch.from_numpy(read),
+        targets=torch.from_numpy(targets),
+        n_texts=sum(row.n_texts for row in group),
+    )

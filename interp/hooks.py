@@ -1,0 +1,98 @@
+"""Recipes: functions that return `[(hook name, hook function), …]` for a model somebody already has.
+
+A recipe goes where TransformerLens takes hooks, and recipes compose with `+`:
+
+    with model.hooks(fwd_hooks=scale_bias(model, "ln", 0.5) + adjust_logits(model, log_prior, 0.3)):
+        logits = model(tokens)
+
+Each acts on every position alike, edits no parameter, and is gone when the context ends.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from interp.lm_head import Bias, prediction_head
+from interp.sites import Model, Recipe, Site, hook_name, trunk_output
+
+
+def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:
+    """Keep the last activation of a site in `into[hook name]`, detached.
+
+    Raises ValueError for an unknown site or layer.
+    """
+    name = hook_name(model, site, layer)
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        into[name] = activation.detach()
+
+    return [(name, keep)]
+
+
+def scale_bias(model: Model, bias: Bias, factor: float) -> Recipe:
+    """Multiply a bias of the prediction head by `factor`, as if the parameter had been multiplied.
+
+    `"ln"` is the bias b_LN of the last layer norm before the unembedding; on a folded HookedTransformer it is
+    scaled through `b_U`, exact up to a constant over the vocabulary. `"last"` is the bias on the logits. `"fc"`
+    is the bias of the dense layer in BERT's MLM head; its hook recomputes dense layer, GELU and norm.
+
+    Source: Kobayashi et al., Findings of ACL 2023, §3. A recipe is relative to the model's own bias: two of them
+    for the same bias add, `1 + (a − 1) + (b − 1)`, and do not multiply.
+
+    Raises:
+        ValueError: a bias this model does not have (RMSNorm has no b_LN, GPT-2 no b_FC), a factor not finite.
+    """
+    head = prediction_head(model)
+    head.require(bias)
+    if not math.isfinite(factor):
+        raise ValueError(f"factor must be a finite number, found {factor}")
+    if bias == "fc":
+        trunk: dict[str, Tensor] = {}
+        layer = model.cfg.n_layers - 1
+
+        def rescale(normalized: Tensor, hook: Any) -> Tensor:
+            return head.encoder_norm(trunk.pop(trunk_output(model)), factor).to(normalized.dtype)
+
+        return [
+            *capture(model, "resid_post", trunk, layer=layer),
+            (hook_name(model, "head_norm"), rescale),
+        ]
+    if bias == "ln" and not head.folded:
+        assert head.b_ln is not None
+        return _add(model, "head_input", (factor - 1) * head.b_ln)
+    return _add(model, "logits", (factor - 1) * head.effect(bias))
+
+
+def adjust_logits(model: Model, log_prior: ArrayLike, tau: float) -> Recipe:
+    """Logit adjustment: `logits − τ log u` (Menon et al. 2021, eq. 9).
+
+    Args:
+        log_prior: log-probability of each token, `[d_vocab]`, in nats and finite: use
+            `Unigrams.log_prior()`, which is smoothed (an unseen token has log u = −∞, which would give it +∞).
+        tau: the strength τ; 1 takes the prior out of a calibrated model, 0 changes nothing.
+
+    Raises:
+        ValueError: a prior of another vocabulary, or with infinite values.
+    """
+    d_vocab = model.W_U.shape[1]
+    prior = torch.as_tensor(log_prior)
+    if prior.shape != (d_vocab,):
+        raise ValueError(
+            f"log_prior must have one value for each of {d_vocab} tokens, found shape {tuple(prior.shape)}"
+        )
+    if not torch.isfinite(prior).all():
+        raise ValueError("log_prior has infinite or NaN values; smooth the counts with Unigrams.log_prior()")
+    if not math.isfinite(tau):
+        raise ValueError(f"tau must be a finite number, found {tau}")
+    return _add(model, "logits", -tau * prior.to(model.W_U))
+
+
+def _add(model: Model, site: Site, vector: Float[Tensor, " d"]) -> Recipe:
+    def add(activation: Tensor, hook: Any) -> Tensor:
+        return activation + vector.to(activation)
+
+    return [(hook_name(model, site), add)]

@@ -1,0 +1,315 @@
+"""Loading models with raw weights, checked against transformers."""
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+import xxhash
+from huggingface_hub import try_to_load_from_cache
+from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
+from transformer_lens import loading_from_pretrained as tl_loading
+from transformer_lens.supported_models import MODEL_ALIASES
+
+from interp.paths import model_directory
+from interp.sites import Model, check_model, is_encoder
+
+ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_neo": "GPTNeoForCausalLM",
+    "gptj": "GPTJForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "opt": "OPTForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "bert": "BertForMaskedLM",
+}
+"""Supported `model_type`s of a Hugging Face `config.json`, and the class each is read with."""
+
+PARITY_TOLERANCE = 1e-4
+_UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a loaded model came from: the name given, the hub revision, and its directory if it is local."""
+
+    name: str
+    revision: str | None
+    directory: Path | None
+
+
+def load(
+    name_or_path: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    revision: str | None = None,
+    checkpoint: int | None = None,
+) -> Model:
+    """Load a language model with raw (unfolded, uncentred) weights and check it against transformers.
+
+    Causal models come as `HookedTransformer`, BERT as `HookedEncoder`. Weights are read from safetensors only,
+    no pickle is opened and no remote code is run. The conversion is checked in float32: the largest difference
+    of log-softmax from the transformers model on random tokens (padded too for BERT) must stay below 1e-4.
+    Matrices are laid out in memory so that TransformerLens does not copy them at each call. Both models are in
+    memory during the check.
+
+    Args:
+        name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
+            (`"EleutherAI/pythia-70m"`) or one of TransformerLens' short names (`"gpt2-medium"`, `"pythia-70m"`).
+        device: where to put it; CUDA if there is one, else the CPU.
+        dtype: of the returned model; float32.
+        revision: a branch, tag or commit of a hub repository.
+        checkpoint: a training step of a model that has them (Pythia: revision `step{checkpoint}`; the Stanford
+            CRFM GPT-2s: `checkpoint-{checkpoint}`).
+
+    Raises:
+        FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
+        ValueError: unsupported architecture or option, incomplete or non-finite weights, a failed parity check.
+    """
+    name = str(name_or_path)
+    directory = model_directory(name)
+    if directory is not None:
+        if revision is not None or checkpoint is not None:
+            raise ValueError(f"{name} is a local directory: revision and checkpoint are for hub names; leave them out")
+        source = str(directory)
+    else:
+        source = _hub_name(name)
+        revision = _checkpoint_revision(source, revision, checkpoint)
+    with _quiet():
+        hf_model, tokenizer, config = _read(source, revision)
+        try:
+            model = _convert(hf_model, tokenizer, config)
+        except (AttributeError, KeyError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{name} cannot be converted by TransformerLens as it is configured: {error}") from error
+        _check_parity(model, hf_model, name)
+    if directory is None:
+        cached = try_to_load_from_cache(source, "config.json", revision=revision)
+        revision = Path(cached).parent.name if isinstance(cached, str) else revision
+    del hf_model
+    _lay_out(model)
+    model.to(dtype or torch.float32, print_details=False)
+    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"), print_details=False)
+    model.eval()
+    model.interp_origin = Origin(name, revision, directory)
+    return model
+
+
+def origin(model: Model) -> Origin:
+    """Where a model came from; for one that was not loaded by `load`, its config's name."""
+    found = getattr(model, "interp_origin", None)
+    return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
+
+
+def weight_hash(model: Model) -> str:
+    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights."""
+    check_model(model)
+    digest = xxhash.xxh3_128()
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+        flat = parameter.detach().cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _hub_name(name: str) -> str:
+    aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
+    return aliases.get(name.lower(), name)
+
+
+def _checkpoint_revision(source: str, revision: str | None, checkpoint: int | None) -> str | None:
+    if checkpoint is None:
+        return revision
+    if revision is not None:
+        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give one of them")
+    if source.startswith("stanford-crfm/"):
+        return f"checkpoint-{checkpoint}"
+    if "pythia" in source:
+        return f"step{checkpoint}"
+    raise ValueError(f"{source} has no numbered checkpoints known here; give the hub branch as revision=")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Loading without the libraries' chatter; what matters is checked and raised."""
+    levels = {name: logging.getLogger(name).level for name in ("transformers", "root")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in levels:
+            logging.getLogger(None if name == "root" else name).setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for name, level in levels.items():
+                logging.getLogger(None if name == "root" else name).setLevel(level)
+
+
+def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
+    """The transformers model in float32, its tokenizer (None if it has none) and its config."""
+    options = {"revision": revision, "trust_remote_code": False}
+    try:
+        config = transformers.AutoConfig.from_pretrained(source, **options)
+    except Exception as error:
+        _refuse_unreadable(source, revision, error)
+    if config.model_type not in ARCHITECTURES:
+        raise ValueError(
+            f"{source} is a {config.model_type!r} model, which is not supported; supported are "
+            f"{', '.join(ARCHITECTURES)}"
+        )
+    _check_config(source, config)
+    encoder = config.model_type == "bert"
+    cls = transformers.BertForPreTraining if encoder else transformers.AutoModelForCausalLM
+    progress_bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        hf_model, info = cls.from_pretrained(
+            source,
+            **options,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except Exception as error:
+        _refuse_unreadable(source, revision, error)
+    finally:
+        if progress_bars:
+            transformers.utils.logging.enable_progress_bar()
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM))
+    if missing:
+        raise ValueError(
+            f"{source} lacks weights that a {ARCHITECTURES[config.model_type]} needs: {', '.join(missing[:4])}"
+            f"{' …' if len(missing) > 4 else ''}; was it saved without its language-model head?"
+        )
+    for key, value in hf_model.named_parameters():
+        if key.startswith(_UNUSED_BY_MLM) and key in info["missing_keys"]:
+            value.data.zero_()
+        elif not torch.isfinite(value).all():
+            raise ValueError(f"{source}: weight {key} has NaN or infinite values; the checkpoint is damaged")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError, TypeError, KeyError):
+        tokenizer = None
+    return hf_model.eval(), tokenizer, config
+
+
+def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> None:
+    if Path(source).is_dir():
+        raise ValueError(f"{source} cannot be read as a transformers model: {error}") from error
+    at = f" at revision {revision!r}" if revision else ""
+    raise FileNotFoundError(
+        f"model {source!r}{at} is neither a local directory nor to be had from the hub or its cache in "
+        f"safetensors: {str(error).splitlines()[0]}"
+    ) from error
+
+
+def _check_config(source: str, config: Any) -> None:
+    """Refuse the options that TransformerLens would convert without a word and wrongly."""
+    found: dict[str, object] = {}
+    if config.model_type == "bert":
+        found = {"hidden_act": config.hidden_act} if config.hidden_act != "gelu" else {}
+        if getattr(config, "position_embedding_type", "absolute") not in (None, "absolute"):
+            found["position_embedding_type"] = config.position_embedding_type
+        if config.is_decoder:
+            found["is_decoder"] = True
+    elif config.model_type == "llama":
+        found = {key: True for key in ("attention_bias", "mlp_bias") if getattr(config, key, False)}
+        if getattr(config, "head_dim", None) not in (None, config.hidden_size // config.num_attention_heads):
+            found["head_dim"] = config.head_dim
+    elif config.model_type == "gpt2" and config.n_inner not in (None, 4 * config.n_embd):
+        found = {"n_inner": config.n_inner}
+    if found:
+        options = ", ".join(f"{key}={value!r}" for key, value in found.items())
+        raise ValueError(
+            f"{source} is a {config.model_type} model with {options}, which TransformerLens would convert "
+            "wrongly; only the standard setting of that option is supported"
+        )
+
+
+def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
+    """The TransformerLens model with the weights of a transformers model, nothing folded or centred.
+
+    TransformerLens decides by the name of the path it is given, and reads the tokenizer again by its name (without
+    its revision), so both go to a neutral directory.
+    """
+    side = "right" if tokenizer else None
+    config.architectures = [ARCHITECTURES[config.model_type]]
+    if config.model_type == "gpt2":
+        config.n_ctx = config.n_positions
+    with tempfile.TemporaryDirectory(prefix="model-") as neutral:
+        config.save_pretrained(neutral)
+        tl_config = tl_loading.get_pretrained_model_config(neutral, hf_cfg=config.to_dict(), device="cpu")
+        state = tl_loading.get_pretrained_state_dict(neutral, tl_config, hf_model=hf_model)
+        tl_config.tokenizer_name = None
+        tl_config.model_name = config.model_type
+        if config.model_type == "bert":
+            encoder = HookedEncoder(tl_config, tokenizer, move_to_device=False)
+            encoder.load_state_dict(state, strict=False)
+            return encoder
+        model = HookedTransformer(tl_config, _neutral_tokenizer(tokenizer, neutral), default_padding_side=side)
+    model.load_and_process_state_dict(
+        state,
+        fold_ln=False,
+        center_writing_weights=False,
+        center_unembed=False,
+        fold_value_biases=False,
+        refactor_factored_attn_matrices=False,
+    )
+    return model
+
+
+def _neutral_tokenizer(tokenizer: Any, directory: str) -> Any:
+    if tokenizer is None:
+        return None
+    tokenizer.save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+@torch.no_grad()
+def _check_parity(model: Model, hf_model: Any, name: str) -> None:
+    """Compare log-softmax with transformers on random tokens; for BERT on padded rows too."""
+    generator = torch.Generator().manual_seed(0)
+    cfg: HookedTransformerConfig = model.cfg
+    length = min(cfg.n_ctx, 64)
+    tokens = torch.randint(cfg.d_vocab, (2, length), generator=generator)
+    mask = torch.ones_like(tokens)
+    if is_encoder(model):
+        mask[1, length // 2 :] = 0
+        ours = model(tokens, one_zero_attention_mask=mask)
+        theirs = hf_model(tokens, attention_mask=mask).prediction_logits
+    else:
+        ours = model(tokens, attention_mask=mask)
+        theirs = hf_model(tokens).logits
+    error = (ours.log_softmax(-1) - theirs.log_softmax(-1))[mask.bool()].abs().max().item()
+    if not error < PARITY_TOLERANCE:
+        raise ValueError(
+            f"{name} was converted wrongly: log-probabilities differ from transformers by {error:.1e} (allowed "
+            f"{PARITY_TOLERANCE:.0e}); TransformerLens does not support this model as it is configured"
+        )
+
+
+def _lay_out(model: Model) -> None:
+    """Store each matrix in the memory order in which TransformerLens multiplies it, so no call copies it.
+
+    Shapes and values stay as they are; only the strides change.
+    """
+    model.unembed.W_U.data = model.W_U.data.T.contiguous().T
+    for block in model.blocks:
+        for name, parameter in block.attn.named_parameters():
+            if name.endswith(("W_Q", "W_K", "W_V")):
+                parameter.data = parameter.data.mT.contiguous().mT
+            elif name.endswith("W_O"):
+                parameter.data = parameter.data.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+        if model.cfg.gated_mlp:
+            for name, parameter in block.mlp.named_parameters():
+                if name.startswith("W_"):
+                    parameter.data = parameter.data.T.contiguous().T

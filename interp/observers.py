@@ -1,0 +1,282 @@
+"""One pass over a corpus, many analyses.
+
+An `Observer` is named tensors, each with a reduction. `observe` runs every batch through the model once and lets
+all observers listen.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import torch
+import xxhash
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from interp.corpora import Batch, Batches
+from interp.models import weight_hash
+from interp.sites import Model, Recipe, depth, head_is_hooked, is_encoder, trunk_output
+
+Reduction = Literal["sum", "max", "min"]
+_COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
+_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf}
+_SECONDS_BETWEEN_CHECKPOINTS = 20.0
+
+
+class Observer:
+    """Statistics of a corpus that merge: named tensors, each reduced by sum, max or min.
+
+    A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
+    What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
+
+        class MeanResidual(Observer):
+            def __init__(self, model, layer):
+                super().__init__(model.W_U.device, layer=layer)
+                self.name = hook_name(model, "resid_post", layer)
+                self.add_state("sum", (model.cfg.d_model,))
+                self.add_state("n", ())
+
+            def hooks(self, batch):
+                def read(resid, hook):
+                    chosen = batch.select(resid)
+                    self.add("sum", chosen.sum(0))
+                    self.add("n", len(chosen))
+                return [(self.name, read)]
+
+    States are float64 (on the CPU for devices that lack it); `state` maps names to tensors.
+
+    Args:
+        device: where the states live.
+        options: what distinguishes this observer; observers merge, and resume, only with equal options.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
+        self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
+        self.options = {"observer": type(self).__name__} | options
+        self.state: dict[str, Tensor] = {}
+        self._reductions: dict[str, Reduction] = {}
+        self._scratch: dict[str, Tensor] = {}
+
+    def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
+        """Declare a tensor, filled with the reduction's neutral element."""
+        if reduce not in _COMBINE:
+            raise ValueError(f"unknown reduction {reduce!r}; expected one of {', '.join(_COMBINE)}")
+        self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
+        self._reductions[name] = reduce
+
+    def hooks(self, batch: Batch) -> Recipe:
+        """Reading hooks for this batch; they call `add`."""
+        raise NotImplementedError
+
+    def add(self, name: str, value: Tensor | float) -> None:
+        """Put a value of the state's shape into this batch's scratch."""
+        state = self.state[name]
+        new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
+        if new.shape != state.shape:
+            raise ValueError(f"state {name!r} has shape {tuple(state.shape)}, found a value of {tuple(new.shape)}")
+        seen = self._scratch.get(name)
+        self._scratch[name] = new.clone() if seen is None else _COMBINE[self._reductions[name]](seen, new)
+
+    def commit(self) -> None:
+        """Take the scratch over into the state."""
+        for name, value in self._scratch.items():
+            self.state[name] = _COMBINE[self._reductions[name]](self.state[name], value)
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the scratch."""
+        self._scratch = {}
+
+    def merge(self, other: Self) -> None:
+        """Take another observer's state in, as if both corpora had been read here.
+
+        Raises ValueError for an observer with other options.
+        """
+        _refuse_difference("cannot merge these observers", self.options, other.options)
+        for name, value in other.state.items():
+            self.state[name] = _COMBINE[self._reductions[name]](self.state[name], value.to(self.device))
+
+    def all_reduce(self) -> None:
+        """Reduce the state over all processes of the `torch.distributed` group, in place."""
+        operations = torch.distributed.ReduceOp
+        for name, reduction in self._reductions.items():
+            torch.distributed.all_reduce(self.state[name], getattr(operations, reduction.upper()))
+
+
+def observe(
+    model: Model,
+    batches: Batches,
+    *observers: Observer,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> None:
+    """Run a corpus through the model once and feed all observers; they are changed in place.
+
+    Logits are computed only if an observer listens at the prediction head, blocks past the last hook not at all,
+    and the head only at positions that are read (unless somebody else has hooks on the head). Hooks that are
+    active on the model stay active and come first: observing inside `with model.hooks(fwd_hooks=…)` observes the
+    edited model.
+
+    Args:
+        batches: from `interp.corpora.batches`.
+        progress: show a progress bar (on a terminal or in a notebook).
+        checkpoint: a file that is written every 20 seconds and at the end. A run that was killed and is started
+            again with the same checkpoint goes on from it and gives the same result, to the last bit.
+
+    Raises:
+        ValueError: no observer, one given twice, or a checkpoint of another model, corpus or option.
+        RuntimeError: a hook of an observer that never fired.
+    """
+    if not observers or len(set(map(id, observers))) < len(observers):
+        raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
+    identity: dict[str, Any] = {}
+    start = 0
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        if _hooks_active(model):
+            raise ValueError(
+                "a checkpoint cannot tell which hooks were active on the model; run without checkpoint, or reset "
+                "the hooks"
+            )
+        identity = {"model": weight_hash(model), "batches": batches.settings} | {
+            f"observer {number}": observer.options for number, observer in enumerate(observers)
+        }
+        start = _resume(path, identity, observers)
+    saved = time.monotonic()
+    done = start
+    with tqdm(
+        total=batches.n_texts, unit="text", disable=None if progress else True, desc="reading", smoothing=0.1
+    ) as bar:
+        for number, batch in enumerate(batches):
+            if number >= start:
+                _feed(model, batch, observers)
+                done = number + 1
+                if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                    _save(path, identity, observers, done)
+                    saved = time.monotonic()
+            bar.update(batch.n_texts)
+    if path is not None and done > start:
+        _save(path, identity, observers, done)
+
+
+def _hooks_active(model: Model) -> bool:
+    return any(point.has_hooks() for point in model.hook_dict.values())
+
+
+@torch.no_grad()
+def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...]) -> None:
+    recipe = [hook for observer in observers for hook in observer.hooks(batch)]
+    waiting = {name for name, _ in recipe}
+    stop = depth(waiting)
+    if stop is None and not batch.reads_all and not head_is_hooked(model):
+        recipe = recipe + [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(activation: Tensor, hook: Any) -> Any:
+            waiting.discard(hook.name)
+            return function(activation, hook=hook)
+
+        return hooked
+
+    try:
+        with model.hooks(fwd_hooks=[(name, noted(function)) for name, function in recipe]):
+            _forward(model, batch, stop)
+        if waiting:
+            raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
+    except BaseException:
+        for observer in observers:
+            observer.discard()
+        raise
+    for observer in observers:
+        observer.commit()
+
+
+def _forward(model: Model, batch: Batch, stop: int | None) -> None:
+    """Run the model as far as block `stop`; None runs the prediction head too."""
+    if is_encoder(model):
+        mask = batch.mask if batch.padded else None
+        if stop is None:
+            model(batch.tokens, one_zero_attention_mask=mask)
+        else:
+            model.encoder_output(batch.tokens, one_zero_attention_mask=mask)
+    else:
+        # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
+        left = model.tokenizer is not None and model.tokenizer.padding_side == "left"
+        model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
+
+
+def _resume(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...]) -> int:
+    """Load a checkpoint into the observers, if there is one; the number of batches it has seen."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return 0
+    try:
+        with safe_open(path, "pt") as file:
+            meta = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        known = json.loads(meta["identity"])
+        if meta["checksum"] != _checksum(tensors):
+            raise ValueError("the checksum does not match")
+        done = int(meta["batches"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"checkpoint {path} is damaged or no checkpoint ({error}); delete it to start anew") from None
+    _refuse_difference(f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity)
+    for number, observer in enumerate(observers):
+        for name in observer.state:
+            observer.state[name] = tensors[f"{number}.{name}"].to(observer.device)
+    return done
+
+
+def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...], done: int) -> None:
+    tensors = {
+        f"{number}.{name}": value.cpu().contiguous()
+        for number, observer in enumerate(observers)
+        for name, value in observer.state.items()
+    }
+    meta = {
+        "identity": json.dumps(identity, sort_keys=True),
+        "batches": str(done),
+        "checksum": _checksum(tensors),
+    }
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, meta)
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    digest = xxhash.xxh3_128()
+    for name, value in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that takes the place of `path` at the end, whole and on disk, or not at all."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _refuse_difference(what: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raise ValueError naming what differs between two JSON-able descriptions."""
+    found, expected = json.loads(json.dumps(found)), json.loads(json.dumps(expected))
+    keys = [key for key in sorted({*found, *expected}) if found.get(key) != expected.get(key)]
+    if keys:
+        differences = "; ".join(f"{key}: {found.get(key)!r} ≠ {expected.get(key)!r}" for key in keys)
+        raise ValueError(f"{what}: {differences}")

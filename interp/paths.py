@@ -1,0 +1,110 @@
+"""What a name or a path stands for: models, corpora, output directories. Imports nothing heavy.
+
+The command line checks its arguments here before torch is imported; `models` and `corpora` use the same checks.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+BUNDLED = Path(__file__).parent / "bundled"
+TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+_WEBTEXT_TEST = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1/webtext.test.jsonl"
+HUB_CORPORA: dict[str, dict[str, Any]] = {
+    "openwebtext": {"path": "Skylion007/openwebtext", "split": "train", "column": "text"},
+    "wikipedia": {"path": "wikimedia/wikipedia", "name": "20231101.en", "split": "train", "column": "text"},
+    "bookcorpus": {"path": "rojagtap/bookcorpus", "split": "train", "column": "text"},
+    "webtext": {"path": "json", "data_files": _WEBTEXT_TEST, "split": "train", "column": "text"},
+    "stsb": {"path": "sentence-transformers/stsb", "split": "validation", "column": "sentence1"},
+    "blimp": {"path": "nyu-mll/blimp", "split": "train", "column": "sentence_good"},
+}
+"""Named corpora: what `datasets.load_dataset` is asked for, and the column that holds the text."""
+
+
+def bundled_models() -> list[str]:
+    """The names of the models that ship with the package."""
+    return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
+
+
+def model_directory(name: str) -> Path | None:
+    """The directory of a bundled or local model; None for a hub name.
+
+    Raises:
+        FileNotFoundError: no such directory, or no config.json or weights in it.
+        ValueError: pickled weights, a config.json that is not JSON.
+    """
+    path = BUNDLED / name if name in bundled_models() else Path(name).expanduser()
+    if not path.is_dir():
+        if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/"):
+            what = "is a file, not a directory" if path.exists() else "does not exist"
+            raise FileNotFoundError(
+                f"model {name!r} {what}; expected a Hugging Face directory (config.json, model.safetensors), a hub "
+                f"name or a bundled model ({', '.join(bundled_models()) or 'none installed'})"
+            )
+        return None
+    config = path / "config.json"
+    if not config.is_file():
+        raise FileNotFoundError(f"{path} has no config.json; expected a Hugging Face model directory")
+    try:
+        json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{config} is not valid JSON ({error})") from None
+    if not any(path.glob("*.safetensors")):
+        pickled = sorted(item.name for item in path.iterdir() if item.suffix in _PICKLED)
+        if pickled:
+            raise ValueError(
+                f"{path} has only pickled weights ({', '.join(pickled)}), which can run code when read; save the "
+                "model as safetensors with transformers: model.save_pretrained(directory)"
+            )
+        raise FileNotFoundError(f"{path} has no weights; expected model.safetensors")
+    return path
+
+
+def corpus_file(name: str) -> Path | None:
+    """The file of a local or bundled corpus; None for a name that the hub has.
+
+    Raises:
+        FileNotFoundError: no such file or name.
+        ValueError: a file of an unknown kind, or an empty one.
+    """
+    path = BUNDLED / "text.txt" if name == "bundled" else Path(name).expanduser()
+    if not path.exists() and (name in HUB_CORPORA or (name.count("/") == 1 and not path.suffix)):
+        return None
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(
+            f"corpus {name!r} {what}; expected a .txt, .jsonl or .csv file (or .gz of one), 'bundled', one of "
+            f"{', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
+        )
+    if text_suffix(path) not in TEXT_SUFFIXES:
+        raise ValueError(f"corpus {path} has an unknown ending; expected one of {', '.join(TEXT_SUFFIXES)}, or .gz")
+    if path.stat().st_size == 0:
+        raise ValueError(f"corpus {path} is empty: it has no text in it")
+    return path
+
+
+def text_suffix(path: Path) -> str:
+    """The ending of a text file, that of what is inside for `.gz`."""
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+
+
+def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
+    """See that a run can be written to `directory` before hours are spent on it; writes nothing.
+
+    Raises:
+        FileExistsError: it holds a result of this analysis, and `overwrite` is off.
+        PermissionError: it cannot be written to.
+    """
+    if (directory / analysis).exists() and not overwrite:
+        raise FileExistsError(
+            f"{directory} already holds a result of interp {analysis}; choose another --out or add --overwrite"
+        )
+    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None

@@ -1,0 +1,57 @@
+"""One look for every figure: what a colour, a dash and a font mean everywhere."""
+
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+
+INK = "#333333"
+GREY = "#8a8a8a"
+GRID = "rgba(128,128,128,0.18)"
+BIAS_NAME = {"ln": "b<sub>LN</sub>", "fc": "b<sub>FC</sub>", "last": "b<sub>last</sub>"}
+BIAS_COLOUR = {"ln": "#0072b2", "fc": "#d55e00", "last": "#009e73"}
+BIAS_SYMBOL = {"ln": "circle", "fc": "square", "last": "diamond"}
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x")
+
+
+def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
+    """An empty figure with axis titles, thin frame, faint grid, and the legend outside the data."""
+    axis = {"showline": True, "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, "gridcolor": GRID}
+    axis |= {"zeroline": False, "exponentformat": "power", "automargin": True, "title_standoff": 8}
+    return go.Figure(
+        layout={
+            "title": {
+                "text": title,
+                "x": 0,
+                "xref": "paper",
+                "xanchor": "left",
+                "font": {"size": 16},
+                "subtitle": {"text": subtitle, "font": {"size": 12.5, "color": GREY}},
+            },
+            "xaxis": axis | {"title": {"text": x}},
+            "yaxis": axis | {"title": {"text": y}},
+            "font": {"family": "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif", "size": 13},
+            "font_color": INK,
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "legend": {"x": 1.02, "y": 1, "xanchor": "left", "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": INK, "orientation": "v"},
+            "margin": {"l": 70, "r": 20, "t": 64, "b": 60},
+            "height": 420,
+            "colorway": list(BIAS_COLOUR.values()),
+        }
+    )
+
+
+def scale_styles(scales: list[float]) -> dict[float, dict[str, str]]:
+    """Colour, dash and symbol of each λ: from dark (the smallest) to light (the largest) of one ordered ramp."""
+    positions = [i / max(1, len(scales) - 1) * 0.8 for i in range(len(scales))]
+    colours = sample_colorscale("Cividis", positions)
+    return {
+        scale: {"color": colours[i], "dash": _DASHES[i % len(_DASHES)], "symbol": _SYMBOLS[i % len(_SYMBOLS)]}
+        for i, scale in enumerate(sorted(scales))
+    }
+
+
+def translucent(colour: str, alpha: float) -> str:
+    """`rgb(r, g, b)` as `rgba(r, g, b, alpha)`."""
+    return colour.replace("rgb(", "rgba(").replace(")", f", {alpha})")

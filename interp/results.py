@@ -1,0 +1,132 @@
+"""Results: tidy tables with provenance, saved as Parquet and JSON."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pandas as pd
+
+_PACKAGES = ("interp", "transformer-lens", "transformers", "torch", "numpy")
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Base of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
+
+    A subclass sets `analysis`, the name of its folder in a run directory.
+    """
+
+    analysis: ClassVar[str]
+
+    provenance: dict[str, Any]
+
+    @classmethod
+    def table_names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls) if item.type is pd.DataFrame)
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        return {name: getattr(self, name) for name in self.table_names()}
+
+    def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.
+
+        Raises FileExistsError if that folder exists, unless `overwrite`.
+        """
+        target = Path(directory) / self.analysis
+        if target.exists() and not overwrite:
+            raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
+        with replacing_directory(target) as temporary:
+            for name, table in self.tables.items():
+                table.to_parquet(temporary / f"{name}.parquet", index=False)
+            text = json.dumps({"analysis": self.analysis, "provenance": self.provenance}, indent=2)
+            (temporary / "result.json").write_text(text + "\n", encoding="utf-8")
+        return target
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Raises FileNotFoundError where there is no such result, ValueError where it is another analysis.
+        """
+        source = Path(directory) / cls.analysis
+        if not (source / "result.json").is_file():
+            raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
+        saved = json.loads((source / "result.json").read_text(encoding="utf-8"))
+        if saved.get("analysis") != cls.analysis:
+            raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
+        tables = {name: pd.read_parquet(source / f"{name}.parquet") for name in cls.table_names()}
+        return cls(provenance=saved["provenance"], **tables)
+
+
+@contextmanager
+def replacing_directory(target: Path) -> Iterator[Path]:
+    """A temporary folder beside `target` that takes its place at the end, or is gone after an exception."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            os.replace(target, old / target.name)
+            os.replace(temporary, target)
+            shutil.rmtree(old)
+        else:
+            os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
+    """What a reader needs to make a result again: model, corpus, settings, machine kind and versions."""
+    from interp.models import origin, weight_hash
+
+    source = origin(model)
+    return {
+        "model": source.name,
+        "revision": source.revision,
+        "weight_hash": weight_hash(model),
+        "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
+        f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",
+        "device": str(model.W_U.device),
+        "dtype": str(model.W_U.dtype).removeprefix("torch."),
+        **batches.settings,
+        **more,
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The git commit of the interp source tree, `-dirty` where it was edited; None outside a checkout."""
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        run = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return run.stdout.strip() or None

@@ -1,0 +1,89 @@
+"""Where things are in each model class. The only module that spells hook-point names.
+
+A *site* is a place in a model; `hook_name` resolves it to the hook point that TransformerLens calls there.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias
+
+from transformer_lens import HookedEncoder, HookedTransformer
+
+Model: TypeAlias = HookedTransformer | HookedEncoder
+Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
+"""`[(hook name, hook function), …]`, what `run_with_hooks(fwd_hooks=…)` and `model.hooks(fwd_hooks=…)` take."""
+
+Site: TypeAlias = Literal["embed", "resid_post", "head_norm", "head_input", "logits"]
+
+_NAMES: dict[str, tuple[str, str]] = {
+    "embed": ("blocks.0.hook_resid_pre", "hook_full_embed"),
+    "resid_post": ("blocks.{layer}.hook_resid_post", "blocks.{layer}.hook_normalized_resid_post"),
+    "head_norm": ("ln_final.hook_normalized", "mlm_head.ln.hook_normalized"),
+    "head_input": ("unembed.hook_in", "unembed.hook_in"),
+    "logits": ("unembed.hook_out", "unembed.hook_out"),
+}
+_HEAD = re.compile(r"(ln_final|mlm_head|unembed)\.")
+_BLOCK = re.compile(r"blocks\.(\d+)\.")
+
+
+def check_model(model: object) -> None:
+    """Raise `TypeError` unless `model` is a `HookedTransformer` or a `HookedEncoder`."""
+    if not isinstance(model, HookedTransformer | HookedEncoder):
+        raise TypeError(
+            f"expected a HookedTransformer or HookedEncoder, found {type(model).__module__}."
+            f"{type(model).__name__}; load one with interp.load(name_or_path)"
+        )
+
+
+def is_encoder(model: Model) -> bool:
+    """Whether the model is a bidirectional masked-language model (`HookedEncoder`)."""
+    check_model(model)
+    return isinstance(model, HookedEncoder)
+
+
+def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
+    """The hook point of a site.
+
+    | site | what flows there |
+    |---|---|
+    | `embed` | the residual stream before block 0, `[batch, pos, d_model]` |
+    | `resid_post` | the residual stream after block `layer` (HF's `hidden_states[layer + 1]`) |
+    | `head_norm` | the prediction head's layer norm before `·γ + b` |
+    | `head_input` | the input of the unembedding, after `·γ + b` |
+    | `logits` | the output of the unembedding, `[batch, pos, d_vocab]` |
+
+    Raises:
+        ValueError: an unknown site, a layer that does not exist, or a layer where the site has none.
+    """
+    if site not in _NAMES:
+        raise ValueError(f"unknown site {site!r}; expected one of {', '.join(_NAMES)}")
+    name = _NAMES[site][is_encoder(model)]
+    if "{layer}" not in name:
+        if layer is not None:
+            raise ValueError(f"site {site!r} has no layer, found layer={layer}; leave it out")
+        return name
+    n_layers = model.cfg.n_layers
+    if layer is None or not 0 <= layer < n_layers:
+        raise ValueError(f"site {site!r} needs a layer in 0 … {n_layers - 1}, found {layer}")
+    return name.format(layer=layer)
+
+
+def trunk_output(model: Model) -> str:
+    """The hook point of the last residual stream, which the prediction head reads."""
+    return hook_name(model, "resid_post", model.cfg.n_layers - 1)
+
+
+def depth(names: Iterable[str]) -> int | None:
+    """How far a forward pass must run for every hook to fire: a number of blocks, or None for all and the head."""
+    blocks = 0
+    for name in names:
+        if _HEAD.match(name):
+            return None
+        match = _BLOCK.match(name)
+        blocks = max(blocks, int(match[1]) + 1) if match else blocks
+    return blocks
+
+
+def head_is_hooked(model: Model) -> bool:
+    """Whether somebody has hooks on the prediction head right now."""
+    return any(point.has_hooks() for name, point in model.hook_dict.items() if _HEAD.match(name))

@@ -1,0 +1,128 @@
+"""Toy models and data for all tests. Biases are random everywhere: toys start with zero ones, which test nothing."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
+WORDS = [f"w{i}" for i in range(60)]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"]
+D_VOCAB = len(WORDS) + len(SPECIAL)
+SIZES: dict[str, Any] = {"vocab_size": D_VOCAB, "max_position_embeddings": 24, "hidden_size": 16}
+SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+@pytest.fixture(autouse=True)
+def _quiet_libraries() -> Iterator[None]:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, message="Hooked")
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    if not SHARED.is_dir():
+        pytest.skip(f"no real models and data at {SHARED}; set INTERP_SHARED")
+    return SHARED
+
+
+def make_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
+    backend.normalizer = normalizers.Lowercase()
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        bos_token="<s>",
+        eos_token="</s>",
+    )
+
+
+def randomise(model: torch.nn.Module, seed: int = 0) -> None:
+    """Add noise to every parameter, biases included, large enough to matter."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+
+
+HF_MODELS: dict[str, Callable[[], transformers.PreTrainedModel]] = {
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=D_VOCAB, n_positions=24, n_embd=16, n_layer=2, n_head=4)
+    ),
+    "gpt_neox": lambda: transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**SIZES, rotary_pct=0.5)),
+    "opt": lambda: transformers.OPTForCausalLM(
+        transformers.OPTConfig(
+            **{k: v for k, v in SIZES.items() if k != "intermediate_size"}, ffn_dim=64, word_embed_proj_dim=16
+        )
+    ),
+    "gptj": lambda: transformers.GPTJForCausalLM(
+        transformers.GPTJConfig(vocab_size=D_VOCAB, n_positions=24, n_embd=16, n_layer=2, n_head=4, rotary_dim=2)
+    ),
+    "gpt_neo": lambda: transformers.GPTNeoForCausalLM(
+        transformers.GPTNeoConfig(
+            vocab_size=D_VOCAB,
+            max_position_embeddings=24,
+            hidden_size=16,
+            num_layers=2,
+            num_heads=4,
+            attention_types=[[["global", "local"], 1]],
+            window_size=6,
+        )
+    ),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2)),
+    "mistral": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=None)
+    ),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES, num_key_value_heads=2)),
+    "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)),
+}
+
+
+@pytest.fixture(scope="session")
+def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A saved random model of a kind, with a tokenizer; made once."""
+    made: dict[str, Path] = {}
+
+    def directory(kind: str) -> Path:
+        if kind not in made:
+            path = tmp_path_factory.mktemp("models") / f"random-{kind}"
+            torch.manual_seed(0)
+            model = HF_MODELS[kind]()
+            randomise(model)
+            model.save_pretrained(path)
+            make_tokenizer().save_pretrained(path)
+            made[kind] = path
+        return made[kind]
+
+    return directory
+
+
+@pytest.fixture
+def load_toy(hf_directory: Callable[[str], Path]) -> Callable[[str], Any]:
+    """A TransformerLens model of a kind, loaded by interp from its directory."""
+    import interp
+
+    return lambda kind, **options: interp.load(hf_directory(kind), **options)
+
+
+@pytest.fixture
+def texts() -> list[str]:
+    rng = np.random.default_rng(0)
+    frequency = 1 / np.arange(1, len(WORDS) + 1)
+    draw = lambda n: rng.choice(WORDS, size=n, p=frequency / frequency.sum())  # noqa: E731
+    return [" ".join(draw(int(n))) for n in rng.integers(3, 40, size=30)]

@@ -1,0 +1,192 @@
+"""The prediction head and the recipes, against transformers with the parameter edited."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+from interp import hooks
+from interp.lm_head import prediction_head, real_tokens
+from interp.sites import depth, hook_name, trunk_output
+from interp.unigrams import Unigrams
+
+TOKENS = torch.randint(7, 60, (2, 12), generator=torch.Generator().manual_seed(3))
+BIASES = {
+    "gpt2": {"ln": "transformer.ln_f.bias"},
+    "gpt_neox": {"ln": "gpt_neox.final_layer_norm.bias"},
+    "opt": {"ln": "model.decoder.final_layer_norm.bias"},
+    "gptj": {"ln": "transformer.ln_f.bias", "last": "lm_head.bias"},
+    "bert": {
+        "ln": "cls.predictions.transform.LayerNorm.bias",
+        "fc": "cls.predictions.transform.dense.bias",
+        "last": "cls.predictions.bias",
+    },
+}
+CASES = [(kind, bias, factor) for kind, own in BIASES.items() for bias in own for factor in (0.0, 0.5, 2.0)]
+
+
+def edited(directory, kind, scale):
+    """Plain transformers with biases multiplied in place."""
+    cls = transformers.BertForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+    model = cls.from_pretrained(directory).eval()
+    for bias, factor in scale.items():
+        model.get_parameter(BIASES[kind][bias]).data *= factor
+    with torch.no_grad():
+        return model(TOKENS).logits
+
+
+@torch.no_grad()
+def hooked(model, recipe):
+    return model.run_with_hooks(TOKENS, fwd_hooks=recipe)
+
+
+@pytest.mark.parametrize(("kind", "bias", "factor"), CASES)
+def test_scale_bias_equals_the_edited_parameter(kind, bias, factor, hf_directory, load_toy):
+    ours = hooked(load_toy(kind), hooks.scale_bias(load_toy(kind), bias, factor))
+    theirs = edited(hf_directory(kind), kind, {bias: factor})
+    assert (theirs - edited(hf_directory(kind), kind, {})).abs().max() > 0.05
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "opt"])
+def test_scale_bias_on_a_folded_model(kind, hf_directory, load_toy):
+    model = load_toy(kind)
+    model.process_weights_(fold_ln=True, center_writing_weights=True, center_unembed=True)
+    head = prediction_head(model)
+    assert head.folded
+    assert head.biases == ("ln",)
+    ours = hooked(model, hooks.scale_bias(model, "ln", 0.25)).log_softmax(-1)
+    theirs = edited(hf_directory(kind), kind, {"ln": 0.25}).log_softmax(-1)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("order", [("ln", "fc", "last"), ("last", "ln", "fc"), ("fc", "last", "ln")])
+def test_recipes_compose_in_any_order(order, hf_directory, load_toy):
+    model = load_toy("bert")
+    factors = {"ln": 0.3, "fc": 0.0, "last": 1.7}
+    recipe = sum((hooks.scale_bias(model, bias, factors[bias]) for bias in order), [])
+    torch.testing.assert_close(hooked(model, recipe), edited(hf_directory("bert"), "bert", factors), atol=1e-5, rtol=0)
+
+
+def test_scaling_is_linear_in_lambda(load_toy):
+    model = load_toy("gpt2").to(torch.float64, print_details=False)
+    full, c = hooked(model, []), prediction_head(model).effect("ln")
+
+    @settings(max_examples=20, deadline=None)
+    @given(st.floats(-3, 3))
+    def check(scale):
+        ours = hooked(model, hooks.scale_bias(model, "ln", scale))
+        torch.testing.assert_close(ours, full + (scale - 1) * c, atol=1e-12, rtol=0)
+
+    check()
+
+
+def test_adjust_logits(load_toy):
+    model = load_toy("gpt2")
+    counts = np.arange(67)
+    prior = Unigrams(counts, "x").log_prior()
+    assert prior[0] == pytest.approx(np.log(1 / (counts.sum() + 67)))
+    ours = hooked(model, hooks.adjust_logits(model, prior, 0.7))
+    torch.testing.assert_close(ours, hooked(model, []) - 0.7 * torch.tensor(prior, dtype=torch.float32))
+    with pytest.raises(ValueError, match="one value for each of 67 tokens, found shape"):
+        hooks.adjust_logits(model, prior[:5], 1.0)
+    with pytest.raises(ValueError, match="smooth the counts"):
+        hooks.adjust_logits(model, np.log(counts, where=counts > 0, out=np.full(67, -np.inf)), 1.0)
+    with pytest.raises(ValueError, match="tau must be a finite number"):
+        hooks.adjust_logits(model, prior, float("nan"))
+
+
+def test_capture_keeps_the_last_activation(load_toy):
+    for kind in ("gpt2", "bert"):
+        model, into = load_toy(kind), {}
+        hooked(model, hooks.capture(model, "head_input", into) + hooks.capture(model, "resid_post", into, layer=1))
+        logits = into[hook_name(model, "head_input")] @ model.W_U + model.b_U
+        torch.testing.assert_close(logits, hooked(model, []), atol=1e-5, rtol=0)
+        assert into[trunk_output(model)].shape == (2, 12, 16)
+
+
+def test_no_hook_is_left_after_an_exception(load_toy):
+    for kind in ("gpt2", "bert"):
+        model = load_toy(kind)
+        recipe = hooks.scale_bias(model, "ln", 0.0)
+
+        def boom(activation, hook):
+            raise RuntimeError("boom")
+
+        with pytest.raises(RuntimeError, match="boom"):
+            hooked(model, [*recipe, (hook_name(model, "logits"), boom)])
+        assert not any(point.has_hooks() for point in model.hook_dict.values())
+
+
+def test_what_cannot_be_scaled_is_refused(load_toy):
+    with pytest.raises(ValueError, match="RMSNorm, which has no bias; available here: none"):
+        hooks.scale_bias(load_toy("llama"), "ln", 0.5)
+    with pytest.raises(ValueError, match=r"no dense-layer bias b_FC .*: only a BERT-like head"):
+        hooks.scale_bias(load_toy("gpt2"), "fc", 0.5)
+    with pytest.raises(ValueError, match="b_U is zero"):
+        hooks.scale_bias(load_toy("gpt2"), "last", 0.5)
+    with pytest.raises(ValueError, match="unknown bias"):
+        prediction_head(load_toy("gpt2")).require("b_ln")
+    with pytest.raises(ValueError, match="factor must be a finite number"):
+        hooks.scale_bias(load_toy("gpt2"), "ln", float("inf"))
+    with pytest.raises(ValueError, match="differs from position to position"):
+        prediction_head(load_toy("bert")).effect("fc")
+
+
+def test_a_folded_head_with_its_own_bias_is_refused(load_toy):
+    model = load_toy("gptj")
+    model.process_weights_(fold_ln=True, center_writing_weights=False, center_unembed=False)
+    with pytest.raises(ValueError, match="neither can be told apart"):
+        prediction_head(model)
+
+
+def test_an_ambiguous_head_is_refused():
+    cfg = HookedTransformerConfig(
+        n_layers=1, d_model=8, n_ctx=8, d_head=4, n_heads=2, d_vocab=11, act_fn="gelu", normalization_type="LN", seed=0
+    )
+    model = HookedTransformer(cfg)
+    assert prediction_head(model).biases == ("ln",)
+    model.unembed.b_U.data += torch.arange(11.0)
+    with pytest.raises(ValueError, match="the two cannot be told apart"):
+        prediction_head(model)
+    model.ln_final.b.data += 0.1
+    assert prediction_head(model).biases == ("ln", "last")
+    bare = HookedTransformer(cfg.__class__.from_dict(cfg.to_dict() | {"normalization_type": None}))
+    assert prediction_head(bare).why_absent["ln"] == "there is no final norm"
+
+
+def test_effects_are_the_projections(load_toy):
+    head = prediction_head(load_toy("gptj"))
+    model = load_toy("gptj")
+    torch.testing.assert_close(head.effect("ln"), model.ln_final.b @ model.W_U)
+    torch.testing.assert_close(head.effect("last"), model.b_U)
+
+
+def test_real_tokens_leave_padded_rows_out(load_toy):
+    model = load_toy("gpt2")
+    assert real_tokens(model).all()
+    small = copy.deepcopy(model)
+    small.unembed.W_U.data = torch.cat([small.W_U.data, torch.zeros(16, 3)], 1)
+    assert real_tokens(small).tolist() == [True] * 67 + [False] * 3
+    small.tokenizer = None
+    assert real_tokens(small).all()
+
+
+def test_sites(load_toy):
+    gpt2, bert = load_toy("gpt2"), load_toy("bert")
+    assert hook_name(gpt2, "embed") in gpt2.hook_dict
+    assert hook_name(bert, "embed") in bert.hook_dict
+    assert depth([hook_name(gpt2, "resid_post", 0)]) == 1
+    assert depth([hook_name(gpt2, "resid_post", 1), hook_name(gpt2, "logits")]) is None
+    for call, message in (
+        (lambda: hook_name(gpt2, "resid_post", 2), r"needs a layer in 0 … 1, found 2"),
+        (lambda: hook_name(gpt2, "resid_post"), "needs a layer"),
+        (lambda: hook_name(gpt2, "logits", 1), "has no layer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

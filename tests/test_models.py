@@ -1,0 +1,189 @@
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import transformers
+from conftest import HF_MODELS, make_tokenizer, randomise
+
+import interp
+from interp.models import origin, weight_hash
+from interp.sites import check_model
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CAUSAL = [kind for kind in HF_MODELS if kind != "bert"]
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_causal_models_equal_transformers(kind, hf_directory):
+    tokens = torch.randint(60, (3, 20), generator=torch.Generator().manual_seed(1))
+    hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory(kind)).eval()
+    with torch.no_grad():
+        ours = interp.load(hf_directory(kind))(tokens)
+        torch.testing.assert_close(ours, hf(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_bert_equals_transformers_with_padding(hf_directory):
+    tokens = torch.randint(60, (2, 20), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(tokens)
+    mask[1, 12:] = 0
+    hf = transformers.BertForMaskedLM.from_pretrained(hf_directory("bert")).eval()
+    with torch.no_grad():
+        ours = interp.load(hf_directory("bert"))(tokens, one_zero_attention_mask=mask)
+        theirs = hf(tokens, attention_mask=mask).logits
+    torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["gpt2-yelp", "llama-stories260k"])
+def test_trained_models_equal_transformers(name, shared):
+    hf = transformers.AutoModelForCausalLM.from_pretrained(shared / "models" / name).eval().double()
+    tokens = torch.randint(500, (2, 60), generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        ours = interp.load(shared / "models" / name, dtype=torch.float64)(tokens)
+        torch.testing.assert_close(ours, hf(tokens).logits, atol=1e-5, rtol=0)
+
+
+def test_nothing_is_copied_at_a_call(load_toy):
+    for kind in ("gpt2", "llama", "bert"):
+        model = load_toy(kind)
+        attention = model.blocks[0].attn
+        assert model.W_U.T.is_contiguous()
+        for name in ("W_Q", "_W_K" if kind == "llama" else "W_K", "_W_V" if kind == "llama" else "W_V"):
+            assert getattr(attention, name).mT.is_contiguous(), name
+        assert attention.W_O.permute(2, 0, 1).is_contiguous()
+        if kind == "llama":
+            assert model.blocks[0].mlp.W_gate.T.is_contiguous()
+
+
+def test_dtype_device_and_origin(hf_directory):
+    model = interp.load(hf_directory("gpt2"), dtype=torch.float64, device="cpu")
+    assert model.W_U.dtype == torch.float64
+    assert model.cfg.dtype == torch.float64
+    assert origin(model).directory == hf_directory("gpt2")
+    assert model.tokenizer("w1 w2", add_special_tokens=False)["input_ids"] == make_tokenizer()("w1 w2")["input_ids"]
+
+
+def test_weight_hash_sees_every_parameter(hf_directory):
+    model = interp.load(hf_directory("bert"))
+    before = weight_hash(model)
+    assert before == weight_hash(interp.load(hf_directory("bert")))
+    for parameter in model.parameters():
+        with torch.no_grad():
+            parameter[(-1,) * parameter.ndim] += 1
+        assert weight_hash(model) != before
+        before = weight_hash(model)
+
+
+def test_hub_names_from_the_cache(hf_directory, tmp_path, monkeypatch):
+    """A fake hub cache, offline, as after a download; a checkpoint is a revision."""
+    for repo, revision in (("models--gpt2", "main"), ("models--EleutherAI--pythia-70m", "step1000")):
+        snapshot = tmp_path / "hub" / repo / "snapshots" / COMMIT
+        shutil.copytree(hf_directory("gpt2" if repo == "models--gpt2" else "gpt_neox"), snapshot)
+        (tmp_path / "hub" / repo / "refs").mkdir()
+        (tmp_path / "hub" / repo / "refs" / revision).write_text(COMMIT)
+    code = (
+        "import interp, warnings; warnings.simplefilter('ignore');"
+        "from interp.models import origin;"
+        "m = interp.load('gpt2-small'); print(type(m).__name__, origin(m).revision);"
+        "m = interp.load('pythia-70m', checkpoint=1000); print(m.cfg.positional_embedding_type)\n"
+        "try: interp.load('gpt2-medium')\n"
+        "except FileNotFoundError as error: print(error)"
+    )
+    environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    lines = run.stdout.splitlines()
+    assert lines[:2] == [f"HookedTransformer {COMMIT}", "rotary"], run.stderr
+    assert "'gpt2-medium' is neither a local directory nor to be had from the hub" in lines[2]
+
+
+def saved(kind, tmp_path, **config):
+    model = HF_MODELS[kind]()
+    for key, value in config.items():
+        setattr(model.config, key, value)
+    model = type(model)(model.config)
+    randomise(model)
+    model.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "message"),
+    [
+        ("bert", {"hidden_act": "relu"}, "hidden_act='relu'"),
+        ("bert", {"hidden_act": "gelu_new"}, "hidden_act='gelu_new'"),
+        ("llama", {"attention_bias": True}, "attention_bias=True"),
+        ("llama", {"mlp_bias": True}, "mlp_bias=True"),
+        ("gpt2", {"n_inner": 40}, "n_inner=40"),
+        ("opt", {"do_layer_norm_before": False}, "cannot be converted by TransformerLens"),
+    ],
+)
+def test_wrong_conversions_are_refused(kind, config, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        interp.load(saved(kind, tmp_path, **config))
+
+
+def test_bad_directories(hf_directory, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist; expected a Hugging Face directory"):
+        interp.load(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no config.json"):
+        interp.load(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="not valid JSON"):
+        interp.load(tmp_path)
+    shutil.copy(hf_directory("gpt2") / "config.json", tmp_path / "config.json")
+    with pytest.raises(FileNotFoundError, match="no weights"):
+        interp.load(tmp_path)
+    torch.save({"x": torch.zeros(2)}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="only pickled weights .pytorch_model.bin."):
+        interp.load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(ValueError, match="cannot be read as a transformers model"):
+        interp.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is a file"):
+        interp.load(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="local directory: revision"):
+        interp.load(hf_directory("gpt2"), revision="main")
+    with pytest.raises(ValueError, match="no numbered checkpoints"):
+        interp.load("gpt2", checkpoint=3)
+
+
+def test_unsupported_architecture(tmp_path):
+    transformers.T5ForConditionalGeneration(
+        transformers.T5Config(d_model=8, d_ff=8, num_layers=1, num_heads=2, vocab_size=20, d_kv=4)
+    ).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="'t5' model, which is not supported"):
+        interp.load(tmp_path)
+
+
+def test_nan_weights(hf_directory, tmp_path):
+    model = HF_MODELS["gpt2"]()
+    model.transformer.h[1].mlp.c_fc.bias.data[3] = torch.nan
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"transformer.h.1.mlp.c_fc.bias has NaN"):
+        interp.load(tmp_path)
+
+
+def test_a_model_without_its_head_is_refused(tmp_path):
+    bert = HF_MODELS["bert"]()
+    bert.bert.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="lacks weights .*cls.predictions"):
+        interp.load(tmp_path)
+
+
+def test_no_remote_code_is_run(hf_directory, tmp_path):
+    shutil.copytree(hf_directory("gpt2"), tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}}
+    (tmp_path / "m/config.json").write_text(json.dumps(config))
+    (tmp_path / "m/evil.py").write_text("raise SystemExit('remote code was run')")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert interp.load(tmp_path / "m").cfg.n_layers == 2
+
+
+def test_a_model_of_another_library_is_refused():
+    with pytest.raises(TypeError, match="expected a HookedTransformer or HookedEncoder, found torch.nn"):
+        check_model(torch.nn.Linear(2, 2))
