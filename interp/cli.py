@@ -216,10 +216,11 @@ def _print_table(table: Any, title: str) -> None:
     Console().print(ruled)
 
 
-def _show_version(value: bool) -> None:
+def _show_version(value: bool) -> bool:
     if value:
         typer.echo(f"interp {version('interp')}")
         raise typer.Exit
+    return value
 
 
 @app.callback()
@@ -238,9 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
             code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
-        return code if isinstance(code, int) else 0
-    except typer.Exit as stop:
-        return stop.exit_code
+        return _fail("stopped", 130) if code == 130 else code or 0
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
     except typer.TyperException as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -117,7 +117,7 @@ def _from_file(path: Path, column: str | None) -> Corpus:
     reader = readers[suffix]
 
     def read() -> Iterator[str]:
-        opener = cast(Callable[..., IO[str]], gzip.open if path.suffix == ".gz" else open)
+        opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
         try:
             with opener(path, "rt", encoding="utf-8", newline="" if suffix == ".csv" else "\n") as file:
                 yield from reader(file, path, column)
@@ -133,7 +133,7 @@ def _from_file(path: Path, column: str | None) -> Corpus:
     return Corpus(path.name, fingerprint, read, n_texts)
 
 
-def _lines(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
+def _lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
     if column is not None:
         raise ValueError(f"{path} is plain text and has no columns; leave column out")
     for line in file:
@@ -141,7 +141,7 @@ def _lines(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
             yield text
 
 
-def _json_lines(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
+def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
     key = column or "text"
     for number, line in enumerate(file, 1):
         if not line.strip():
@@ -156,7 +156,7 @@ def _json_lines(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
         yield row[key]
 
 
-def _csv_rows(file: IO[str], path: Path, column: str | None) -> Iterator[str]:
+def _csv_rows(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
     rows = csv.reader(file)
     index = 0
     if column is not None:
@@ -269,7 +269,7 @@ def batches(
     batch_size: int | None = None,
     bos: bool = False,
     eos: bool = False,
-    mask_rate: float | None = None,
+    mask_rate: float | int | None = None,
     seed: int = 0,
 ) -> Batches:
     """Cut a corpus into batches for a model.
@@ -391,7 +391,7 @@ def _check_settings(
     batch_size: int | None,
     bos: bool,
     eos: bool,
-    mask_rate: float | None,
+    mask_rate: float | int | None,
     given: Tensor | None,
 ) -> None:
     encoder = is_encoder(model)
@@ -501,7 +501,7 @@ def _collate(
     group: list[_Row],
     pad_id: int,
     special: list[int],
-    mask_rate: float | None,
+    mask_rate: float | int | None,
     mask_id: int | None,
     seed: int,
     encoder: bool,

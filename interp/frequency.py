@@ -66,9 +66,9 @@ def bias_effect(
     *,
     unigram: Unigrams | Int[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
     biases: Sequence[Bias] | None = None,
-    scales: Sequence[float] = (0.0, 0.5, 1.0),
+    scales: Iterable[float | int] = (0.0, 0.5, 1.0),
     batch_size: int | None = None,
-    mask_rate: float | None = None,
+    mask_rate: float | int | None = None,
     seed: int = 0,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -99,6 +99,7 @@ def bias_effect(
     """
     head = prediction_head(model)
     chosen = _check_biases(head, biases)
+    scales = [float(scale) for scale in scales]
     _check_scales(scales)
     if is_encoder(model) and mask_rate is None:
         mask_rate = text_or_batches.settings["mask_rate"] if isinstance(text_or_batches, Batches) else _PAPER_MASK_RATE
@@ -106,7 +107,7 @@ def bias_effect(
     counts = _unigrams(model, head, text_or_batches, unigram)
     u = counts.distribution
 
-    edits = [(bias, float(scale)) for bias in chosen for scale in scales]
+    edits = [(bias, scale) for bias in chosen for scale in scales]
     projection = _projection(head, chosen, u)
     taus = _taus(projection)
     log_prior = torch.from_numpy(counts.log_prior()).to(head.W_U.device)
@@ -124,7 +125,7 @@ def bias_effect(
             model,
             prepared,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
-            scales=[float(scale) for scale in scales],
+            scales=scales,
             n_tokens=predictions.n_tokens,
         ),
         kl=pd.concat([where, measures[:n]], axis=1),
@@ -149,9 +150,9 @@ def _check_biases(head: PredictionHead, biases: Sequence[Bias] | None) -> tuple[
     return tuple(biases)
 
 
-def _check_scales(scales: Sequence[float]) -> None:
-    if not len(scales) or len(set(scales)) < len(scales) or not np.isfinite(scales).all():
-        raise ValueError(f"scales must be different finite numbers, at least one, found {list(scales)}")
+def _check_scales(scales: list[float]) -> None:
+    if not scales or len(set(scales)) < len(scales) or not np.isfinite(scales).all():
+        raise ValueError(f"scales must be different finite numbers, at least one, found {scales}")
 
 
 def default_unigrams(model: Model, data: Any) -> Unigrams:

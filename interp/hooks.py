@@ -33,7 +33,7 @@ def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | N
     return [(name, keep)]
 
 
-def scale_bias(model: Model, bias: Bias, factor: float) -> Recipe:
+def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     """Multiply a bias of the prediction head by `factor`, as if the parameter had been multiplied.
 
     `"ln"` is the bias b_LN of the last layer norm before the unembedding; on a folded HookedTransformer it is
@@ -67,7 +67,7 @@ def scale_bias(model: Model, bias: Bias, factor: float) -> Recipe:
     return _add(model, "logits", (factor - 1) * head.effect(bias))
 
 
-def adjust_logits(model: Model, log_prior: ArrayLike, tau: float) -> Recipe:
+def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recipe:
     """Logit adjustment: `logits − τ log u` (Menon et al. 2021, eq. 9).
 
     Args:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 import xxhash
@@ -97,7 +97,7 @@ class Observer:
         """Forget the scratch."""
         self._scratch = {}
 
-    def merge(self, other: Self) -> None:
+    def merge(self, other: "Observer") -> None:
         """Take another observer's state in, as if both corpora had been read here.
 
         Raises ValueError for an observer with other options.

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 
+_R = TypeVar("_R", bound="Result")
 _PACKAGES = ("interp", "transformer-lens", "transformers", "torch", "numpy")
 
 
@@ -53,7 +54,7 @@ class Result:
         return target
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> Self:
+    def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
         """Read what `save` wrote.
 
         Raises FileNotFoundError where there is no such result, ValueError where it is another analysis.

@@ -1,0 +1,170 @@
+"""The command line as a user meets it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from interp.cli import main, parse_scales
+from interp.unigrams import Unigrams
+
+
+@pytest.fixture
+def corpus(tmp_path, texts):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(texts))
+    return path
+
+
+@pytest.fixture
+def counts(tmp_path):
+    Unigrams(np.arange(1, 68), "counts").save(tmp_path / "u.safetensors")
+    return tmp_path / "u.safetensors"
+
+
+def test_frequency_writes_a_run(hf_directory, corpus, counts, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]
+    assert main([*arguments, "--scales", "0:1:0.5", "--out", str(out)]) == 0
+    table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert table[0][:3] == ["bias", "scale", "kl_unigram_model"]
+    assert [row[:2] for row in table[1:4]] == [["ln", "0.0000"], ["ln", "0.5000"], ["ln", "1.0000"]]
+    kl = pd.read_parquet(out / "frequency/kl.parquet")
+    assert len(kl) == 9
+    assert float(table[1][2]) == pytest.approx(kl["kl_unigram_model"][0], abs=1e-4)
+    provenance = json.loads((out / "frequency/result.json").read_text())["provenance"]
+    assert (provenance["mask_rate"], provenance["scales"]) == (0.12, [0, 0.5, 1])
+    assert sorted(path.name for path in out.iterdir()) == ["frequency", "index.html"]
+    assert main([*arguments, "--out", str(out)]) == 2
+    assert (
+        "already holds a result of interp frequency; choose another --out or add --overwrite" in capsys.readouterr().err
+    )
+    assert main([*arguments, "--paper", "--overwrite", "--out", str(out)]) == 0
+    assert list(pd.read_parquet(out / "frequency/kl.parquet")["scale"].unique()) == [0, 1]
+
+
+def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
+    out = tmp_path / "counts.safetensors"
+    assert main(["unigrams", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]) == 0
+    n = sum(len(text.split()) for text in texts)
+    assert capsys.readouterr().out.startswith(f"{n:,} tokens of ")
+
+
+def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp_path, capsys):
+    gpt2, bert = str(hf_directory("gpt2")), str(hf_directory("bert"))
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "short.txt").write_text("w1 w2\n")
+    (tmp_path / "pickled").mkdir()
+    (tmp_path / "pickled/config.json").write_text("{}")
+    (tmp_path / "pickled/pytorch_model.bin").write_bytes(b"x")
+    (tmp_path / "noweights").mkdir()
+    (tmp_path / "noweights/config.json").write_text("{}")
+    Unigrams(np.arange(1, 60), "other").save(tmp_path / "other.safetensors")
+    good = {"--model": gpt2, "--corpus": str(corpus), "--unigram": str(counts), "--out": str(tmp_path / "o")}
+    cases = [
+        ({"--model": str(tmp_path / "gone")}, "gone' does not exist; expected a Hugging Face directory"),
+        ({"--model": str(tmp_path / "noweights")}, "has no weights; expected model.safetensors"),
+        ({"--model": str(tmp_path / "pickled")}, "has only pickled weights (pytorch_model.bin)"),
+        ({"--corpus": str(tmp_path / "gone.txt")}, "gone.txt' does not exist"),
+        ({"--corpus": str(tmp_path / "empty.txt")}, "is empty"),
+        ({"--corpus": str(tmp_path / "latin.txt")}, "is not UTF-8 text"),
+        ({"--corpus": str(tmp_path / "short.txt")}, "shorter than one row of 24 tokens"),
+        ({"--unigram": str(tmp_path / "gone.json")}, "unigram counts"),
+        ({"--unigram": str(tmp_path / "other.safetensors")}, "over 59 types, this model's vocabulary has 67"),
+        ({"--scales": "0,half,1"}, "--scales '0,half,1' is not a list of numbers"),
+        ({"--scales": "0,nan"}, "not finite"),
+        ({"--scales": "0:1:0.3"}, "not a whole number of steps"),
+        ({"--scales": "1:0:0.5"}, "expected start:stop:step"),
+        ({"--biases": "fc"}, "this model has no dense-layer bias b_FC"),
+        ({"--biases": "bln"}, "unknown bias 'bln'"),
+        ({"--limit": "0"}, "Invalid value for '--limit'"),
+        ({"--seed": "x"}, "Invalid value for '--seed'"),
+        ({"--mask-rate": "0.2"}, "mask_rate is for encoders"),
+        ({"--model": bert, "--mask-rate": "2"}, "must lie between 0 and 1"),
+        ({"--out": str(corpus / "x")}, "cannot be written to"),
+        ({"--out": "/proc/interp"}, "cannot be written to"),
+        ({"--colour": "red"}, "No such option"),
+    ]
+    for change, message in cases:
+        arguments = ["frequency", *(part for pair in (good | change).items() for part in pair)]
+        assert main(arguments) == 2, change
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        lines = [line for line in captured.err.splitlines() if not line.startswith("interp: note")]
+        assert len(lines) == 1, (change, captured.err)
+        assert lines[0].startswith("interp: error: ")
+        assert message in lines[0], (message, lines[0])
+    assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir()), "nothing half-written"
+
+
+@pytest.mark.parametrize("arguments", [["frequency"], ["no-such-command"], ["frequency", "--model", "gpt2"]])
+def test_usage_errors_are_one_line(arguments, capsys):
+    assert main(arguments) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_paper_refuses_its_own_options(hf_directory, corpus, tmp_path, capsys):
+    arguments = [
+        "frequency",
+        "--model",
+        str(hf_directory("gpt2")),
+        "--corpus",
+        str(corpus),
+        "--out",
+        str(tmp_path / "o"),
+    ]
+    assert main([*arguments, "--paper", "--scales", "0,1"]) == 2
+    assert "--paper sets --biases, --scales and --mask-rate itself" in capsys.readouterr().err
+
+
+def test_paths_are_checked_before_torch_is_imported(tmp_path):
+    code = (
+        "import sys; from interp.cli import main;"
+        f"code = main(['frequency', '--model', '{tmp_path}/gone', '--corpus', 'bundled', '--out', '{tmp_path}/o']);"
+        "assert code == 2; assert 'torch' not in sys.modules; assert 'transformer_lens' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_import_is_light():
+    code = "import sys, interp; assert not {'torch', 'pandas', 'numpy', 'transformer_lens'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    import interp
+
+    assert callable(interp.load)
+    assert interp.corpora.__name__ == "interp.corpora"
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        interp.nonsense  # noqa: B018
+    assert {"load", "observe", "frequency"} <= set(dir(interp))
+
+
+def test_version_and_help(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("interp 0.")
+    assert main(["frequency", "--help"]) == 0
+    assert "--scales" in capsys.readouterr().out
+
+
+def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, counts, tmp_path, capsys, monkeypatch):
+    arguments = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--unigram", str(counts)]
+    for error, code, message in (
+        (OSError(28, "No space left on device"), 1, "interp: error: OSError: [Errno 28] No space left on device"),
+        (KeyboardInterrupt(), 130, "interp: error: stopped"),
+    ):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr("interp.frequency.bias_effect", fail)
+        assert main([*arguments, "--out", str(tmp_path / "o")]) == code
+        assert capsys.readouterr().err.splitlines()[-1] == message
+
+
+def test_scales():
+    assert parse_scales("0,0.5,1") == [0, 0.5, 1]
+    assert parse_scales("0:1:0.1") == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]
+    assert parse_scales("1") == [1]

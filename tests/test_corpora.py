@@ -1,0 +1,239 @@
+import gzip
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from conftest import make_tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp import corpora, paths, unigrams
+from interp.unigrams import Unigrams
+
+
+def ids(text):
+    return make_tokenizer()(text)["input_ids"]
+
+
+def rows(batches):
+    return [row[m.bool()].tolist() for batch in batches for row, m in zip(batch.tokens, batch.mask, strict=True)]
+
+
+def write(path, text):
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+@pytest.mark.parametrize("gz", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("name", "content", "column"),
+    [
+        ("a.txt", "w1 w2\n\nw3\r\n", None),
+        ("a.jsonl", '{"text": "w1 w2"}\n{"text": "w3", "x": 1}\n', None),
+        ("a.jsonl", '{"body": "w1 w2"}\n{"body": "w3"}\n', "body"),
+        ("a.csv", '"w1 w2",5,x\nw3,4,"y, z"\n', None),
+        ("a.csv", 'id,body\n1,w1 w2\n2,"w3"\n', "body"),
+    ],
+)
+def test_files(name, content, column, gz, tmp_path):
+    corpus = corpora.load(write(tmp_path / (name + gz), content), column=column)
+    assert list(corpus) == ["w1 w2", "w3"]
+    assert list(corpus) == ["w1 w2", "w3"], "a corpus can be read again"
+    assert (corpus.n_texts, corpus.name) == (2, name + gz)
+    assert list(corpora.load(corpus, limit=1, separator="\n")) == ["w1 w2\n"]
+
+
+def test_fingerprints_follow_content(tmp_path):
+    one, two = write(tmp_path / "1.txt", "w1\n"), write(tmp_path / "2.txt", "w2\n")
+    same = write(tmp_path / "3.txt", "w1\n")
+    prints = [corpora.load(path).fingerprint for path in (one, two, same)]
+    assert prints[0] == prints[2] != prints[1]
+    assert corpora.load(["ab", "c"]).fingerprint != corpora.load(["a", "bc"]).fingerprint
+
+
+def test_bad_sources(tmp_path):
+    cases = [
+        (tmp_path / "none.txt", {}, FileNotFoundError, "does not exist; expected a .txt"),
+        (tmp_path, {}, FileNotFoundError, "is a directory"),
+        (write(tmp_path / "a.md", "x"), {}, ValueError, "unknown ending"),
+        (write(tmp_path / "empty.txt", ""), {}, ValueError, "is empty"),
+        (write(tmp_path / "blank.txt", "\n\n"), {}, ValueError, "is empty"),
+        (write(tmp_path / "b.jsonl", '{"text": "x"}\n{oops\n'), {}, ValueError, "b.jsonl, line 2: not JSON"),
+        (write(tmp_path / "c.jsonl", '{"body": "x"}\n'), {}, ValueError, r"no text in field 'text' \(found: body\)"),
+        (write(tmp_path / "d.csv", "a,b\n1,2\n"), {"column": "z"}, ValueError, "no column 'z'.*found a, b"),
+        (write(tmp_path / "e.txt", "x\n"), {"column": "z"}, ValueError, "plain text and has no columns"),
+        (["x"], {"limit": 0}, ValueError, "limit must be at least 1"),
+        ([], {}, ValueError, "corpus is empty"),
+        ("no-such-corpus", {}, FileNotFoundError, "one of openwebtext, wikipedia"),
+    ]
+    (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
+    cases.append((tmp_path / "latin.txt", {}, ValueError, "is not UTF-8 text"))
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"hello\n" * 1000)[:-20])
+    cases.append((tmp_path / "cut.txt.gz", {}, ValueError, "not a whole gzip file"))
+    for source, options, error, message in cases:
+        with pytest.raises(error, match=message):
+            corpora.load(source, **options)
+
+
+def test_hub_datasets_stream(tmp_path, monkeypatch):
+    """A local directory of Parquet stands in for a hub repository; the reading code is the real one."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        datasets.Dataset.from_dict({"text": [f"{name} a", f"{name} b"]}).to_parquet(tmp_path / name / "train.parquet")
+    monkeypatch.setitem(
+        paths.HUB_CORPORA, "openwebtext", {"path": str(tmp_path / "one"), "split": "train", "column": "text"}
+    )
+    corpus = corpora.load("openwebtext", limit=1)
+    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a", "one b"], None)
+    with pytest.raises(ValueError, match="no column 'body'; found text"):
+        corpora.load("openwebtext", column="body")
+    monkeypatch.setattr(datasets, "load_dataset", lambda **_: (_ for _ in ()).throw(ConnectionError("offline")))
+    with pytest.raises(FileNotFoundError, match="not to be had from the hub"):
+        corpora.load("owner/dataset")
+
+
+def test_packed_rows_are_the_stream_cut(load_toy, texts):
+    model = load_toy("gpt2")
+    stream = sum((ids(text) for text in texts), [])
+    expected = [stream[i : i + 24] for i in range(0, len(stream) - 23, 24)]
+    assert rows(corpora.batches(model, texts, batch_size=3)) == expected
+    with_bos = sum(([5, *ids(text), 6] for text in texts), [])
+    expected = [with_bos[i : i + 10] for i in range(0, len(with_bos) - 9, 10)]
+    assert rows(corpora.batches(model, texts, context=10, bos=True, eos=True)) == expected
+
+
+def test_one_text_a_row(load_toy, texts):
+    model = load_toy("gpt2")
+    found = rows(corpora.batches(model, texts, layout="texts", context=20, bos=True, batch_size=4))
+    expected = []
+    for text in texts:
+        pieces = ids(text)
+        expected += [[5, *pieces[i : i + 19]] for i in range(0, len(pieces), 19)]
+    assert sorted(found) == sorted(expected)
+    assert [len(row) for row in found] == sorted(len(row) for row in found)
+
+
+def test_encoder_rows_are_framed(load_toy, texts):
+    model = load_toy("bert")
+    for layout in ("texts", "packed"):
+        found = rows(corpora.batches(model, texts, layout=layout))
+        assert all(row[0] == 2 and row[-1] == 3 for row in found)
+        inner = sum((row[1:-1] for row in found), [])
+        stream = sum((ids(text) for text in texts), [])
+        assert sorted(inner) == sorted(stream) if layout == "texts" else inner == stream[: len(inner)]
+
+
+def test_what_is_read_and_predicted(load_toy, texts):
+    for batch in corpora.batches(load_toy("gpt2"), texts, layout="texts", batch_size=5):
+        assert torch.equal(batch.read, batch.mask.bool())
+        for row, mask, targets in zip(batch.tokens, batch.mask, batch.targets, strict=True):
+            n = int(mask.sum())
+            assert targets[: n - 1].tolist() == row[1:n].tolist()
+            assert (targets[n - 1 :] == -1).all()
+
+
+def test_masking(load_toy, texts):
+    model = load_toy("bert")
+    many = texts * 30
+    plain = {}
+    for batch_size in (4, 32):
+        masked = total = 0
+        read = []
+        for batch in corpora.batches(model, many, mask_rate=0.12, seed=1, batch_size=batch_size):
+            assert (batch.tokens[batch.read] == 4).all()
+            assert (batch.targets[batch.read] > 6).all()
+            assert (batch.targets[~batch.read] == -1).all()
+            assert not batch.read[:, 0].any()
+            masked += int(batch.read.sum())
+            total += int(batch.mask.sum()) - 2 * len(batch.mask)
+            read += batch.targets[batch.read].tolist()
+        assert 0.11 < masked / total < 0.13
+        plain[batch_size] = sorted(read)
+    assert plain[4] == plain[32], "what is masked does not depend on the batch size"
+    other = corpora.batches(model, many, mask_rate=0.12, seed=2)
+    assert sorted(t for b in other for t in b.targets[b.read].tolist()) != plain[4]
+
+
+def test_token_ids_are_read_as_they_are(load_toy):
+    tokens = torch.randint(67, (5, 9), generator=torch.Generator().manual_seed(0))
+    assert rows(corpora.batches(load_toy("gpt2"), tokens, batch_size=2)) == tokens.tolist()
+
+
+def test_bad_settings(load_toy, texts):
+    gpt2, bert = load_toy("gpt2"), load_toy("bert")
+    bare = load_toy("gpt2")
+    bare.tokenizer = None
+    cases = [
+        (gpt2, texts, {"context": 25}, "context must be 2 … 24"),
+        (gpt2, texts, {"batch_size": 0}, "batch_size must be at least 1"),
+        (gpt2, texts, {"mask_rate": 0.1}, "mask_rate is for encoders"),
+        (bert, texts, {"mask_rate": 1.0}, "between 0 and 1"),
+        (bert, texts, {"bos": True}, r"always \[CLS\] … \[SEP\]"),
+        (bare, texts, {}, "has no tokenizer"),
+        (gpt2, torch.full((1, 5), 67), {}, "token ids must lie in 0 … 66 for this model, found 67"),
+        (gpt2, torch.zeros(0, 5, dtype=torch.long), {}, "are empty"),
+        (gpt2, torch.zeros(1, 5, dtype=torch.long), {"bos": True}, "put bos and eos into them yourself"),
+    ]
+    for model, data, options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            corpora.batches(model, data, **options)
+    with pytest.raises(ValueError, match="shorter than one row of 24 tokens"):
+        list(corpora.batches(gpt2, ["w1 w2"]))
+
+
+def test_counts_equal_a_plain_count(load_toy, texts):
+    model = load_toy("gpt2")
+    flat = sum((ids(text) for text in texts), [])
+    counts = corpora.count_unigrams(model, corpora.load(texts, limit=2))
+    assert counts.counts.tolist() == np.bincount(flat, minlength=67).tolist(), "limit is left aside"
+    many = corpora.load(texts * 200)
+    parallel = corpora.count_unigrams(model, many, processes=2)
+    assert (parallel.counts == 200 * counts.counts).all()
+    assert counts.distribution.sum() == pytest.approx(1)
+
+
+def test_counts_are_kept(tmp_path):
+    counts = Unigrams(np.arange(5), "a corpus")
+    counts.save(tmp_path / "u.safetensors")
+    again = unigrams.load(tmp_path / "u.safetensors")
+    assert again.corpus == "a corpus"
+    assert (again.counts == counts.counts).all()
+    (tmp_path / "u.json").write_text(json.dumps([0, 1, 2]))
+    assert unigrams.load(tmp_path / "u.json").n_tokens == 3
+    assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
+
+
+def test_bad_counts(tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"not safetensors at all")
+    (tmp_path / "x.json").write_text("[1,")
+    for path, error, message in (
+        ("none.safetensors", FileNotFoundError, "do not exist"),
+        ("x.safetensors", ValueError, "is not a file of unigram counts"),
+        ("x.json", ValueError, "not a JSON list"),
+    ):
+        with pytest.raises(error, match=message):
+            unigrams.load(tmp_path / path)
+    with pytest.raises(ValueError, match="whole numbers ≥ 0"):
+        Unigrams(np.array([-1, 2]), "x")
+    with pytest.raises(ValueError, match="all zero"):
+        Unigrams(np.zeros(3, int), "x")
+    with pytest.raises(ValueError, match="different tokenizers"):
+        Unigrams(np.arange(3), "x").merge(Unigrams(np.arange(4), "y"))
+    with pytest.raises(ValueError, match="does not belong to this model"):
+        unigrams.count(make_tokenizer(), ["w50"], corpus="x", d_vocab=10)
+    with pytest.raises(ValueError, match="is empty: no token"):
+        unigrams.count(make_tokenizer(), [], corpus="x", d_vocab=10)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 50), min_size=3, max_size=8), st.lists(st.integers(0, 50), min_size=3, max_size=8))
+def test_merging_counts(a, b):
+    a, b = np.array(a) + 1, np.array(b) + 1
+    n = min(len(a), len(b))
+    merged = Unigrams(a[:n], "a").merge(Unigrams(b[:n], "b"))
+    assert merged.n_tokens == a[:n].sum() + b[:n].sum()
+    assert np.exp(merged.log_prior()).sum() == pytest.approx(1)

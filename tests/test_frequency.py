@@ -1,0 +1,269 @@
+"""Question 1 against a plain-transformers computation, written apart: edit the bias, run, average the softmax."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.spatial.distance import jensenshannon
+
+import interp
+from interp import corpora
+from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
+from interp.frequency import BiasEffect, bias_effect
+from interp.lm_head import prediction_head
+from interp.observers import observe
+from interp.unigrams import Unigrams
+
+BERT = {
+    "ln": "cls.predictions.transform.LayerNorm.bias",
+    "fc": "cls.predictions.transform.dense.bias",
+    "last": "cls.predictions.bias",
+}
+
+
+@torch.no_grad()
+def naive(hf, batches, parameter, scale):
+    """Mean distribution, perplexity and balanced NLL of transformers with one parameter multiplied, in float64."""
+    bias = hf.get_parameter(parameter)
+    original = bias.data.clone()
+    bias.data *= scale
+    q, nlls = 0, {}
+    n = 0
+    for batch in batches:
+        options = {"attention_mask": batch.mask}
+        log_p = hf(batch.tokens, **options).logits.double().log_softmax(-1)
+        q = q + log_p[batch.read].exp().sum(0)
+        n += int(batch.read.sum())
+        for row, position in (batch.read & (batch.targets >= 0)).nonzero().tolist():
+            target = int(batch.targets[row, position])
+            nlls.setdefault(target, []).append(-float(log_p[row, position, target]))
+    bias.data = original
+    everything = [nll for values in nlls.values() for nll in values]
+    balanced = float(np.mean([np.mean(values) for values in nlls.values()]))
+    return (q / n).numpy(), float(np.exp(np.mean(everything))), balanced
+
+
+def compare(effect, hf, batches, parameters, u, tolerance=1e-4):
+    for row in effect.kl.itertuples():
+        q, ppl, balanced = naive(hf, batches, parameters[row.bias], row.scale)
+        seen = u > 0
+        assert row.kl_unigram_model == pytest.approx(
+            stats.entropy(u[seen], q[seen] * 1.0) + -np.log(q[seen].sum()), abs=tolerance
+        )
+        assert row.kl_model_unigram == pytest.approx(stats.entropy(q[seen], u[seen]), abs=tolerance)
+        assert row.dropped_mass == pytest.approx(1 - q[seen].sum(), abs=1e-5)
+        assert row.js == pytest.approx(jensenshannon(u, q) ** 2, abs=tolerance)
+        assert row.perplexity == pytest.approx(ppl, rel=1e-4)
+        assert row.balanced_nll == pytest.approx(balanced, rel=1e-4)
+        ours = effect.probabilities.query("bias == @row.bias and scale == @row.scale").set_index("token_id")
+        np.testing.assert_allclose(ours["probability"], q[ours.index], rtol=2e-4, atol=1e-9)
+
+
+@pytest.fixture
+def yelp(shared):
+    return (shared / "data/yelp/valid.txt").read_text(encoding="utf-8")
+
+
+def test_trained_gpt2_equals_transformers(shared, yelp):
+    """All scales on a real model and real text, one stream cut into rows of 64."""
+    directory = shared / "models/gpt2-yelp"
+    model = interp.load(directory)
+    counts = corpora.count_unigrams(model, [yelp])
+    tokens = torch.cat([batch.tokens for batch in corpora.batches(model, [yelp])])[:200]
+    effect = bias_effect(model, tokens, unigram=counts, scales=(0, 0.5, 1), progress=False)
+    hf = transformers.AutoModelForCausalLM.from_pretrained(directory).eval()
+    rows = corpora.batches(model, tokens, batch_size=50)
+    compare(effect, hf, rows, {"ln": "transformer.ln_f.bias"}, counts.distribution)
+
+
+def test_published_reference_figures(shared, yelp):
+    """Figures measured with transformers alone: unigram over all rows, the model on 600 rows of the second half."""
+    model = interp.load(shared / "models/gpt2-yelp")
+    tokens = torch.cat([batch.tokens for batch in corpora.batches(model, [yelp])])
+    counts = np.bincount(tokens.flatten().numpy(), minlength=1000)
+    half = len(tokens) // 2
+    effect = bias_effect(model, tokens[half : half + 600], unigram=counts, scales=(1, 0.5, 0), progress=False)
+    np.testing.assert_allclose(effect.kl["kl_unigram_model"], [0.0258, 0.1402, 0.4605], atol=0.004)
+    np.testing.assert_allclose(effect.kl["perplexity"], [21.85, 25.60, 39.54], rtol=0.03)
+    assert effect.projection["spearman"][0] == pytest.approx(0.819, abs=0.001)
+
+
+@pytest.mark.parametrize("layout", ["texts", "packed"])
+def test_bert_equals_transformers_at_masked_positions(layout, hf_directory, texts):
+    model = interp.load(hf_directory("bert"))
+    batches = corpora.batches(model, texts, layout=layout, mask_rate=0.3, batch_size=4)
+    counts = corpora.count_unigrams(model, texts)
+    effect = bias_effect(model, batches, unigram=counts, scales=(0, 0.5, 1), progress=False)
+    assert list(effect.kl["bias"].unique()) == ["ln", "fc", "last"]
+    hf = transformers.BertForMaskedLM.from_pretrained(hf_directory("bert")).eval()
+    compare(effect, hf, batches, BERT, counts.distribution)
+    assert effect.kl.groupby("bias")["kl_unigram_model"].agg(np.ptp).gt(1e-3).all(), "each bias has an effect"
+
+
+def test_llama_has_no_such_bias(shared):
+    model = interp.load(shared / "models/llama-stories260k")
+    with pytest.raises(ValueError, match="no layer-norm bias b_LN .*RMSNorm"):
+        bias_effect(model, ["Once upon a time"], biases=["ln"])
+    with pytest.raises(ValueError, match="no bias to scale"):
+        bias_effect(model, ["Once upon a time"])
+
+
+@pytest.mark.parametrize("width", [0.5, 30.0, 80.0])
+def test_shared_exponential_equals_softmax(width, load_toy, texts):
+    """Shifts on both sides of the range where the shared exponential is left; against float64 softmax."""
+    model = load_toy("gpt2")
+    generator = torch.Generator().manual_seed(0)
+    shifts = [width * torch.rand(67, generator=generator).double() for _ in range(3)]
+    observer = MeanPredictions(model, [Variant(), *(Variant(shift=shift) for shift in shifts)])
+    assert len(observer._wide) == (3 if width > 60 else 0)
+    batches = corpora.batches(model, texts)
+    observe(model, batches, observer, progress=False)
+    with torch.no_grad():
+        logits = torch.cat([model(batch.tokens).flatten(0, 1) for batch in batches]).double()
+    targets = torch.cat([batch.targets.flatten() for batch in batches])
+    for i, shift in enumerate([torch.zeros(67), *shifts]):
+        log_p = (logits + shift).log_softmax(-1)
+        np.testing.assert_allclose(observer.distributions[i], log_p.exp().mean(0), rtol=2e-5, atol=1e-12)
+        nll = -log_p[targets >= 0].gather(1, targets[targets >= 0, None]).mean()
+        assert observer.nll[i] == pytest.approx(float(nll), rel=1e-5)
+
+
+def test_merging_observers_is_one_run(load_toy, texts):
+    model = load_toy("gpt2")
+    variants = [Variant(), Variant(shift=prediction_head(model).effect("ln") * -1.0)]
+    parts = [MeanPredictions(model, variants) for _ in range(3)]
+    tokens = torch.randint(67, (9, 12), generator=torch.Generator().manual_seed(0))
+    for observer, part in zip(parts, (tokens, tokens[:4], tokens[4:]), strict=True):
+        observe(model, corpora.batches(model, part), observer, progress=False)
+    parts[1].merge(parts[2])
+    np.testing.assert_allclose(parts[1].distributions, parts[0].distributions, rtol=1e-6)
+    assert parts[1].n_scored == parts[0].n_scored == 9 * 11
+
+
+def test_token_padding_rows_are_left_out(load_toy, texts):
+    model = load_toy("gpt2")
+    model.unembed.W_U.data = torch.cat([model.W_U.data, torch.zeros(16, 5)], 1)
+    model.unembed.b_U.data = torch.zeros(72)
+    counts = np.append(np.arange(1, 68), np.zeros(5, int))
+    effect = bias_effect(model, texts, unigram=counts, progress=False)
+    assert len(effect.types) == 67
+    assert effect.probabilities["token_id"].max() == 66
+    assert effect.projection["n_types"][0] == 67
+
+
+def test_tables(load_toy, texts):
+    effect = bias_effect(load_toy("bert"), texts, unigram=np.arange(67), scales=(0, 0.5, 1), progress=False)
+    contract = {
+        "kl": "bias scale kl_unigram_model kl_model_unigram dropped_mass js perplexity balanced_nll n_tokens",
+        "types": "token_id token count unigram projection_ln bias_last",
+        "probabilities": "token_id bias scale probability",
+        "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
+        "projection": "bias pearson spearman slope n_types",
+    }
+    for name, columns in contract.items():
+        assert set(columns.split()) <= set(getattr(effect, name).columns)
+    assert len(effect.kl) == 9
+    same = effect.kl[effect.kl["scale"] == 1]
+    assert same["kl_unigram_model"].nunique() == 1, "λ = 1 is the same model for every bias"
+    per_curve = effect.curve.groupby(["bias", "scale"])["n_types"].sum()
+    assert (per_curve == 66).all()
+    part = effect.curve[(effect.curve["bias"] == "fc") & (effect.curve["scale"] == 0)].iloc[-1]
+    types = effect.types.query("unigram >= @part.unigram_low and unigram <= @part.unigram_high * (1 + 1e-9)")
+    q = effect.probabilities.query("bias == 'fc' and scale == 0").set_index("token_id")["probability"]
+    assert part["geometric_mean"] == pytest.approx(stats.gmean(q[types["token_id"]]))
+    assert part["geometric_sd"] == pytest.approx(np.exp(np.log(q[types["token_id"]]).std(ddof=0)))
+    ln = effect.projection.set_index("bias").loc["ln"]
+    seen = effect.types[effect.types["count"] > 0]
+    assert ln["spearman"] == pytest.approx(stats.spearmanr(seen["unigram"], seen["projection_ln"]).statistic)
+    assert ln["slope"] == pytest.approx(np.polyfit(np.log(seen["unigram"]), seen["projection_ln"], 1)[0])
+    assert list(effect.adjustment["tau"]) == [pytest.approx(ln["slope"]), 1.0]
+
+
+def test_own_counts_warn(load_toy, texts):
+    with pytest.warns(UserWarning, match="this text's own .* tokens; sampling error"):
+        own = bias_effect(load_toy("gpt2"), corpora.load(texts, limit=3), progress=False)
+    total = sum(len(text.split()) for text in texts)
+    assert own.types["count"].sum() == total, "the whole corpus is counted, before limit"
+    assert own.provenance["unigram"]["n_tokens"] == total
+
+
+def test_shipped_counts_are_taken(hf_directory, tmp_path, texts):
+    import shutil
+
+    shutil.copytree(hf_directory("gpt2"), tmp_path / "m")
+    Unigrams(np.arange(67), "training text").save(tmp_path / "m/unigram.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        effect = bias_effect(interp.load(tmp_path / "m"), texts, progress=False)
+    assert effect.provenance["unigram"]["corpus"] == "training text"
+
+
+def test_bad_input(load_toy, texts):
+    model = load_toy("gpt2")
+    for options, message in (
+        ({"unigram": np.arange(50)}, "over 50 types, this model's vocabulary has 67"),
+        ({"unigram": np.zeros(67, int)}, "all zero"),
+        ({"scales": (0, float("nan"))}, "different finite numbers"),
+        ({"scales": (1, 1.0)}, "different finite numbers"),
+        ({"scales": ()}, "different finite numbers"),
+        ({"biases": []}, "list of different biases"),
+        ({"biases": ["fc"]}, "no dense-layer bias b_FC"),
+        ({"mask_rate": 0.1}, "mask_rate is for encoders"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bias_effect(model, texts, progress=False, **({"unigram": np.arange(67)} | options))
+    with pytest.raises(ValueError, match="do not say which corpus"):
+        bias_effect(model, corpora.batches(model, texts))
+    with pytest.raises(ValueError, match="made with other settings"):
+        bias_effect(model, corpora.batches(model, texts), unigram=np.arange(67), seed=3)
+    with pytest.raises(ValueError, match="no position was read"):
+        bias_effect(load_toy("bert"), ["w1"], unigram=np.arange(67), mask_rate=1e-9, progress=False)
+    model.cfg.output_logits_soft_cap = 30.0
+    with pytest.raises(ValueError, match="soft-caps its logits"):
+        bias_effect(model, texts, unigram=np.arange(67))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=4), st.lists(st.integers(1, 1000), min_size=4, max_size=4))
+def test_divergences(a, b):
+    p, q = (np.array(a) + [1, 0, 0, 0]), np.array(b)
+    p, q = p / p.sum(), q / q.sum()
+    assert kl(p, q) >= -1e-12
+    assert kl(p, p) == pytest.approx(0, abs=1e-12)
+    assert kl(p, q) == pytest.approx(stats.entropy(p, q))
+    assert js(p, q) == pytest.approx(jensenshannon(p, q) ** 2, abs=1e-9)
+    assert 0 <= js(p, q) <= np.log(2) + 1e-12
+    back, dropped = kl_where_seen(q, p)
+    assert back >= -1e-12
+    assert dropped == pytest.approx(q[p == 0].sum())
+    assert perplexity(1e4) == np.inf
+
+
+def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeypatch):
+    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
+    effect.save(tmp_path)
+    again = BiasEffect.load(tmp_path)
+    for name, table in effect.tables.items():
+        assert getattr(again, name).equals(table), name
+    assert again.provenance == effect.provenance
+    assert {"weight_hash", "corpus", "fingerprint", "seed", "dtype", "device", "bos", "n_tokens", "versions"} <= set(
+        again.provenance
+    )
+    with pytest.raises(FileExistsError, match="already holds a result"):
+        effect.save(tmp_path)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("interp.results.json.dumps", lambda *_, **__: (_ for _ in ()).throw(full))
+    monkeypatch.setattr("pandas.DataFrame.to_parquet", lambda table, path, **_: path.write_bytes(b"half"))
+    with pytest.raises(OSError, match="No space left"):
+        effect.save(tmp_path, overwrite=True)
+    monkeypatch.undo()
+    assert BiasEffect.load(tmp_path).kl.equals(effect.kl), "the old result is still whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["frequency"]
+    effect.save(tmp_path, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="holds no result"):
+        BiasEffect.load(tmp_path / "elsewhere")

@@ -1,0 +1,299 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp import corpora, hooks, observers
+from interp.cli import main
+from interp.observers import Observer, observe
+from interp.sites import hook_name
+
+
+class Residual(Observer):
+    """Sum, largest and smallest value of the residual stream at the positions that are read."""
+
+    def __init__(self, model, layer=0):
+        super().__init__(model.W_U.device, layer=layer)
+        self.name = hook_name(model, "resid_post", layer)
+        self.add_state("sum", (model.cfg.d_model,))
+        self.add_state("n", ())
+        self.add_state("max", (model.cfg.d_model,), "max")
+        self.add_state("min", (model.cfg.d_model,), "min")
+
+    def hooks(self, batch):
+        def read(resid, hook):
+            chosen = batch.select(resid)
+            self.add("sum", chosen.double().sum(0))
+            self.add("n", float(len(chosen)))
+            self.add("max", chosen.amax(0))
+            self.add("min", chosen.amin(0))
+
+        return [(self.name, read)]
+
+
+class Logits(Residual):
+    def __init__(self, model):
+        super().__init__(model)
+        self.name = hook_name(model, "logits")
+        for name in ("sum", "max", "min"):
+            self.add_state(name, (model.W_U.shape[1],), "sum" if name == "sum" else name)
+
+
+def equal(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
+@pytest.mark.parametrize("layout", ["packed", "texts"])
+def test_one_pass_equals_plain_forwards(kind, layout, load_toy, texts):
+    model = load_toy(kind)
+    options = {"mask_rate": 0.3} if kind == "bert" else {}
+    batches = corpora.batches(model, texts, layout=layout, batch_size=4, **options)
+    residual, logits = Residual(model, 1), Logits(model)
+    observe(model, batches, residual, logits, progress=False)
+    seen = {"resid": [], "logits": []}
+    for batch in batches:
+        extra = {"one_zero_attention_mask": batch.mask} if kind == "bert" else {}
+        out, cache = model.run_with_cache(batch.tokens, **extra)
+        seen["resid"].append(cache[residual.name][batch.read])
+        seen["logits"].append(out[batch.read])
+    for observer, name in ((residual, "resid"), (logits, "logits")):
+        flat = torch.cat(seen[name]).double()
+        expected = {"sum": flat.sum(0), "n": torch.tensor(float(len(flat))).double(), "max": flat.amax(0)}
+        torch.testing.assert_close(
+            {k: v for k, v in observer.state.items() if k in expected}, expected, atol=1e-4, rtol=1e-4
+        )
+
+
+def test_together_is_alone(load_toy, texts):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts, batch_size=4)
+    together = Residual(model, 0), Residual(model, 1), Logits(model)
+    observe(model, batches, *together, progress=False)
+    for observer, alone in zip(together, (Residual(model, 0), Residual(model, 1), Logits(model)), strict=True):
+        observe(model, batches, alone, progress=False)
+        equal(observer.state, alone.state)
+
+
+def test_nothing_is_computed_that_nobody_wants(load_toy, texts, monkeypatch):
+    for kind in ("gpt2", "bert"):
+        model = load_toy(kind)
+        monkeypatch.setattr(model.unembed, "forward", lambda *_: pytest.fail("the unembedding ran"))
+        if kind == "gpt2":
+            monkeypatch.setattr(model.blocks[1], "forward", lambda *_, **__: pytest.fail("block 1 ran"))
+        observe(model, corpora.batches(model, texts, mask_rate=0.5 if kind == "bert" else None), Residual(model, 0))
+
+
+def test_the_head_sees_only_positions_that_are_read(load_toy, texts):
+    model = load_toy("bert")
+    batch = next(iter(corpora.batches(model, texts, mask_rate=0.2)))
+    shapes = []
+
+    class Shape(Logits):
+        def hooks(self, batch):
+            return [(self.name, lambda logits, hook: shapes.append(tuple(logits.shape)))]
+
+    one = corpora.Batches({}, None, lambda: iter([batch]))
+    observe(model, one, Shape(model), progress=False)
+    with model.hooks(fwd_hooks=hooks.scale_bias(model, "fc", 0.5)):
+        observe(model, one, Shape(model), progress=False)
+    assert shapes == [(1, int(batch.read.sum()), 67), (*batch.tokens.shape, 67)]
+
+
+def test_active_hooks_are_observed(load_toy, texts):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts, batch_size=4)
+    plain, edited = Logits(model), Logits(model)
+    observe(model, batches, plain, progress=False)
+    with model.hooks(fwd_hooks=hooks.adjust_logits(model, torch.full((67,), -1.0), 2.0)):
+        observe(model, batches, edited, progress=False)
+    torch.testing.assert_close(edited.state["max"], plain.state["max"] + 2)
+    assert not any(point.has_hooks() for point in model.hook_dict.values())
+
+
+def test_a_failed_batch_leaves_nothing_behind(load_toy, texts):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts, batch_size=4)
+    good = Residual(model)
+
+    class Bad(Residual):
+        def hooks(self, batch):
+            def read(resid, hook):
+                raise RuntimeError("boom")
+
+            return [(self.name, read)]
+
+    with pytest.raises(RuntimeError, match="boom"):
+        observe(model, batches, good, Bad(model, 1), progress=False)
+    equal(good.state, Residual(model).state)
+    good.commit()
+    equal(good.state, Residual(model).state)
+    assert not any(point.has_hooks() for point in model.hook_dict.values())
+
+
+def test_a_hook_that_never_fires_is_refused(load_toy, texts):
+    model = load_toy("gpt2")
+
+    class Lost(Residual):
+        def hooks(self, batch):
+            return [("blocks.0.hook_q_input", lambda *_, **__: None)]
+
+    with pytest.raises(RuntimeError, match=r"blocks.0.hook_q_input never fired"):
+        observe(model, corpora.batches(model, texts), Lost(model), progress=False)
+
+
+def test_bad_use(load_toy, texts):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts)
+    one = Residual(model)
+    with pytest.raises(ValueError, match="one or more different observers"):
+        observe(model, batches)
+    with pytest.raises(ValueError, match="one or more different observers"):
+        observe(model, batches, one, one)
+    with pytest.raises(ValueError, match="layer: 1 ≠ 0|layer: 0 ≠ 1"):
+        one.merge(Residual(model, 1))
+    with pytest.raises(ValueError, match="has shape"):
+        one.add("sum", torch.zeros(3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3), min_size=2, max_size=9), st.integers(1, 8))
+def test_merge_is_update_of_both(values, cut):
+    def fill(part):
+        observer = Observer()
+        for name in ("sum", "max", "min"):
+            observer.add_state(name, (3,), name)
+        for value in part:
+            for name in ("sum", "max", "min"):
+                observer.add(name, torch.tensor(value, dtype=torch.float64))
+            observer.commit()
+        return observer
+
+    a, b, both = fill(values[:cut]), fill(values[cut:]), fill(values)
+    a.merge(b)
+    equal(a.state, both.state)
+
+
+def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("interp.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts, batch_size=2)
+    whole = Residual(model)
+    observe(model, batches, whole, progress=False)
+    path = tmp_path / "new" / "state.safetensors"
+
+    class Interrupted(Exception):
+        pass
+
+    for stop in (3, 7, 12):
+
+        def cut(stop=stop):
+            for number, batch in enumerate(batches):
+                if number == stop:
+                    raise Interrupted
+                yield batch
+
+        with pytest.raises(Interrupted):
+            observe(model, corpora.Batches(batches.settings, None, cut), Residual(model), checkpoint=path)
+    seen = []
+    resumed = Residual(model)
+    feed = observers._feed
+    monkeypatch.setattr(observers, "_feed", lambda *arguments: (seen.append(1), feed(*arguments)))
+    observe(model, batches, resumed, progress=False, checkpoint=path)
+    assert len(seen) == len(list(batches)) - 12
+    assert all(torch.equal(resumed.state[name], whole.state[name]) for name in whole.state)
+    again = Residual(model)
+    observe(model, batches, again, progress=False, checkpoint=path)
+    assert len(seen) == len(list(batches)) - 12, "a finished run is not run again"
+    assert torch.equal(again.state["sum"], whole.state["sum"])
+    assert [p.name for p in path.parent.iterdir()] == ["state.safetensors"]
+
+
+def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
+    model = load_toy("gpt2")
+    path = tmp_path / "c"
+    observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
+    for other, data, observer, message in (
+        (load_toy("gpt_neox"), texts, Residual, "model:"),
+        (model, texts[:-1], Residual, "batches: .*fingerprint"),
+        (model, texts, lambda m: Residual(m, 1), "observer 0: .*'layer': 0"),
+    ):
+        with pytest.raises(ValueError, match=f"belongs to another run .*{message}"):
+            observe(other, corpora.batches(other, data), observer(other), checkpoint=path, progress=False)
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="checksum does not match"):
+        observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
+    path.write_bytes(content[:-9])
+    with pytest.raises(ValueError, match="damaged or no checkpoint"):
+        observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
+    path.unlink()
+    with (
+        model.hooks(fwd_hooks=hooks.scale_bias(model, "ln", 0.0)),
+        pytest.raises(ValueError, match="hooks were active"),
+    ):
+        observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
+
+
+def test_all_reduce_over_processes(tmp_path):
+    """Two gloo processes; the sums, largest and smallest values meet."""
+    script = tmp_path / "reduce.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import json, os, sys, torch
+            from interp.observers import Observer
+            rank = int(sys.argv[1])
+            torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+            o = Observer()
+            for name in ("sum", "max", "min"):
+                o.add_state(name, (2,), name)
+                o.add(name, torch.tensor([1.0, -5.0]) * (rank + 1))
+            o.commit()
+            o.all_reduce()
+            print(json.dumps({k: v.tolist() for k, v in o.state.items()}))
+            """
+        )
+    )
+    command = [sys.executable, str(script)]
+    runs = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outputs = [json.loads(run.communicate(timeout=120)[0].splitlines()[-1]) for run in runs]
+    assert outputs == [{"sum": [3.0, -15.0], "max": [2.0, -5.0], "min": [1.0, -10.0]}] * 2
+
+
+def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
+    """SIGKILL in the middle of a run of the command line, then the same command again."""
+    corpus = tmp_path / "c.txt"
+    corpus.write_text("\n".join(texts * 40))
+    out = tmp_path / "out"
+    script = (
+        "import sys, time, interp.observers as o; o._SECONDS_BETWEEN_CHECKPOINTS = 0.0; feed = o._feed;"
+        "o._feed = lambda *a: (feed(*a), time.sleep(0.02)); from interp.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--batch-size", "8"]
+    run = subprocess.Popen([sys.executable, "-c", script, *arguments, "--out", str(out)], stderr=subprocess.DEVNULL)
+    checkpoint = out / ".frequency.checkpoint.safetensors"
+    while not checkpoint.exists():
+        assert run.poll() is None, "the run ended before it could be killed"
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    assert not (out / "frequency").exists()
+    assert main([*arguments, "--out", str(out)]) == 0
+    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    assert not checkpoint.exists()
+    for table in ("kl", "probabilities", "types", "curve"):
+        name = f"frequency/{table}.parquet"
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,0 +1,103 @@
+"""Figures, and the page in a real browser."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from interp import plots, report
+from interp.frequency import bias_effect
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+HOSTILE = "<script>document.title='owned'</script>"
+
+
+@pytest.fixture
+def effect(load_toy, texts):
+    return bias_effect(load_toy("bert"), texts, unigram=np.arange(67), scales=np.linspace(0, 1, 11), progress=False)
+
+
+def test_figures_are_labelled_and_small(effect):
+    figures = [plots.bias_curve(effect, bias) for bias in ("ln", "fc", "last")]
+    figures += [plots.kl_by_scale(effect), plots.projection(effect, "ln"), plots.projection(effect, "last")]
+    for figure in figures:
+        assert figure.layout.xaxis.title.text
+        assert figure.layout.yaxis.title.text
+        assert len(figure.to_json()) < 200_000
+    names = [trace.name for trace in figures[0].data if trace.name]
+    assert names[0] == "λ = 0 (removed)"
+    assert {"q = u (unigram)", "q = 1/V (uniform)"} <= set(names)
+    dashes = [trace.line.dash for trace in figures[0].data if trace.mode == "lines+markers"]
+    assert len(set(dashes)) == 5, "readable without colour"
+    with pytest.raises(ValueError, match="adds no constant to the logits"):
+        plots.projection(effect, "fc")
+
+
+def test_curves_draw_the_table(effect):
+    figure = plots.bias_curve(effect, "ln")
+    drawn = next(trace for trace in figure.data if trace.name == "λ = 1 (as trained)")
+    table = effect.curve.query("bias == 'ln' and scale == 1")
+    np.testing.assert_allclose(drawn.y, table["geometric_mean"])
+
+
+def test_a_large_vocabulary_is_summarised(effect):
+    many = pd.concat([effect.types] * 600, ignore_index=True)
+    figure = plots.projection(type(effect)(effect.provenance, **(effect.tables | {"types": many})), "ln")
+    assert len(figure.data[0].x) == 1500
+    assert figure.data[0].name == f"1,500 of {66 * 600:,} types"
+    assert len(figure.to_json()) < 200_000
+
+
+def test_absent_biases_are_refused(load_toy, texts):
+    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
+    with pytest.raises(ValueError, match="'fc' was not part of this run; found ln"):
+        plots.bias_curve(effect, "fc")
+
+
+def test_no_page_without_a_result(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no result"):
+        report.write_page(tmp_path)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; .ci/run installs it")
+def test_the_page_in_a_browser(effect, tmp_path):
+    """Every figure is drawn, nothing is fetched, nothing fails, and a hostile token does nothing."""
+    effect.types.loc[9, "token"] = HOSTILE
+    effect.provenance["model"] = HOSTILE
+    effect.save(tmp_path)
+    page = report.write_page(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert HOSTILE not in text
+    probe = (
+        "<script>window.problems=[];addEventListener('error',e=>problems.push(e.message));"
+        "addEventListener('load',()=>setTimeout(()=>{const r={title:document.title,problems,"
+        "drawn:[...document.querySelectorAll('.figure')].map("
+        "d=>d.querySelectorAll('.scatterlayer path, canvas').length),"
+        "fetched:performance.getEntriesByType('resource').map(e=>e.name),"
+        "wide:document.documentElement.scrollWidth-window.innerWidth};"
+        "const p=document.createElement('pre');p.id='probe';p.textContent=JSON.stringify(r);"
+        "document.body.append(p)},2500))"
+        "</script></head>"
+    )
+    probed = tmp_path / "probed.html"
+    probed.write_text(text.replace("</head>", probe, 1), encoding="utf-8")
+    for size in ("1200,900", "400,800"):
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+        command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+        command += [f"--user-data-dir={tmp_path / size}", "--virtual-time-budget=20000", f"--window-size={size}"]
+        run = subprocess.run(
+            [*command, "--dump-dom", probed.as_uri()], capture_output=True, text=True, timeout=180, check=True
+        )
+        found = re.search(r'<pre id="probe">(.*?)</pre>', run.stdout, re.S)
+        assert found, run.stderr[-2000:]
+        seen = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+        assert seen["problems"] == []
+        assert seen["title"].startswith("interp · ")
+        assert len(seen["drawn"]) == 6
+        assert all(seen["drawn"]), "every figure has drawn something"
+        assert [name for name in seen["fetched"] if not name.startswith("data:")] == []
+        assert seen["wide"] <= 0, "nothing hangs over the edge"
