@@ -32,6 +32,8 @@ CorpusOption = Annotated[
     str, typer.Option(help="File (.txt, .jsonl, .csv, .gz of these), a named corpus, or 'bundled'.", show_default=False)
 ]
 OutOption = Annotated[Path, typer.Option(help="Directory to write to.", show_default=False)]
+ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
+SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
 LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1)]
 
 
@@ -78,9 +80,11 @@ def frequency(
     ] = None,
     biases: Annotated[str | None, typer.Option(help="Of ln,fc,last. Default: all the model has.")] = None,
     scales: Annotated[str | None, typer.Option(help="λ to scale by: 0,0.5,1 or 0:1:0.1.  [default: 0,0.5,1]")] = None,
-    limit: LimitOption = None,
-    column: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
-    separator: Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")] = "",
+    limit: ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
+SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
+LimitOption = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = "",
     bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
     mask_rate: Annotated[float | None, typer.Option(help="Share an encoder reads as [MASK].  [default: 0.12]")] = None,
@@ -140,7 +144,11 @@ def unigrams(
     model: ModelOption,
     corpus: CorpusOption,
     out: Annotated[Path, typer.Option(help="File to write the counts to (.safetensors).", show_default=False)],
-    column: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
+    limit: ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
+SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
+LimitOption = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = "",
 ) -> None:
     """Count a corpus's tokens with a model's tokenizer, for --unigram."""
     model_directory(model)
@@ -151,7 +159,8 @@ def unigrams(
 
     from interp import corpora, models
 
-    counts = corpora.count_unigrams(models.load(model), corpora.load(corpus, column=column))
+    source = corpora.load(corpus, limit=limit, column=column, separator=_unescaped(separator))
+    counts = corpora.count_unigrams(models.load(model), source)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts.save(out)
     typer.echo(f"{counts.n_tokens:,} tokens of {int((counts.counts > 0).sum()):,} types written to {out}")

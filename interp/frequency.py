@@ -19,7 +19,7 @@ from scipy import stats
 from torch import Tensor
 
 from interp import unigrams
-from interp.corpora import Batches, Corpus, as_batches, count_unigrams
+from interp.corpora import Batches, Corpus, as_batches, count_unigrams, load
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head
 from interp.models import origin
@@ -172,7 +172,7 @@ def default_unigrams(model: Model, data: Any) -> Unigrams:
         counts = np.bincount(data.flatten().cpu().numpy(), minlength=model.W_U.shape[1])
         own = Unigrams(counts, "these tokens")
     else:
-        own = count_unigrams(model, data)
+        own = count_unigrams(model, load(data).whole)
     if own.n_tokens < _ENOUGH_TOKENS:
         warnings.warn(
             f"word frequencies come from this text's own {own.n_tokens:,} tokens; sampling error raises the KL below "

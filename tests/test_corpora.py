@@ -188,8 +188,10 @@ def test_bad_settings(load_toy, texts):
 def test_counts_equal_a_plain_count(load_toy, texts):
     model = load_toy("gpt2")
     flat = sum((ids(text) for text in texts), [])
-    counts = corpora.count_unigrams(model, corpora.load(texts, limit=2))
-    assert counts.counts.tolist() == np.bincount(flat, minlength=67).tolist(), "limit is left aside"
+    counts = corpora.count_unigrams(model, texts)
+    assert counts.counts.tolist() == np.bincount(flat, minlength=67).tolist()
+    two = corpora.count_unigrams(model, corpora.load(texts, limit=2))
+    assert two.n_tokens == len(ids(texts[0])) + len(ids(texts[1]))
     many = corpora.load(texts * 200)
     parallel = corpora.count_unigrams(model, many, processes=2)
     assert (parallel.counts == 200 * counts.counts).all()

@@ -1,0 +1,179 @@
+"""Text sources: files, named corpora, hub datasets, lists of strings. They stream."""
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from interp.paths import HUB_CORPORA, corpus_file, text_suffix
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A stream of texts that can be read again: iterate over it for strings.
+
+    `n_texts` is None where it is not known before reading; `fingerprint` identifies the content.
+    """
+
+    name: str
+    fingerprint: str
+    read: Callable[[], Iterator[str]] = field(repr=False)
+    n_texts: int | None = None
+    limit: int | None = None
+    separator: str = ""
+
+    def __iter__(self) -> Iterator[str]:
+        texts = islice(self.read(), self.limit)
+        return (text + self.separator for text in texts) if self.separator else texts
+
+    @property
+    def whole(self) -> "Corpus":
+        """The same corpus without `limit`."""
+        return replace(self, limit=None)
+
+
+def load(
+    source: str | os.PathLike[str] | Iterable[str] | Corpus,
+    *,
+    limit: int | None = None,
+    column: str | None = None,
+    separator: str = "",
+) -> Corpus:
+    """A corpus from a file, a name, a hub dataset or a list of strings.
+
+    | source | a text is |
+    |---|---|
+    | `.txt`, `.txt.gz` | a line (blank lines are skipped) |
+    | `.jsonl`, `.jsonl.gz` | the field `text`, or `column` |
+    | `.csv`, `.csv.gz` | the first column, no header; or `column` of a file with a header |
+    | `"bundled"` | a line of the text that ships with the package |
+    | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | the field `text`, or `column`, streamed |
+    | a list of strings | an element |
+
+    Args:
+        limit: read only the first texts.
+        column: the field to read.
+        separator: a string put after each text. Packing puts nothing between texts, so the lines of a file are
+            glued together; a model trained on whole files wants `"\\n"` there.
+
+    Raises:
+        FileNotFoundError: no such file or name.
+        ValueError: an unknown kind of file, an empty corpus, a limit below 1.
+        TypeError: something that is not text.
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1 text, found {limit}")
+    if isinstance(source, Corpus):
+        corpus = source
+    elif isinstance(source, str | os.PathLike):
+        path = corpus_file(str(source))
+        corpus = _from_hub(str(source), column) if path is None else _from_file(path, column)
+    else:
+        corpus = _from_list(source)
+    return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
+
+
+def _from_list(source: Iterable[str]) -> Corpus:
+    texts = source if isinstance(source, Sequence) else list(source)
+    digest = xxhash.xxh3_128()
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"a corpus is a list of strings, found {type(text).__name__} in it")
+        digest.update(text.encode() + b"\0")
+    if not texts:
+        raise ValueError("the corpus is empty; expected at least one text")
+    return Corpus("texts", digest.hexdigest(), lambda: iter(texts), len(texts))
+
+
+def _from_file(path: Path, column: str | None) -> Corpus:
+    with path.open("rb") as file:
+        digest = xxhash.xxh3_128()
+        while block := file.read(2**20):
+            digest.update(block)
+    readers = {".txt": _lines, ".jsonl": _json_lines, ".csv": _csv_rows}
+    suffix = text_suffix(path)
+    reader = readers[suffix]
+
+    def read() -> Iterator[str]:
+        opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
+        try:
+            with opener(path, "rt", encoding="utf-8", newline="" if suffix == ".csv" else "\n") as file:
+                yield from reader(file, path, column)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise ValueError(f"{path} is not a whole gzip file ({error})") from None
+
+    n_texts = sum(1 for _ in read())
+    if n_texts == 0:
+        raise ValueError(f"corpus {path} is empty: it has no text in it")
+    fingerprint = digest.hexdigest() + (f":{column}" if column else "")
+    return Corpus(path.name, fingerprint, read, n_texts)
+
+
+def _lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
+    if column is not None:
+        raise ValueError(f"{path} is plain text and has no columns; leave column out")
+    for line in file:
+        if text := line.strip("\r\n"):
+            yield text
+
+
+def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
+    key = column or "text"
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
+        if not isinstance(row, dict) or not isinstance(row.get(key), str):
+            have = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+            raise ValueError(f"{path}, line {number}: no text in field {key!r} (found: {have}); choose one with column")
+        yield row[key]
+
+
+def _csv_rows(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
+    rows = csv.reader(file)
+    index = 0
+    if column is not None:
+        header = next(rows, [])
+        if column not in header:
+            raise ValueError(f"{path} has no column {column!r} in its first line; found {', '.join(header)}")
+        index = header.index(column)
+    for row in rows:
+        if len(row) > index and row[index]:
+            yield row[index]
+
+
+def _from_hub(name: str, column: str | None) -> Corpus:
+    request = dict(HUB_CORPORA.get(name, {"path": name, "split": "train", "column": "text"}))
+    key = column or request.pop("column")
+    request.pop("column", None)
+
+    def read() -> Iterator[str]:
+        import datasets
+
+        configs = datasets.get_dataset_config_names(request["path"]) if name == "blimp" else [request.get("name")]
+        for config in configs:
+            rows = datasets.load_dataset(**(request | {"name": config, "streaming": True}))
+            for row in rows:
+                if key not in row:
+                    raise ValueError(f"{name} has no column {key!r}; found {', '.join(row)}")
+                yield row[key]
+
+    try:
+        next(iter(read()))
+    except StopIteration:
+        raise ValueError(f"corpus {name} is empty") from None
+    except (OSError, RuntimeError) as error:
+        raise FileNotFoundError(f"corpus {name!r} is not to be had from the hub: {error}") from error
+    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read)
