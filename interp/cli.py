@@ -80,9 +80,7 @@ def frequency(
     ] = None,
     biases: Annotated[str | None, typer.Option(help="Of ln,fc,last. Default: all the model has.")] = None,
     scales: Annotated[str | None, typer.Option(help="λ to scale by: 0,0.5,1 or 0:1:0.1.  [default: 0,0.5,1]")] = None,
-    limit: ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
-SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
-LimitOption = None,
+    limit: LimitOption = None,
     column: ColumnOption = None,
     separator: SeparatorOption = "",
     bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
@@ -144,9 +142,7 @@ def unigrams(
     model: ModelOption,
     corpus: CorpusOption,
     out: Annotated[Path, typer.Option(help="File to write the counts to (.safetensors).", show_default=False)],
-    limit: ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
-SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
-LimitOption = None,
+    limit: LimitOption = None,
     column: ColumnOption = None,
     separator: SeparatorOption = "",
 ) -> None:

@@ -1,0 +1,335 @@
+"""The minimal pairs: what the generator promises, what the sources accept, and every refusal."""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import types
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from interp import pairs
+
+LEXICON = json.loads((Path(pairs.__file__).parent / "bundled" / "lexicon.json").read_text(encoding="utf-8"))
+BALANCED = [task for task, entry in LEXICON["tasks"].items() if entry["balanced"]]
+SAME_WORDS = ("npi_question", "npi_scope", "left_branch")
+SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
+BLIMP = SHARED / "data" / "blimp"
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    return pairs.generate(n_per_task=1000, seed=3)
+
+
+def words(sentence: str) -> list[str]:
+    return re.findall(r"[a-z']+", sentence.lower())
+
+
+def digest(table: pd.DataFrame) -> str:
+    return hashlib.sha256(table.to_csv(index=False, lineterminator="\n").encode()).hexdigest()
+
+
+def write_jsonl(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+# The generator
+
+
+def test_columns_and_ids(table: pd.DataFrame) -> None:
+    assert tuple(table.columns) == pairs.COLUMNS
+    assert list(table["UID"].unique()) == list(pairs.TASKS)
+    assert len(pairs.TASKS) >= 12
+    for _, task in table.groupby("UID"):
+        assert list(task["pairID"]) == [str(number) for number in range(1000)]
+    assert set(table["field"]) <= {"morphology", "syntax", "semantics", "syntax_semantics"}
+    assert (table["linguistics_term"] != "").all()
+
+
+def test_seed_decides_everything() -> None:
+    first, again, other = (pairs.generate(n_per_task=40, seed=seed) for seed in (0, 0, 1))
+    assert digest(first) == digest(again)
+    assert digest(first) != digest(other)
+    expected = "d533bf3754cd44e345e736a60b9122ec93957cfb37cf2b54e455eb953b78d11e"
+    assert digest(first) == expected, "other pairs than before: the lexicon or the drawing has changed"
+
+
+def test_a_task_does_not_depend_on_the_others_or_on_the_number(table: pd.DataFrame) -> None:
+    subset = pairs.generate(n_per_task=25, seed=3, tasks=["left_branch", "npi_ever"])
+    assert list(subset["UID"].unique()) == ["left_branch", "npi_ever"]
+    for task, part in subset.groupby("UID"):
+        whole = table[table["UID"] == task].head(25).reset_index(drop=True)
+        pd.testing.assert_frame_equal(part.reset_index(drop=True), whole)
+
+
+def test_no_pair_comes_twice(table: pd.DataFrame) -> None:
+    assert not table.duplicated(["UID", "sentence_good", "sentence_bad"]).any()
+
+
+def test_every_pair_of_a_template_is_made_once() -> None:
+    template = pairs._Template("The {person1.sg} and the {person2.pl} [is|are] {so} {easy}.")
+    drawn = [template.pair(number) for number in range(template.n_pairs)]
+    assert template.n_pairs == len(set(drawn)) == 40 * 39 * 3 * 5
+    assert sorted(pairs._shuffled(1000, pairs.random.Random(0))) == list(range(1000))
+
+
+def test_asking_for_all_pairs_gives_all_and_one_more_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"field": "", "linguistics_term": "", "templates": ["[A|B] {easy}.", "{so} [C|D]."]}
+    monkeypatch.setitem(pairs._LEXICON["tasks"], "left_branch", entry)
+    table = pairs.generate(n_per_task=8, tasks=["left_branch"])
+    assert table["sentence_good"].nunique() == 8
+    with pytest.raises(ValueError, match=r"n_per_task is 9.*'left_branch' make 8 different"):
+        pairs.generate(n_per_task=9, tasks=["left_branch"])
+
+
+def test_enough_pairs_in_every_task() -> None:
+    for task, entry in LEXICON["tasks"].items():
+        assert sum(pairs._Template(text).n_pairs for text in entry["templates"]) >= 1000, task
+
+
+def test_sentences_are_whole_and_well_formed(table: pd.DataFrame) -> None:
+    sentences = pd.concat([table["sentence_good"], table["sentence_bad"]])
+    assert sentences.str.fullmatch(r"[A-Z][A-Za-z' ]+[.?]").all()
+    assert not sentences.str.contains("  ").any()
+    assert not sentences.str.contains(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]").any()
+    text = (Path(pairs.__file__).parent / "bundled" / "lexicon.json").read_text(encoding="utf-8")
+    assert not re.search(r"\b[Aa]n? [{[]", text), "an article before a slot needs a/an to be chosen"
+
+
+def test_pairs_differ_minimally(table: pd.DataFrame) -> None:
+    for task, first, second in zip(table["UID"], table["sentence_good"], table["sentence_bad"], strict=True):
+        good, bad = words(first), words(second)
+        assert good != bad
+        assert len(good) == len(bad)
+        if task in SAME_WORDS:
+            assert sorted(good) == sorted(bad)
+        else:
+            assert sum(g != b for g, b in zip(good, bad, strict=True)) == 1, (first, second)
+
+
+@pytest.mark.parametrize("task", BALANCED)
+def test_words_do_not_tell_good_from_bad(table: pd.DataFrame, task: str) -> None:
+    rows = table[table["UID"] == task]
+    in_good, in_bad = Counter[str](), Counter[str]()
+    for good, bad in zip(rows["sentence_good"], rows["sentence_bad"], strict=True):
+        in_good.update(words(good))
+        in_bad.update(words(bad))
+    for word in in_good | in_bad:
+        if in_good[word] + in_bad[word] >= 60:
+            assert 0.35 <= in_good[word] / (in_good[word] + in_bad[word]) <= 0.65, word
+
+
+@pytest.mark.parametrize("task", BALANCED)
+def test_a_bag_of_words_is_near_chance(table: pd.DataFrame, task: str) -> None:
+    rows = table[table["UID"] == task]
+    learned = Counter[str]()
+    for good, bad in zip(rows["sentence_good"][:500], rows["sentence_bad"][:500], strict=True):
+        learned.update(words(good))
+        learned.subtract(words(bad))
+    score = 0.0
+    for good, bad in zip(rows["sentence_good"][500:], rows["sentence_bad"][500:], strict=True):
+        margin = sum(learned[word] for word in words(good)) - sum(learned[word] for word in words(bad))
+        score += 0.5 if margin == 0 else float(margin > 0)
+    assert 0.4 <= score / 500 <= 0.6
+
+
+def test_agreement_is_as_often_singular_as_plural(table: pd.DataFrame) -> None:
+    rows = table[table["UID"] == "agreement_relative"]
+    singular = sum(re.match(r"The \w+s wh", sentence) is None for sentence in rows["sentence_good"])
+    assert singular == 500
+
+
+def test_generate_refuses() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        pairs.generate(n_per_task=0)
+    with pytest.raises(ValueError, match=r"no task 'npi_evr' in the bundled .*; did you mean 'npi_ever'"):
+        pairs.generate(tasks=["npi_evr"])
+    with pytest.raises(ValueError, match=r"no task 'zzzz'.*it has agreement_preposition"):
+        pairs.generate(tasks=["zzzz"])
+    with pytest.raises(ValueError, match="is the string 'npi_ever'"):
+        pairs.generate(tasks="npi_ever")
+    with pytest.raises(ValueError, match="tasks is empty"):
+        pairs.generate(tasks=[])
+
+
+# The sources
+
+
+GOOD = {"sentence_good": "She was here.", "sentence_bad": "She were here."}
+OTHER = {"sentence_good": "They were here.", "sentence_bad": "They was here."}
+
+
+def test_bundled_is_the_generator() -> None:
+    pd.testing.assert_frame_equal(
+        pairs.load("bundled", limit=7, tasks=["causative"]), pairs.generate(n_per_task=7, tasks=["causative"])
+    )
+    assert len(pairs.load("bundled", tasks=["causative"])) == 500
+
+
+def test_defaults_of_a_users_table(tmp_path: Path) -> None:
+    table = pairs.load(pd.DataFrame([GOOD, OTHER]).assign(extra=1).set_index("extra"))
+    assert tuple(table.columns) == pairs.COLUMNS
+    assert table.iloc[1].to_dict() == {
+        **OTHER,
+        "UID": "pairs",
+        "pairID": "1",
+        "field": "",
+        "linguistics_term": "",
+    }
+    pd.DataFrame([GOOD, OTHER]).to_csv(tmp_path / "was_were.csv", index=False)
+    assert set(pairs.load(str(tmp_path / "was_were.csv"))["UID"]) == {"was_were"}
+
+
+def test_every_format_gives_the_same_table(tmp_path: Path) -> None:
+    made = pairs.generate(n_per_task=3, tasks=["npi_scope", "much_many"])
+    made.to_csv(tmp_path / "t.csv", index=False)
+    made.to_parquet(tmp_path / "t.parquet")
+    made.astype({"pairID": int}).to_json(tmp_path / "t.jsonl", orient="records", lines=True)
+    for source in ("t.csv", "t.parquet", "t.jsonl"):
+        pd.testing.assert_frame_equal(pairs.load(tmp_path / source), made)
+    pd.testing.assert_frame_equal(pairs.load(tmp_path), made)
+    pd.testing.assert_frame_equal(pairs.load(made.assign(pairID=made["pairID"].astype(float))), made)
+
+
+def test_tasks_and_limit(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "b.jsonl", [GOOD, OTHER])
+    write_jsonl(tmp_path / "a.jsonl", [GOOD, OTHER])
+    assert list(pairs.load(tmp_path, limit=1)["UID"]) == ["a", "b"]
+    assert list(pairs.load(tmp_path, tasks=["b"])["pairID"]) == ["0", "1"]
+    with pytest.raises(ValueError, match=r"no task 'bb' in .*did you mean 'b'"):
+        pairs.load(tmp_path, tasks=["bb"])
+    with pytest.raises(ValueError, match="limit is 0"):
+        pairs.load(tmp_path, limit=0)
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="expected 'bundled', 'blimp', a directory"):
+        pairs.load(tmp_path / "nothing.csv")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(FileNotFoundError, match=r"no \.jsonl file in the directory.*found: \.txt"):
+        pairs.load(tmp_path)
+    with pytest.raises(ValueError, match=r"cannot read \.txt; expected \.jsonl"):
+        pairs.load(tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+def test_a_file_that_is_not_utf8(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes("sentence_good,sentence_bad\ncaf\u00e9,cafe\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"byte \d+ is not UTF-8.*save the file as UTF-8"):
+        pairs.load(tmp_path / name)
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n\n" + '{"sentence_good": \n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"t\.jsonl, line 3: not JSON"):
+        pairs.load(path)
+    path.write_text(json.dumps(GOOD) + "\n[1, 2]\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"t\.jsonl, line 2: a list; expected a JSON object"):
+        pairs.load(path)
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"not parquet")
+    with pytest.raises(ValueError, match=r"t\.parquet: not a readable \.parquet file"):
+        pairs.load(tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("")
+    with pytest.raises(ValueError, match=r"t\.csv: not a readable \.csv file"):
+        pairs.load(tmp_path / "t.csv")
+
+
+def test_missing_columns(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"DataFrame: no column 'sentence_good' or 'sentence_bad' \(found: good, bad\)"
+    ):
+        pairs.load(pd.DataFrame({"good": ["a"], "bad": ["b"]}))
+    path = write_jsonl(tmp_path / "t.jsonl", [{"sentence_good": "She was here."}])
+    with pytest.raises(ValueError, match=r"t\.jsonl: no column 'sentence_bad'"):
+        pairs.load(path)
+
+
+@pytest.mark.parametrize("partner", [" ", None, float("nan"), 5])
+def test_a_sentence_without_partner(partner: object) -> None:
+    with pytest.raises(ValueError, match=r"DataFrame, row 2: sentence_bad is .*expected a sentence"):
+        pairs.load(pd.DataFrame([GOOD, {**OTHER, "sentence_bad": partner}]))
+
+
+def test_a_sentence_without_partner_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"t\.jsonl, line 2: sentence_bad"):
+        pairs.load(write_jsonl(tmp_path / "t.jsonl", [GOOD, {"sentence_good": "They were here."}]))
+    (tmp_path / "t.csv").write_text("sentence_good,sentence_bad\nShe was here.,\n")
+    with pytest.raises(ValueError, match=r"t\.csv, row 1: sentence_bad is ''"):
+        pairs.load(tmp_path / "t.csv")
+
+
+def test_two_sentences_that_are_the_same() -> None:
+    with pytest.raises(ValueError, match=r"row 1: the two sentences are the same: 'It is so\.'"):
+        pairs.load(pd.DataFrame([{"sentence_good": "It is so.", "sentence_bad": "It is so. "}]))
+
+
+def test_repeated_pair_ids(tmp_path: Path) -> None:
+    twice = [{**GOOD, "pairID": 4}, {**OTHER, "pairID": 4}]
+    with pytest.raises(
+        ValueError, match=r"pairID '4' of task 'pairs' occurs 2 times \(DataFrame, row 1; DataFrame, row 2"
+    ):
+        pairs.load(pd.DataFrame(twice))
+    write_jsonl(tmp_path / "a.jsonl", [{**GOOD, "UID": "u", "pairID": "0"}])
+    write_jsonl(tmp_path / "b.jsonl", [{**OTHER, "UID": "u", "pairID": "0"}])
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 1; .*b\.jsonl, line 1"):
+        pairs.load(tmp_path)
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("\n")
+    (tmp_path / "t.csv").write_text("sentence_good,sentence_bad\n")
+    for source in (tmp_path / "t.jsonl", tmp_path / "t.csv", pd.DataFrame()):
+        with pytest.raises(ValueError, match="has no rows"):
+            pairs.load(source)
+
+
+class FakeHub(types.ModuleType):
+    """Stands for the package `datasets`, with two tasks in the hub's own layout."""
+
+    def __init__(self) -> None:
+        super().__init__("datasets")
+
+    def get_dataset_config_names(self, name: str) -> list[str]:
+        assert name == "nyu-mll/blimp"
+        return ["task_one", "task_two"]
+
+    def load_dataset(self, name: str, config: str, *, split: str) -> object:
+        assert (name, split) == ("nyu-mll/blimp", "train")
+        table = pd.DataFrame([GOOD, OTHER]).assign(UID=config, pair_id=[0, 1], simple_LM_method=True)
+        return types.SimpleNamespace(to_pandas=lambda: table)
+
+
+def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = FakeHub()
+    monkeypatch.setitem(sys.modules, "datasets", hub)
+    assert list(pairs.load("blimp")["UID"]) == ["task_one", "task_one", "task_two", "task_two"]
+    assert list(pairs.load("blimp", tasks=["task_two"])["pairID"]) == ["0", "1"]
+    with pytest.raises(ValueError, match=r"no task 'task_too' in nyu-mll/blimp; did you mean"):
+        pairs.load("blimp", tasks=["task_too"])
+
+    def offline(name: str) -> list[str]:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(hub, "get_dataset_config_names", offline, raising=False)
+    with pytest.raises(ConnectionError, match=r"could not read 'nyu-mll/blimp'.*no route.*a directory"):
+        pairs.load("blimp")
+
+
+@pytest.mark.skipif(not BLIMP.is_dir(), reason=f"the published BLiMP files are not in {BLIMP}")
+def test_blimp_as_published() -> None:
+    table = pairs.load(BLIMP)
+    assert (table.groupby("UID").size() == 1000).all()
+    assert table["UID"].nunique() == 67
+    assert (table["sentence_good"] == table["sentence_bad"]).sum() == 7
+    assert len(pairs.load(BLIMP, tasks=["npi_present_1", "causative"], limit=10)) == 20
