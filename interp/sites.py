@@ -13,11 +13,12 @@ Model: TypeAlias = HookedTransformer | HookedEncoder
 Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
 """`[(hook name, hook function), …]`, what `run_with_hooks(fwd_hooks=…)` and `model.hooks(fwd_hooks=…)` take."""
 
-Site: TypeAlias = Literal["embed", "resid_post", "head_norm", "head_input", "logits"]
+Site: TypeAlias = Literal["embed", "resid_post", "pattern", "head_norm", "head_input", "logits"]
 
 _NAMES: dict[str, tuple[str, str]] = {
     "embed": ("blocks.0.hook_resid_pre", "hook_full_embed"),
     "resid_post": ("blocks.{layer}.hook_resid_post", "blocks.{layer}.hook_normalized_resid_post"),
+    "pattern": ("blocks.{layer}.attn.hook_pattern", "blocks.{layer}.attn.hook_pattern"),
     "head_norm": ("ln_final.hook_normalized", "mlm_head.ln.hook_normalized"),
     "head_input": ("unembed.hook_in", "unembed.hook_in"),
     "logits": ("unembed.hook_out", "unembed.hook_out"),
@@ -48,6 +49,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     |---|---|
     | `embed` | the residual stream before block 0, `[batch, pos, d_model]` |
     | `resid_post` | the residual stream after block `layer` (HF's `hidden_states[layer + 1]`) |
+    | `pattern` | attention probabilities in block `layer`, `[batch, head, query, key]` |
     | `head_norm` | the prediction head's layer norm before `·γ + b` |
     | `head_input` | the input of the unembedding, after `·γ + b` |
     | `logits` | the output of the unembedding, `[batch, pos, d_vocab]` |

@@ -32,7 +32,7 @@ def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
         f"What {BIAS_NAME[bias]} does to word frequency",
         "unigram probability u(w)",
         "mean predicted probability q(w)",
-        subtitle="geometric mean over types ± 1 geometric SD, in bins of log u",
+        subtitle="geometric mean ± SD over types, in bins of log u",
     )
     for scale, style in scale_styles(scales).items():
         part = curve[curve["scale"] == scale]

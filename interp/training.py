@@ -1,0 +1,528 @@
+"""Training of the two small models that ship with the package: a GPT-2 and a BERT, on plain text, on a CPU."""
+
+import copy
+import hashlib
+import json
+import logging
+import math
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from jaxtyping import Float, Int
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm import tqdm
+from transformers.utils import logging as transformers_logging
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["gpt2", "bert"]
+
+END_OF_TEXT = "<|endoftext|>"
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SHAPES: dict[str, dict[str, Any]] = {
+    "gpt2": dict(d_model=192, n_layers=6, n_heads=6, batch_size=32, learning_rate=2e-3),
+    "bert": dict(d_model=128, n_layers=6, n_heads=4, batch_size=96, learning_rate=1e-3),
+}
+OPTIMISER: dict[str, dict[str, Any]] = {
+    "gpt2": dict(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1),
+    "bert": dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01),
+}
+WARM_UP = 0.05  # share of the steps
+HELD_OUT_TOKENS = 50_000  # of the held-out text, for the loss during training
+SHORT = 48  # most BERT examples are at most this long
+LOG_SECONDS = 60
+SAVE_SECONDS = 120
+
+
+def train(
+    kind: Kind,
+    texts: Iterable[str],
+    *,
+    out: str | Path,
+    held_out: Iterable[str],
+    tokens: int,
+    seed: int = 0,
+    vocab_size: int = 4096,
+    context: int = 128,
+    d_model: int | None = None,
+    n_layers: int | None = None,
+    n_heads: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    checkpoints: Sequence[int] | None = None,
+    bf16: bool = False,
+    threads: int | None = None,
+    progress: bool = True,
+) -> Path:
+    """Train a tokenizer and a small GPT-2 or BERT on paragraphs; returns the Hugging Face directory `out`.
+
+    `gpt2`: byte-level BPE, `<|endoftext|>` before each text, packed rows of `context` tokens, next-token loss.
+    `bert`: uncased WordPiece, single sentences, passages and pairs of consecutive passages (`[CLS] A [SEP] B
+    [SEP]`), mostly of at most 48 tokens, 15 % masked (80 % `[MASK]`, 10 % random, 10 % kept; Devlin et al. 2019,
+    section 3.1), loss at masked positions; no next-sentence loss. Both: AdamW, no dropout, linear warm-up over 5 %
+    of the steps and linear decay to zero, gradient norm clipped at 1, float32 weights.
+
+    `tokens` is the budget in tokens seen (padding not counted), `batch_size` in rows or examples, `checkpoints` the
+    steps whose weights are kept (default: 0 and eight from steps/128 to the last, doubling). `bf16` runs the matrix
+    products in bfloat16. The weights depend on the arguments, the data and the number of threads alone: a run that
+    was killed goes on from `out/resume.pt` and ends in the same weights, bit for bit.
+
+    Written to `out`: config.json, model.safetensors (float16), the tokenizer, training.json (settings, losses,
+    versions), unigram.safetensors (`counts` [d_vocab], int64: the corpus without added special tokens) and
+    checkpoints/step-N. Losses are in nats per predicted token.
+
+    Raises ValueError for empty or too short text, for a bad shape, and where `out/resume.pt` belongs to other
+    settings or data; FileExistsError where `out` holds anything else than an unfinished run.
+    """
+    if kind not in SHAPES:
+        raise ValueError(f"kind is {kind!r}; expected 'gpt2' or 'bert'")
+    chosen: dict[str, Any] = dict(d_model=d_model, n_layers=n_layers, n_heads=n_heads)
+    chosen |= dict(batch_size=batch_size, learning_rate=learning_rate)
+    shape = {name: SHAPES[kind][name] if value is None else value for name, value in chosen.items()}
+    if shape["d_model"] % shape["n_heads"]:
+        raise ValueError(f"d_model {shape['d_model']} is not a multiple of n_heads {shape['n_heads']}")
+    if not 0 < vocab_size <= 2**16:
+        raise ValueError(f"vocab_size is {vocab_size}; expected 1 to 65536 (tokens are kept as uint16)")
+    if tokens < 1:
+        raise ValueError(f"tokens is {tokens}; expected a positive budget")
+    train_texts, held_out_texts = _paragraphs(texts, "texts"), _paragraphs(held_out, "held_out")
+
+    out = Path(out)
+    settings = dict(kind=kind, tokens=tokens, seed=seed, vocab_size=vocab_size, context=context, **shape, bf16=bf16)
+    settings |= dict(checkpoints=None if checkpoints is None else sorted(set(checkpoints)))
+    settings |= dict(texts=_fingerprint(train_texts), held_out=_fingerprint(held_out_texts))
+    state = _read_resume(out, settings)
+
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(threads or threads_before)
+    try:
+        if state is None:
+            tokenizer = _train_tokenizer(kind, train_texts, vocab_size)
+        else:
+            tokenizer = Tokenizer.from_str(state["tokenizer"])
+        make = _Rows if kind == "gpt2" else _Sentences
+        data, unseen = make(tokenizer, train_texts, context), make(tokenizer, held_out_texts, context)
+        _Run(out, settings, tokenizer, data, unseen).fit(state, progress)
+    finally:
+        torch.set_num_threads(threads_before)
+    return out
+
+
+def _paragraphs(texts: Iterable[str], name: str) -> list[str]:
+    if isinstance(texts, str):
+        raise ValueError(f"{name} is one string; expected a sequence of strings, one a paragraph")
+    kept = [text for text in texts if text.strip()]
+    if not kept:
+        raise ValueError(f"{name} holds no text; expected a sequence of strings, one a paragraph")
+    return kept
+
+
+def _fingerprint(texts: list[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _train_tokenizer(kind: Kind, texts: list[str], vocab_size: int) -> Tokenizer:
+    if kind == "gpt2":
+        tokenizer = Tokenizer(models.BPE(unk_token=None))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+        options: dict[str, Any] = dict(
+            special_tokens=[END_OF_TEXT], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        )
+        trainer = trainers.BpeTrainer(vocab_size=vocab_size, show_progress=False, **options)
+        tokenizer.train_from_iterator(texts, trainer)
+    else:
+        tokenizer = _train_wordpiece(texts, vocab_size)
+    if tokenizer.get_vocab_size() != vocab_size:
+        found = f"the text gives a vocabulary of {tokenizer.get_vocab_size()} tokens, vocab_size is {vocab_size}"
+        raise ValueError(f"{found}; pass a vocab_size the text can fill, or more text")
+    return tokenizer
+
+
+def _train_wordpiece(texts: list[str], vocab_size: int) -> Tokenizer:
+    """WordPiece with the 128 commonest characters; a word with another one is `[UNK]`.
+
+    The trainer numbers `##x` in the order of a hash table; given to it as special tokens their order is fixed.
+    """
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    common = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    alphabet = sorted(common[:128])
+
+    def bert_tokenizer(model: Any) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    trained = bert_tokenizer(models.WordPiece(unk_token="[UNK]"))
+    options: dict[str, Any] = dict(
+        special_tokens=[*BERT_SPECIAL, *("##" + c for c in alphabet)], initial_alphabet=alphabet
+    )
+    options |= dict(limit_alphabet=len(alphabet), show_progress=False)
+    trained.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=vocab_size, **options))
+    tokenizer = bert_tokenizer(models.WordPiece(trained.get_vocab(), unk_token="[UNK]"))
+    tokenizer.add_special_tokens(BERT_SPECIAL)
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
+def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+    ids = []
+    for start in range(0, len(texts), 10_000):
+        chunk = tokenizer.encode_batch_fast(texts[start : start + 10_000], add_special_tokens=False)
+        ids += [np.array(encoding.ids, dtype=np.uint16) for encoding in chunk]
+    return ids
+
+
+class _Rows:
+    """Texts as one stream, `<|endoftext|>` before each; a row is `context` inputs and the tokens after them."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], context: int) -> None:
+        end = np.array([tokenizer.token_to_id(END_OF_TEXT)], dtype=np.uint16)
+        encoded = _encode(tokenizer, texts)
+        self.stream = np.concatenate([part for ids in encoded for part in (end, ids)])
+        self.context = context
+        if len(self.stream) <= context:
+            raise ValueError(f"the text has {len(self.stream)} tokens; a row needs {context + 1}: pass more text")
+        self.prior = np.bincount(self.stream, minlength=tokenizer.get_vocab_size())
+        self.counts = self.prior.copy()
+        self.counts[end] -= len(texts)
+
+    def batches(self, batch_size: int, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Starts of rows; the last row reaches back so that no token is left out. Without `rng`, in order."""
+        last = len(self.stream) - 1 - self.context
+        starts = np.minimum(np.arange(0, len(self.stream) - 1, self.context), last)
+        starts = starts if rng is None else rng.permutation(starts)
+        return np.split(starts, range(batch_size, len(starts), batch_size))
+
+    def size(self, batch: np.ndarray) -> int:
+        return len(batch) * self.context
+
+    def predict(
+        self, model: Any, batch: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Float[Tensor, "target d_vocab"], Int[Tensor, " target"]]:
+        rows = torch.from_numpy(self.stream[batch[:, None] + np.arange(self.context + 1)].astype(np.int64))
+        hidden = model.transformer(rows[:, :-1], use_cache=False).last_hidden_state
+        return model.lm_head(hidden).flatten(0, 1), rows[:, 1:].flatten()
+
+
+class _Sentences:
+    """Texts as sentences; an example is one sentence, a passage, or two passages, of one paragraph.
+
+    A sentence too long for the context is cut into pieces, which then count as sentences.
+    """
+
+    END = re.compile(r"(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)\s+|(?<=[.!?][\"'”’)])\s+")
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], context: int) -> None:
+        split = [[part for part in self.END.split(text) if part] for text in texts]
+        encoded = _encode(tokenizer, [sentence for parts in split for sentence in parts])
+        paragraph = np.repeat(np.arange(len(texts)), [len(parts) for parts in split])
+        self.stream = np.concatenate(encoded)
+        self.context = context
+        self.pad, _, self.cls, self.sep, self.mask = (tokenizer.token_to_id(token) for token in BERT_SPECIAL)
+        self.vocab_size = tokenizer.get_vocab_size()
+        self.prior = self.counts = np.bincount(self.stream, minlength=self.vocab_size)
+        room = context - 2
+        pieces = [
+            (size, where)
+            for ids, where in zip(encoded, paragraph, strict=True)
+            if len(ids)
+            for size in [room] * ((len(ids) - 1) // room) + [(len(ids) - 1) % room + 1]
+        ]
+        if not pieces:
+            raise ValueError("the text has no tokens; pass more text")
+        self.ends = np.cumsum([size for size, _ in pieces]).tolist()
+        self.paragraph = [where for _, where in pieces]
+
+    def examples(self, rng: np.random.Generator) -> Int[np.ndarray, "example 3"]:
+        """(start, middle, end) in the stream; the middle parts A from B, and is the end where there is no B.
+
+        30 % are one sentence; the rest as many as fit in 48 tokens (10 %: in the context), half of them parted.
+        """
+        n, examples, first, start = len(self.ends), [], 0, 0
+        draws = rng.random((n, 4))
+        while first < n:
+            alone, long, parted, place = draws[first]
+            room = (self.context if long < 0.1 else min(SHORT, self.context)) - 3
+            after = first + 1
+            while alone > 0.3 and after < n and self.ends[after] - start <= room:
+                if self.paragraph[after] != self.paragraph[first]:
+                    break
+                after += 1
+            end = middle = self.ends[after - 1]
+            if after - first > 1 and parted < 0.5:
+                middle = self.ends[first + int(place * (after - first - 1))]
+            examples.append((start, middle, end))
+            first, start = after, end
+        return np.array(examples)
+
+    def batches(self, batch_size: int, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Examples of like length, by sorting within pools of 64 batches. Without `rng`, in order of the text."""
+        if rng is None:
+            examples = self.examples(np.random.default_rng(0))
+            return np.split(examples, range(batch_size, len(examples), batch_size))
+        examples = rng.permutation(self.examples(rng))
+        pools = np.split(examples, range(64 * batch_size, len(examples), 64 * batch_size))
+        pools = [pool[np.argsort(pool[:, 2] - pool[:, 0], kind="stable")] for pool in pools]
+        batches = [batch for pool in pools for batch in np.split(pool, range(batch_size, len(pool), batch_size))]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def size(self, batch: np.ndarray) -> int:
+        return int((batch[:, 2] - batch[:, 0] + 2 + (batch[:, 1] < batch[:, 2])).sum())
+
+    def predict(
+        self, model: Any, batch: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Float[Tensor, "target d_vocab"], Int[Tensor, " target"]]:
+        start, middle, end = (column[:, None] for column in batch.T)
+        pair = middle < end
+        last, parting = end - start + 1 + pair, middle - start + 1
+        place = np.arange(int(last.max()) + 1)[None, :]
+        second = pair & (place > parting)
+        source = start + place - 1 - second
+        ids = self.stream[np.clip(source, 0, len(self.stream) - 1)].astype(np.int64)
+        ids[:, 0] = self.cls
+        ids[(place == parting) | (place == last)] = self.sep
+        ids[place > last] = self.pad
+        word = (place > 0) & (place != parting) & (place < last)
+
+        draw = np.where(word, rng.random(ids.shape), 1.0)
+        target = draw <= max(0.15, draw.min())
+        seen = ids.copy()
+        how = rng.random(ids.shape)
+        seen[target & (how < 0.8)] = self.mask
+        swap = target & (how >= 0.8) & (how < 0.9)
+        seen[swap] = rng.integers(len(BERT_SPECIAL), self.vocab_size, swap.sum())
+
+        hidden = model.bert(
+            torch.from_numpy(seen),
+            attention_mask=torch.from_numpy((place <= last).astype(np.int64)),
+            token_type_ids=torch.from_numpy((second & (place <= last)).astype(np.int64)),
+        ).last_hidden_state
+        chosen = torch.from_numpy(np.flatnonzero(target))
+        return model.cls(hidden.flatten(0, 1)[chosen]), torch.from_numpy(ids[target])
+
+
+def _build(settings: dict[str, Any]) -> Any:
+    size = {name: settings[name] for name in ("vocab_size", "d_model", "n_layers", "n_heads", "context")}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings["seed"])
+        return _gpt2(**size) if settings["kind"] == "gpt2" else _bert(**size)
+
+
+def _gpt2(vocab_size: int, d_model: int, n_layers: int, n_heads: int, context: int) -> Any:
+    size = dict(vocab_size=vocab_size, n_positions=context, n_embd=d_model, n_layer=n_layers, n_head=n_heads)
+    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    config = transformers.GPT2Config(**size, **dropout, bos_token_id=0, eos_token_id=0)
+    model = transformers.GPT2LMHeadModel(config)
+    for block in model.transformer.h:
+        block.mlp.act = torch.nn.GELU("tanh")  # gelu_new in one operation
+    return model
+
+
+def _bert(vocab_size: int, d_model: int, n_layers: int, n_heads: int, context: int) -> Any:
+    size = dict(vocab_size=vocab_size, max_position_embeddings=context, hidden_size=d_model)
+    size |= dict(intermediate_size=4 * d_model, num_hidden_layers=n_layers, num_attention_heads=n_heads)
+    dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    config = transformers.BertConfig(**size, **dropout, hidden_act="gelu", type_vocab_size=2, pad_token_id=0)
+    return transformers.BertForMaskedLM(config)
+
+
+class _Run:
+    """One training run: the plan of its batches, its model and optimiser, and what it writes."""
+
+    def __init__(self, out: Path, settings: dict[str, Any], tokenizer: Tokenizer, data: Any, held_out: Any) -> None:
+        self.out, self.settings, self.tokenizer = out, settings, tokenizer
+        self.data, self.held_out, self.seed = data, held_out, settings["seed"]
+        self.plan: list[np.ndarray] = []
+        planned = epoch = 0
+        while planned < settings["tokens"]:
+            for batch in data.batches(settings["batch_size"], np.random.default_rng((self.seed, 0, epoch))):
+                if planned >= settings["tokens"]:
+                    break
+                self.plan.append(batch)
+                planned += data.size(batch)
+            epoch += 1
+        self.steps, self.epochs = len(self.plan), epoch
+        kept = settings["checkpoints"]
+        self.kept = {0, *(self.steps * 2**k // 128 for k in range(8))} if kept is None else set(kept)
+        if not self.kept <= set(range(self.steps + 1)):
+            raise ValueError(f"checkpoints are {kept}, the last step is {self.steps}; pass steps from 0 to that")
+        self.model = _build(settings)
+        if settings["bf16"]:
+            self.model.set_attn_implementation("eager")  # backward in bfloat16: twice as fast as sdpa on a CPU
+        parameters = list(self.model.parameters())
+        matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim == 1]
+        groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+        self.optimiser = torch.optim.AdamW(groups, fused=True, **OPTIMISER[settings["kind"]])
+
+    def fit(self, state: dict[str, Any] | None, progress: bool) -> None:
+        step, seen, seconds, losses, window = 0, 0, 0.0, [], []
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            step, seen, seconds = state["step"], state["seen"], state["seconds"]
+            losses, window = state["losses"], state["window"]
+            log.info("going on from step %d of %d", step, self.steps)
+
+        def resume() -> dict[str, Any]:
+            spent = seconds + time.monotonic() - began
+            done = dict(step=step, seen=seen, seconds=spent, losses=losses, window=window)
+            weights = dict(model=self.model.state_dict(), optimiser=self.optimiser.state_dict())
+            return dict(settings=self.settings, tokenizer=self.tokenizer.to_str(), **weights, **done)
+
+        began = logged = saved = time.monotonic()
+        if state is None:
+            self.out.mkdir(parents=True, exist_ok=True)
+            _write_resume(self.out, resume())
+        if step == 0 and step in self.kept:
+            self.save(self.out / "checkpoints" / f"step-{step}")
+        every = max(1, self.steps // 100)
+        held_out = next((row["held_out"] for row in reversed(losses) if "held_out" in row), math.nan)
+        quiet = not (progress and sys.stderr.isatty())
+        with tqdm(total=self.steps, initial=step, unit="step", desc="train", disable=quiet) as bar:
+            while step < self.steps:
+                window.append(self.update(step))
+                seen += self.data.size(self.plan[step])
+                step += 1
+                bar.update()
+                if step in self.kept:
+                    self.save(self.out / "checkpoints" / f"step-{step}")
+                marked = step in self.kept or step == self.steps
+                if marked or step % every == 0:
+                    losses.append(dict(step=step, tokens=seen, loss=math.fsum(window) / len(window)))
+                    window.clear()
+                    if marked or step % (4 * every) == 0:
+                        held_out = losses[-1]["held_out"] = self.evaluate(HELD_OUT_TOKENS)["loss"]
+                    bar.set_postfix(loss=f"{losses[-1]['loss']:.3f}", held_out=f"{held_out:.3f}")
+                now = time.monotonic()
+                if losses and (now - logged >= LOG_SECONDS or step == self.steps):
+                    logged = now
+                    where = f"step {step} of {self.steps}, {seen / 1e6:.2f} M tokens, {seconds + now - began:.0f} s"
+                    log.info("%s: loss %.4f, held-out loss %.4f", where, losses[-1]["loss"], held_out)
+                if now - saved >= SAVE_SECONDS:
+                    _write_resume(self.out, resume())
+                    saved = now
+        self.finish(seen, losses, seconds + time.monotonic() - began)
+
+    def update(self, step: int) -> float:
+        warm_up = max(1, round(WARM_UP * self.steps))
+        share = min((step + 1) / warm_up, (self.steps - step) / max(1, self.steps - warm_up))
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.settings["learning_rate"] * share
+        rng = np.random.default_rng((self.seed, 1, step))
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.settings["bf16"]):
+            logits, targets = self.data.predict(self.model, self.plan[step], rng)
+        loss = F.cross_entropy(logits.float(), targets)
+        if not torch.isfinite(loss):
+            rate = self.settings["learning_rate"]
+            raise FloatingPointError(f"the loss is {loss.item()} at step {step}; pass learning_rate below {rate}")
+        self.optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        return loss.item()
+
+    @torch.inference_mode()
+    def evaluate(self, budget: int | None = None) -> dict[str, Any]:
+        """Held-out loss and accuracy, beside those of the training corpus's unigram distribution (add-one).
+
+        In float32, on the first `budget` tokens; BERT with the same masks every time.
+        """
+        rng = np.random.default_rng(0)
+        prior = torch.from_numpy((self.data.prior + 1) / (self.data.prior + 1).sum()).log()
+        n = tokens = 0
+        sums = np.zeros(4)
+        for batch in self.held_out.batches(32, None):
+            logits, targets = self.held_out.predict(self.model, batch, rng)
+            model = F.cross_entropy(logits, targets, reduction="none"), logits.argmax(-1) == targets
+            unigram = -prior[targets], targets == prior.argmax()
+            sums += [values.sum().item() for values in (*model, *unigram)]
+            n += len(targets)
+            tokens += self.held_out.size(batch)
+            if budget is not None and tokens >= budget:
+                break
+        means = dict(zip(("loss", "accuracy", "unigram_loss", "unigram_accuracy"), (sums / n).tolist(), strict=True))
+        perplexities = dict(perplexity=math.exp(means["loss"]), unigram_perplexity=math.exp(means["unigram_loss"]))
+        return means | perplexities | dict(tokens=tokens, targets=n)
+
+    def save(self, where: Path) -> None:
+        """In float16, without the progress bar that transformers shows for every file."""
+        bars = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.disable_progress_bar()
+        try:
+            copy.deepcopy(self.model).half().save_pretrained(where)
+        finally:
+            if bars:
+                transformers_logging.enable_progress_bar()
+
+    def finish(self, seen: int, losses: list[dict[str, Any]], seconds: float) -> None:
+        kind = self.settings["kind"]
+        if kind == "gpt2":
+            make, names = transformers.GPT2TokenizerFast, dict.fromkeys(("bos", "eos", "unk"), END_OF_TEXT)
+        else:
+            make = transformers.BertTokenizerFast
+            names = dict(zip(("pad", "unk", "cls", "sep", "mask"), BERT_SPECIAL, strict=True))
+        options = {f"{name}_token": token for name, token in names.items()}
+        tokenizer = make(tokenizer_object=self.tokenizer, model_max_length=self.settings["context"], **options)
+        tokenizer.save_pretrained(self.out)
+        self.save(self.out)
+        save_file({"counts": torch.from_numpy(self.data.counts.astype(np.int64))}, self.out / "unigram.safetensors")
+        packages = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
+        record: dict[str, Any] = dict(settings=self.settings)
+        record |= dict(optimiser=dict(name="AdamW", warm_up=WARM_UP, clip=1.0, **OPTIMISER[kind]))
+        record |= dict(steps=self.steps, tokens=seen, epochs=self.epochs, corpus_tokens=int(self.data.counts.sum()))
+        record |= dict(parameters=self.model.num_parameters(), seconds=round(seconds), threads=torch.get_num_threads())
+        record |= dict(held_out=self.evaluate(), losses=losses, checkpoints=sorted(self.kept))
+        record |= dict(versions={name: version(name) for name in packages})
+        (self.out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+        (self.out / "resume.pt").unlink()
+
+
+def _write_resume(out: Path, state: dict[str, Any]) -> None:
+    temporary = out / "resume.pt.tmp"
+    with open(temporary, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, out / "resume.pt")
+
+
+def _read_resume(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    path = out / "resume.pt"
+    if not path.exists():
+        if out.exists() and any(item.name != "resume.pt.tmp" for item in out.iterdir()):
+            raise FileExistsError(f"{out} is not empty and holds no unfinished run; pass another out or empty it")
+        return None
+    state = torch.load(path, weights_only=True)
+    found = state["settings"]
+    different = [name for name in sorted({*settings, *found}) if settings.get(name) != found.get(name)]
+    if different:
+        what = "; ".join(f"{name} is {settings.get(name)!r}, was {found.get(name)!r}" for name in different)
+        raise ValueError(f"{path} belongs to another run: {what}. Pass the same settings and data, or another out")
+    return state

@@ -1,0 +1,153 @@
+"""The models that ship with the package, and what they show."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+
+import interp
+from interp import corpora, encoding, pairs, unigrams
+from interp.frequency import bias_effect
+from interp.paths import BUNDLED, bundled_models
+from interp.probing import minimal_pair_accuracy, sentence_log_probability
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return interp.load("tiny-gpt2")
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return interp.load("tiny-bert")
+
+
+def test_what_ships():
+    assert bundled_models() == ["tiny-bert", "tiny-gpt2"]
+    assert sum(path.stat().st_size for path in BUNDLED.rglob("*") if path.is_file()) < 16e6
+    texts = list(corpora.load("bundled"))
+    assert len(texts) > 390
+    assert len(set(texts)) == len(texts)
+
+
+def test_they_load_in_float32_and_equal_transformers(gpt2, bert):
+    assert gpt2.W_U.dtype == bert.W_U.dtype == torch.float32
+    tokens = torch.randint(4096, (2, 60), generator=torch.Generator().manual_seed(0))
+    for model, cls in ((gpt2, transformers.GPT2LMHeadModel), (bert, transformers.BertForMaskedLM)):
+        hf = cls.from_pretrained(model.interp_origin.directory, dtype=torch.float32).eval()
+        with torch.no_grad():
+            torch.testing.assert_close(model(tokens), hf(tokens).logits, atol=1e-4, rtol=0)
+
+
+def test_tiny_gpt2_needs_its_bias_for_word_frequency(gpt2):
+    effect = bias_effect(gpt2, corpora.load("bundled"), scales=(0, 0.5, 1), progress=False)
+    kl = effect.kl.set_index("scale")["kl_unigram_model"]
+    assert kl[0] > 2 * kl[1]
+    assert kl[0] > kl[0.5] > kl[1]
+    assert effect.projection["spearman"][0] > 0.6
+    assert effect.provenance["unigram"]["n_tokens"] > 10_000_000
+
+
+def test_tiny_bert_needs_its_layer_norm_bias(bert):
+    effect = bias_effect(bert, corpora.load("bundled"), scales=(0, 1), progress=False)
+    kl = effect.kl.set_index(["bias", "scale"])["kl_unigram_model"]
+    assert kl["ln", 0] > 1.05 * kl["ln", 1]
+
+
+def test_they_have_learned_something(gpt2, bert):
+    for model, layout in ((gpt2, {"bos": True}), (bert, {"mask_rate": 0.12})):
+        counts = unigrams.load(BUNDLED / model.interp_origin.name / "unigram.safetensors")
+        batches = corpora.batches(model, "bundled", **layout)
+        effect = bias_effect(model, batches, unigram=counts, scales=(1,), progress=False)
+        targets = torch.cat([batch.read_targets for batch in batches])
+        unigram_nll = -counts.log_prior()[targets[targets > 0].numpy()].mean()
+        assert np.log(effect.kl["perplexity"][0]) < unigram_nll - 1
+
+
+def test_dynamics_shipped_and_measured(gpt2):
+    for name in bundled_models():
+        table = pd.read_csv(BUNDLED / name / "dynamics.csv")
+        assert list(table.columns) == ["step", "adj_r2", "spearman", "kl_unigram_model", "loss"]
+        assert len(table) >= 8
+        assert table["step"].is_monotonic_increasing
+        assert table["loss"].iloc[-1] < table["loss"].iloc[0] - 3
+    counts = unigrams.load(BUNDLED / "tiny-gpt2/unigram.safetensors")
+    last = pd.read_csv(BUNDLED / "tiny-gpt2/dynamics.csv").iloc[-1]
+    again = encoding.dynamics([(int(last["step"]), gpt2)], "bundled", unigram=counts, progress=False).iloc[0]
+    for column in last.index:
+        assert again[column] == pytest.approx(last[column], rel=1e-3)
+
+
+def test_dynamics_refuses_nonsense(gpt2):
+    with pytest.raises(ValueError, match="there is no checkpoint"):
+        encoding.dynamics([], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
+    with pytest.raises(ValueError, match="over 5 types, the model of step 3 has 4,096"):
+        encoding.dynamics([(3, gpt2)], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
+
+
+def test_regression_on_a_trained_model(shared):
+    """Published for gpt2-yelp with transformers alone: adjusted R² .991."""
+    model = interp.load(shared / "models/gpt2-yelp")
+    text = (shared / "data/yelp/valid.txt").read_text(encoding="utf-8")
+    counts = corpora.count_unigrams(model, [text])
+    table = encoding.dynamics([(0, model)], [text], unigram=counts, progress=False)
+    assert table["adj_r2"][0] == pytest.approx(0.991, abs=0.002)
+    assert table["spearman"][0] == pytest.approx(0.819, abs=0.002)
+
+
+def test_regression_equals_a_plain_one():
+    rng = np.random.default_rng(0)
+    W_U, noise = rng.normal(size=(5, 80)), rng.normal(size=80)
+    alpha = np.exp(-(W_U.T @ np.arange(5.0) + 2 + 0.3 * noise))
+    alpha[3] = 0
+    fit = encoding.fit_arrays(W_U, alpha)
+    X = np.delete(W_U.T, 3, axis=0)
+    y = -np.log(np.delete(alpha, 3))
+    centred = X - X.mean(0)
+    slope = np.linalg.solve(centred.T @ centred, centred.T @ y)
+    np.testing.assert_allclose(fit.slope, slope, atol=1e-10)
+    assert fit.intercept == pytest.approx(y.mean() - X.mean(0) @ slope)
+    assert fit.n_types == 79
+    residual = y - y.mean() - centred @ slope
+    assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
+    with pytest.raises(ValueError, match="6 usable types for 5 dimensions"):
+        encoding.fit_arrays(W_U[:, :6], np.full(6, 0.1))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("bos", [True, False])
+def test_minimal_pairs_equal_a_plain_loop(bos, shared):
+    directory = shared / "models/gpt2-yelp"
+    model = interp.load(directory)
+    hf = transformers.AutoModelForCausalLM.from_pretrained(directory).eval().double()
+    table = pairs.load(shared / "data/blimp", tasks=["npi_present_1", "passive_1"], limit=40)
+
+    def score(sentence):
+        ids = model.tokenizer(sentence, add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([[model.tokenizer.bos_token_id, *ids] if bos else ids])
+        log_p = hf(ids).logits.log_softmax(-1)
+        return float(log_p[0, :-1].gather(1, ids[0, 1:, None]).sum())
+
+    expected = [score(text) for text in table["sentence_good"]]
+    found = sentence_log_probability(model, list(table["sentence_good"]), bos=bos, progress=False)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    correct = np.array(expected) > [score(text) for text in table["sentence_bad"]]
+    accuracy = minimal_pair_accuracy(model, table, bos=bos, progress=False)
+    assert accuracy["accuracy"].tolist() == [correct[:40].mean(), correct[40:].mean()]
+    assert accuracy["task"].tolist() == ["npi_present_1", "passive_1"]
+
+
+def test_minimal_pairs_refuse_nonsense(gpt2, bert):
+    table = pairs.generate(n_per_task=2)
+    with pytest.raises(ValueError, match="an encoder gives a sentence no probability"):
+        minimal_pair_accuracy(bert, table)
+    with pytest.raises(ValueError, match="expected a table of minimal pairs"):
+        minimal_pair_accuracy(gpt2, table.drop(columns="UID"))
+    with pytest.raises(ValueError, match="tokens; expected 2 … 128"):
+        sentence_log_probability(gpt2, ["the " * 200], progress=False)
+
+
+def test_tiny_gpt2_knows_some_grammar(gpt2):
+    accuracy = minimal_pair_accuracy(gpt2, pairs.generate(n_per_task=60), bos=True, progress=False)
+    assert accuracy["accuracy"].mean() > 0.6

@@ -1,0 +1,244 @@
+"""Training of the bundled models, on a few hundred made-up paragraphs."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from interp import training
+
+KINDS = ("gpt2", "bert")
+VOCAB = {"gpt2": 300, "bert": 90}
+TINY: dict[str, Any] = dict(
+    tokens=5000, context=32, d_model=16, n_layers=2, n_heads=2, batch_size=8, learning_rate=1e-2, threads=1
+)
+
+
+def paragraphs(count: int, seed: int) -> list[str]:
+    draw = random.Random(seed)
+    nouns = ["girl", "dog", "river", "teacher", "lamp", "garden", "winter", "sailor", "letter", "horse"]
+    verbs = ["sees", "likes", "follows", "finds", "remembers", "forgets"]
+
+    def sentence() -> str:
+        return f"The {draw.choice(nouns)} {draw.choice(verbs)} the {draw.choice(nouns)} of {draw.randint(0, 99)}."
+
+    return [" ".join(sentence() for _ in range(draw.randint(1, 4))) for _ in range(count)]
+
+
+TEXTS, HELD_OUT = paragraphs(200, seed=0), paragraphs(20, seed=1)
+
+
+def run(kind: str, out: Path, texts: list[str] = TEXTS, **options: Any) -> Path:
+    return training.train(kind, texts, out=out, held_out=HELD_OUT, **{**TINY, "vocab_size": VOCAB[kind], **options})
+
+
+def record(out: Path) -> dict[str, Any]:
+    return json.loads((out / "training.json").read_text())
+
+
+def load(kind: str, where: Path) -> Any:
+    auto = AutoModelForCausalLM if kind == "gpt2" else AutoModelForMaskedLM
+    return auto.from_pretrained(where, dtype=torch.float32).eval()
+
+
+def same(a: Path, b: Path) -> bool:
+    x, y = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
+    return x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
+
+
+def stop_after(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    update, done = training._Run.update, []
+
+    def killed(self: Any, step: int) -> float:
+        if len(done) == updates:
+            raise KeyboardInterrupt
+        done.append(step)
+        return update(self, step)
+
+    monkeypatch.setattr(training._Run, "update", killed)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    return request.param, run(request.param, tmp_path_factory.mktemp(request.param) / "run")
+
+
+def test_same_seed_gives_the_same_weights(finished: tuple[str, Path], tmp_path: Path) -> None:
+    kind, out = finished
+    assert same(out, run(kind, tmp_path / "again"))
+    assert (out / "tokenizer.json").read_text() == (tmp_path / "again" / "tokenizer.json").read_text()
+    assert not same(out, run(kind, tmp_path / "other", seed=1))
+
+
+def test_killed_run_goes_on_bit_for_bit(
+    finished: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, out = finished
+    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
+    for updates in (3, 4):
+        with monkeypatch.context() as patch:
+            stop_after(updates, patch)
+            with pytest.raises(KeyboardInterrupt):
+                run(kind, tmp_path / "run")
+    assert torch.load(tmp_path / "run" / "resume.pt", weights_only=True)["step"] == 7
+    assert same(out, run(kind, tmp_path / "run"))
+    for name in ("losses", "held_out", "tokens", "steps", "checkpoints"):
+        assert record(out)[name] == record(tmp_path / "run")[name]
+    assert not (tmp_path / "run" / "resume.pt").exists()
+
+
+def test_checkpoint_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_after(1, patch)
+        with pytest.raises(KeyboardInterrupt):
+            run("gpt2", tmp_path)
+    with pytest.raises(ValueError, match=r"learning_rate is 0\.02, was 0\.01\. Pass the same"):
+        run("gpt2", tmp_path, learning_rate=0.02)
+    with pytest.raises(ValueError, match=r"texts is '.*', was '.*'"):
+        run("gpt2", tmp_path, TEXTS[1:])
+
+
+def test_loss_falls(finished: tuple[str, Path]) -> None:
+    losses = record(finished[1])["losses"]
+    assert losses[-1]["loss"] < losses[0]["loss"] - 0.5
+    assert losses[-1]["held_out"] < losses[0]["held_out"] - 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_trains_as_well(kind: str, tmp_path: Path) -> None:
+    losses = record(run(kind, tmp_path, bf16=True))["losses"]
+    assert losses[-1]["held_out"] < losses[0]["held_out"] - 0.5
+
+
+def test_recorded_loss_is_that_of_the_saved_model(finished: tuple[str, Path]) -> None:
+    kind, out = finished
+    model, tokenizer = load(kind, out), AutoTokenizer.from_pretrained(out)
+    held_out = record(out)["held_out"]
+    if kind == "gpt2":
+        stream = tokenizer("".join(training.END_OF_TEXT + text for text in HELD_OUT)).input_ids
+        starts = [*range(0, len(stream) - 33, 32), len(stream) - 33]
+        rows = torch.tensor([stream[start : start + 33] for start in starts])
+        with torch.no_grad():
+            logits = model(rows[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        assert held_out["targets"] == rows[:, 1:].numel()
+    else:
+        data = training._Sentences(tokenizer.backend_tokenizer, HELD_OUT, 32)
+        rng = np.random.default_rng(0)
+        with torch.no_grad():
+            parts = [data.predict(model, batch, rng) for batch in data.batches(32, None)]
+        logits, targets = (torch.cat(part) for part in zip(*parts, strict=True))
+        loss = torch.nn.functional.cross_entropy(logits, targets)
+    assert held_out["loss"] == pytest.approx(loss.item(), abs=2e-3)
+    assert held_out["perplexity"] == pytest.approx(np.exp(loss.item()), rel=2e-3)
+
+
+def test_directory(finished: tuple[str, Path]) -> None:
+    kind, out = finished
+    training_record, tokenizer = record(out), AutoTokenizer.from_pretrained(out)
+    steps = training_record["steps"]
+    assert training_record["tokens"] >= TINY["tokens"]
+    assert training_record["checkpoints"][0] == 0
+    assert training_record["checkpoints"][-1] == steps
+    assert {path.name for path in (out / "checkpoints").iterdir()} == {
+        f"step-{step}" for step in training_record["checkpoints"]
+    }
+    last = load_file(out / "checkpoints" / f"step-{steps}" / "model.safetensors")
+    assert all(weight.dtype == torch.float16 for weight in last.values())
+    assert same(out, out / "checkpoints" / f"step-{steps}")
+    assert not same(out, out / "checkpoints" / "step-0")
+
+    ids = tokenizer(TEXTS, add_special_tokens=False).input_ids
+    expected = np.bincount([i for row in ids for i in row], minlength=VOCAB[kind])
+    assert load_file(out / "unigram.safetensors")["counts"].tolist() == expected.tolist()
+
+
+def test_tokenizers(finished: tuple[str, Path]) -> None:
+    kind, out = finished
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert len(tokenizer) == VOCAB[kind]
+    if kind == "gpt2":
+        assert tokenizer.bos_token_id == tokenizer.eos_token_id == tokenizer.unk_token_id == 0
+        assert tokenizer.decode(tokenizer("Was  it “Élan”?\n").input_ids) == "Was  it “Élan”?\n"
+    else:
+        assert tokenizer.convert_ids_to_tokens(range(5)) == training.BERT_SPECIAL
+        encoded = tokenizer("The GIRL.", "The gïrl.")
+        words = ["[CLS]", "the", "girl", ".", "[SEP]", "the", "girl", ".", "[SEP]"]
+        assert tokenizer.convert_ids_to_tokens(encoded.input_ids) == words
+        assert encoded.token_type_ids == [0] * 5 + [1] * 4
+
+
+@pytest.fixture(scope="module")
+def wordpiece() -> Any:
+    return training._train_tokenizer("bert", TEXTS, VOCAB["bert"])
+
+
+def test_bert_examples_leave_nothing_out(wordpiece: Any) -> None:
+    texts = [*TEXTS, "lamp " * 100]
+    data = training._Sentences(wordpiece, texts, 32)
+    assert len(data.stream) == sum(len(wordpiece.encode(text, add_special_tokens=False)) for text in texts)
+    examples = data.examples(np.random.default_rng(0))
+    assert examples[0, 0] == 0
+    assert examples[-1, 2] == len(data.stream)
+    assert (examples[1:, 0] == examples[:-1, 2]).all()
+    assert (examples[:, 0] < examples[:, 1]).all()
+    assert (examples[:, 1] <= examples[:, 2]).all()
+    assert (examples[:, 1] < examples[:, 2]).sum() > 5
+    batches = data.batches(8, np.random.default_rng(1))
+    again = np.concatenate(batches)
+    assert sum(data.size(batch) for batch in batches) == len(data.stream) + sum(2 + (again[:, 1] < again[:, 2]))
+
+
+def test_bert_inputs_are_those_of_the_tokenizer(wordpiece: Any) -> None:
+    data = training._Sentences(wordpiece, TEXTS, 32)
+    batch = data.batches(64, np.random.default_rng(0))[0]
+    seen = {}
+
+    class Model:
+        def bert(self, ids: torch.Tensor, **masks: torch.Tensor) -> Any:
+            seen.update(masks, ids=ids)
+            return type("Output", (), {"last_hidden_state": torch.arange(ids.numel()).view(*ids.shape, 1)})
+
+        def cls(self, hidden: torch.Tensor) -> torch.Tensor:
+            return hidden.float()
+
+    chosen, targets = data.predict(Model(), batch, np.random.default_rng(0))
+    ids = seen["ids"].clone()
+    ids.view(-1)[chosen.flatten().long()] = targets
+    for row, types, mask, (start, middle, end) in zip(
+        ids, seen["token_type_ids"], seen["attention_mask"], batch.tolist(), strict=True
+    ):
+        first, second = data.stream[start:middle].tolist(), data.stream[middle:end].tolist()
+        expected = [2, *first, 3, *second, 3] if second else [2, *first, 3]
+        assert row[mask.bool()].tolist() == expected
+        assert row[len(expected) :].eq(0).all()
+        assert types[: len(expected)].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1) * bool(second)
+    words = (ids > 4).sum().item()
+    masked = seen["ids"] == data.mask
+    assert 0.1 * words < len(targets) < 0.2 * words
+    assert 0.7 * len(targets) < masked.sum() < 0.9 * len(targets)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected a sequence of strings"):
+        training.train("gpt2", "one string", out=tmp_path, held_out=HELD_OUT, tokens=10)
+    with pytest.raises(ValueError, match="held_out holds no text"):
+        training.train("gpt2", TEXTS, out=tmp_path, held_out=["", " "], tokens=10)
+    with pytest.raises(ValueError, match="d_model 16 is not a multiple of n_heads 3"):
+        run("bert", tmp_path, n_heads=3)
+    with pytest.raises(ValueError, match="pass a vocab_size the text can fill"):
+        run("bert", tmp_path, vocab_size=4096)
+    with pytest.raises(ValueError, match="a row needs 1025"):
+        run("gpt2", tmp_path, context=1024)
+    with pytest.raises(ValueError, match=r"checkpoints .* the last step is"):
+        run("gpt2", tmp_path, checkpoints=[0, 10**6])
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(FileExistsError, match="is not empty and holds no unfinished run"):
+        run("gpt2", tmp_path)
