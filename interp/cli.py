@@ -5,6 +5,7 @@ failure with 1, Ctrl-C with 130.
 """
 
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,6 @@ app = typer.Typer(
     help="Mechanistic interpretability of language models: hook functions on TransformerLens.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    no_args_is_help=True,
 )
 _BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
 _BIASES = ("ln", "fc", "last")
@@ -51,10 +51,14 @@ def parse_scales(text: str) -> list[float]:
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"--scales {text!r} has a number that is not finite")
     if len(parts) != 3:
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"--scales {text!r} names a number twice")
         return numbers
     start, stop, step = numbers
-    if step <= 0 or stop < start:
-        raise ValueError(f"--scales {text!r}: expected start:stop:step with start ≤ stop and a step above 0")
+    if step <= 0 or stop < start or (stop - start) / step > 1_000:
+        raise ValueError(
+            f"--scales {text!r}: expected start:stop:step with start ≤ stop, a step above 0 and at most 1,000 steps"
+        )
     n = round((stop - start) / step)
     if abs(start + n * step - stop) > 1e-9 * max(1.0, abs(stop)):
         raise ValueError(f"--scales {text!r}: {stop:g} is not a whole number of steps of {step:g} away from {start:g}")
@@ -67,6 +71,8 @@ def _parse_biases(text: str | None) -> list[Any] | None:
     for bias in _list(text):
         if bias not in _BIASES:
             raise ValueError(f"--biases {text!r}: unknown bias {bias!r}; expected {', '.join(_BIASES)}")
+    if len(set(_list(text))) < len(_list(text)):
+        raise ValueError(f"--biases {text!r} names a bias twice")
     return _list(text)
 
 
@@ -76,7 +82,8 @@ def frequency(
     corpus: CorpusOption,
     out: OutOption,
     unigram: Annotated[
-        str | None, typer.Option(help="File of token counts, or a corpus to count. Default: shipped, else the corpus.")
+        str | None,
+        typer.Option(help="File of token counts, or a corpus (read like --corpus). Default: shipped, else --corpus."),
     ] = None,
     biases: Annotated[str | None, typer.Option(help="Of ln,fc,last. Default: all the model has.")] = None,
     scales: Annotated[str | None, typer.Option(help="λ to scale by: 0,0.5,1 or 0:1:0.1.  [default: 0,0.5,1]")] = None,
@@ -111,7 +118,7 @@ def frequency(
     from interp.frequency import bias_effect
     from interp.sites import is_encoder
 
-    checkpoint = _checkpoint(out, "frequency", overwrite=overwrite)
+    checkpoint = out / ".frequency.checkpoint.safetensors"
     with _progress(f"loading {model}"):
         loaded = models.load(model, device=device)
     source = corpora.load(corpus, limit=limit, column=column, separator=_unescaped(separator))
@@ -125,7 +132,10 @@ def frequency(
         mask_rate=mask_rate,
         seed=seed,
     )
-    counts = _counts(loaded, source, unigram)
+    counts: Any = unigram
+    if unigram is not None and not _is_counts(unigram):
+        text = corpora.load(unigram, column=column, separator=_unescaped(separator))
+        counts = corpora.count_unigrams(loaded, text, processes=os.cpu_count() or 1)
     effect = bias_effect(
         loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, checkpoint=checkpoint
     )
@@ -145,18 +155,19 @@ def unigrams(
     limit: LimitOption = None,
     column: ColumnOption = None,
     separator: SeparatorOption = "",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
 ) -> None:
     """Count a corpus's tokens with a model's tokenizer, for --unigram."""
     model_directory(model)
     corpus_file(corpus)
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {str(out)!r} must end in .safetensors")
-    check_output(out.parent, out.name, overwrite=True)
+    check_output(out.parent, out.name, overwrite=overwrite)
 
     from interp import corpora, models
 
     source = corpora.load(corpus, limit=limit, column=column, separator=_unescaped(separator))
-    counts = corpora.count_unigrams(models.load(model), source)
+    counts = corpora.count_unigrams(models.load(model), source, processes=os.cpu_count() or 1)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts.save(out)
     typer.echo(f"{counts.n_tokens:,} tokens of {int((counts.counts > 0).sum()):,} types written to {out}")
@@ -230,22 +241,6 @@ def _is_counts(unigram: str) -> bool:
     return True
 
 
-def _counts(model: Any, source: Any, unigram: str | None) -> Any:
-    from interp import corpora, frequency
-    from interp import unigrams as counts
-
-    if unigram is None:
-        return frequency.default_unigrams(model, source)
-    return counts.load(unigram) if _is_counts(unigram) else corpora.count_unigrams(model, unigram)
-
-
-def _checkpoint(out: Path, analysis: str, *, overwrite: bool) -> Path:
-    path = out / f".{analysis}.checkpoint.safetensors"
-    if overwrite:
-        path.unlink(missing_ok=True)
-    return path
-
-
 @contextmanager
 def _progress(what: str) -> Iterator[None]:
     """A spinner on a terminal, nothing elsewhere."""
@@ -298,7 +293,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
-            code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+            given = sys.argv[1:] if arguments is None else list(arguments)
+            code = app(args=given or ["--help"], standalone_mode=False)
         return _fail("stopped", 130) if code == 130 else code or 0
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)

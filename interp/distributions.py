@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 from jaxtyping import Float
 from scipy.special import rel_entr
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from interp.corpora import Batch
 from interp.lm_head import prediction_head
 from interp.observers import Observer
-from interp.sites import Model, Recipe, hook_name, trunk_output
+from interp.sites import Model, Recipe, head_is_hooked, hook_name, trunk_output
 
 Distribution = Float[np.ndarray, " d_vocab"]
 
@@ -37,13 +38,15 @@ class MeanPredictions(Observer):
     For each variant v, summed over the positions that are read: `Σ softmax(logits_v)` by token and
     `Σ −log p_v(target)` by target type. Variants that add a vector c to the logits share one exponential: with
     `e = exp(logits − max)` and `w = exp(c)`, `Z = e·w` and `p = w ⊙ e / Z`, so n of them cost one exponential and
-    two skinny matrix products. A shift whose values range over more than 60 nats is computed on its own.
+    two skinny matrix products. A shift whose values range over more than 60 nats is computed on its own. Rows of the
+    vocabulary that are no tokens (`PredictionHead.real`) take no part: the softmax is over the tokens.
 
     After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, `balanced_nll`.
 
     Raises:
-        ValueError: logits that are soft-capped (a shift of the logits is then no shift of the head), or fc on a
-            model without b_FC.
+        ValueError: logits that are soft-capped (a shift of the logits is then no shift of the head), fc on a model
+            without b_FC, shifts or logits that are not finite.
+        RuntimeError: fc while somebody else has hooks on the head, whose edits a recomputed head would not have.
     """
 
     def __init__(self, model: Model, variants: Sequence[Variant]) -> None:
@@ -53,7 +56,7 @@ class MeanPredictions(Observer):
             raise ValueError("this model soft-caps its logits, so a vector added to them is not an edit of its head")
         d_vocab = model.W_U.shape[1]
         super().__init__(model.W_U.device, variants=[_describe(variant) for variant in variants])
-        self.head = prediction_head(model)
+        self.model, self.head = model, prediction_head(model)
         self.names = hook_name(model, "logits"), trunk_output(model)
         self.variants = tuple(variants)
         self._linear = [i for i, variant in enumerate(variants) if variant.fc == 1.0]
@@ -63,7 +66,10 @@ class MeanPredictions(Observer):
         zero = torch.zeros(d_vocab, dtype=torch.float64, device=model.W_U.device)
         shifts = [zero if v.shift is None else v.shift.to(zero) for v in variants]
         self._shifts = torch.stack(shifts)
+        if not torch.isfinite(self._shifts).all():
+            raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
         ranges = self._shifts.amax(1) - self._shifts.amin(1)
+        self._unreal = None if bool(self.head.real.all()) else ~self.head.real
         self._wide = [i for i in self._linear if ranges[i] >= _LARGEST_LOG_RANGE]
         self._shared = [i for i in self._linear if ranges[i] < _LARGEST_LOG_RANGE]
         for name in ("probability", "nll"):
@@ -73,6 +79,8 @@ class MeanPredictions(Observer):
 
     def hooks(self, batch: Batch) -> Recipe:
         logits_name, trunk_name = self.names
+        if self._dense and head_is_hooked(self.model):
+            raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
         trunk: list[Tensor] = []
         recipe: Recipe = [(logits_name, lambda logits, hook: self._read(batch.select(logits), batch, trunk))]
         if self._dense:
@@ -89,17 +97,26 @@ class MeanPredictions(Observer):
         step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
         for start in range(0, len(targets), step):
             rows = slice(start, start + step)
-            part = logits[rows].to(torch.promote_types(logits.dtype, torch.float32))
+            part = self._real(logits[rows])
             self._read_shared(part, targets[rows], probability, nll[:, rows])
             for i in self._wide:
                 self._read_one(part + self._shifts[i].to(part), targets[rows], i, probability, nll[:, rows])
             for i in self._dense:
-                dense = self.head.encoder_logits(trunk[0][rows], self.variants[i].fc).to(part.dtype)
+                dense = self._real(self.head.encoder_logits(trunk[0][rows], self.variants[i].fc))
                 self._read_one(dense + self._shifts[i].to(part), targets[rows], i, probability, nll[:, rows])
+        if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
+            raise ValueError(
+                "the model's predictions are not finite (NaN or infinite logits); check its weights and dtype"
+            )
         self.add("probability", probability)
         by_type = torch.zeros_like(probability)
         by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
         self.add("nll", by_type)
+
+    def _real(self, logits: Tensor) -> Tensor:
+        """Logits in float32 at least, −∞ on rows that are no tokens."""
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return wide if self._unreal is None else wide.masked_fill(self._unreal, -torch.inf)
 
     def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> None:
         """All variants of moderate shift from one exponential."""
@@ -153,8 +170,8 @@ class MeanPredictions(Observer):
 
 
 def _describe(variant: Variant) -> dict[str, Any]:
-    shift = None if variant.shift is None else [float(variant.shift.double().sum()), float(variant.shift.norm())]
-    return {"fc": variant.fc, "shift": shift}
+    values = None if variant.shift is None else variant.shift.detach().double().cpu().numpy().tobytes()
+    return {"fc": variant.fc, "shift": values and xxhash.xxh3_64(values).hexdigest()}
 
 
 def kl(p: Distribution, q: Distribution) -> float:
@@ -176,5 +193,5 @@ def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:
 
 
 def perplexity(nll: float) -> float:
-    """`exp` of a mean NLL in nats; infinite rather than an error where that overflows."""
-    return math.exp(nll) if nll < 700 else math.inf
+    """`exp` of a mean NLL in nats; infinite rather than an error where that overflows, NaN for NaN."""
+    return math.inf if nll > 700 else math.exp(nll)

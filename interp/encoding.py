@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from interp.corpora import as_batches
+from interp.corpora import batches, load
 from interp.distributions import MeanPredictions, Variant, kl
 from interp.lm_head import prediction_head
 from interp.observers import observe
@@ -72,7 +72,7 @@ def fit_arrays(
 
 
 def dynamics(
-    checkpoints: Iterable[tuple[int, Model]], text: Any, *, unigram: Unigrams, seed: int = 0, progress: bool = True
+    checkpoints: Iterable[tuple[int, Model]], text: Any, *, unigram: Unigrams, progress: bool = True
 ) -> pd.DataFrame:
     """How the encoding of frequency comes about in training: one row for each (step, model).
 
@@ -81,28 +81,28 @@ def dynamics(
     encoder). One forward pass a checkpoint.
 
     Args:
-        text: what `interp.corpora.batches` takes.
+        text: what `interp.corpora.load` takes.
         unigram: counts with the checkpoints' tokenizer.
 
     Raises:
         ValueError: no checkpoint, or counts of another vocabulary.
     """
-    u = unigram.distribution
+    u, corpus = unigram.distribution, load(text)
     rows = []
     for step, model in checkpoints:
         head = prediction_head(model)
         if len(u) != head.d_vocab:
             raise ValueError(f"the counts are over {len(u):,} types, the model of step {step} has {head.d_vocab:,}")
-        batches = as_batches(model, text, mask_rate=_MASK_RATE if is_encoder(model) else None, seed=seed)
+        prepared = batches(model, corpus, mask_rate=_MASK_RATE if is_encoder(model) else None)
         predictions = MeanPredictions(model, [Variant()])
-        observe(model, batches, predictions, progress=progress)
+        observe(model, prepared, predictions, progress=progress)
         q, real = predictions.distributions[0], head.real.cpu().numpy()
-        effect = head.effect("ln").cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
+        effect = head.effect("ln").double().cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
         seen = real & (u > 0)
         rows.append(
             {
                 "step": step,
-                "adj_r2": fit_arrays(head.W_U.cpu().numpy(), q, use=real).adj_r2,
+                "adj_r2": fit_arrays(head.W_U.double().cpu().numpy(), q, use=real).adj_r2,
                 "spearman": stats.spearmanr(effect[seen], u[seen]).statistic if np.ptp(effect[seen]) > 0 else np.nan,
                 "kl_unigram_model": kl(u, q),
                 "loss": float(predictions.nll[0]),

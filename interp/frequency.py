@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
 from interp import unigrams
-from interp.corpora import Batches, Corpus, as_batches, count_unigrams, load
+from interp.corpora import Batches, Corpus, as_batches, count_unigrams
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head
 from interp.models import origin
@@ -64,12 +64,12 @@ def bias_effect(
     model: Model,
     text_or_batches: str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"],
     *,
-    unigram: Unigrams | Int[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
     biases: Sequence[Bias] | None = None,
     scales: Iterable[float | int] = (0.0, 0.5, 1.0),
     batch_size: int | None = None,
     mask_rate: float | int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> BiasEffect:
@@ -83,13 +83,13 @@ def bias_effect(
     Args:
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
         unigram: counts with this model's tokenizer, or a file of them. None takes the counts that ship with the
-            model, or else counts this text (all of it, `limit` aside) and warns if that is too little: the
-            sampling error of the KL is about .03 nats at a million tokens.
+            model, or else counts this text (all of it, `limit` aside) and warns below ten million tokens, where
+            sampling error raises the KL.
         biases: of `"ln"`, `"fc"`, `"last"`; all that the model has.
         scales: the λ.
         batch_size: rows in a forward pass; by default about 4,096 tokens.
         mask_rate: share of tokens an encoder reads and predicts as `[MASK]`; 0.12 as in the paper.
-        seed: of the masking.
+        seed: of the masking; 0.
         progress: show a progress bar.
         checkpoint: see `interp.observe`.
 
@@ -99,18 +99,19 @@ def bias_effect(
     """
     head = prediction_head(model)
     chosen = _check_biases(head, biases)
-    scales = [float(scale) for scale in scales]
-    _check_scales(scales)
-    if is_encoder(model) and mask_rate is None:
-        mask_rate = text_or_batches.settings["mask_rate"] if isinstance(text_or_batches, Batches) else _PAPER_MASK_RATE
+    scales = _check_scales(scales)
+    if is_encoder(model) and mask_rate is None and not isinstance(text_or_batches, Batches):
+        mask_rate = _PAPER_MASK_RATE
     prepared = as_batches(model, text_or_batches, batch_size=batch_size, mask_rate=mask_rate, seed=seed)
-    counts = _unigrams(model, head, text_or_batches, unigram)
+    if is_encoder(model) and prepared.settings.get("mask_rate") is None:
+        raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: 0.12)")
+    counts = _unigrams(model, head, prepared, unigram)
     u = counts.distribution
 
     edits = [(bias, scale) for bias in chosen for scale in scales]
     projection = _projection(head, chosen, u)
     taus = _taus(projection)
-    log_prior = torch.from_numpy(counts.log_prior()).to(head.W_U.device)
+    log_prior = torch.from_numpy(counts.log_prior(head.real.cpu().numpy())).to(head.W_U.device)
     variants = [_variant(head, bias, scale) for bias, scale in edits]
     variants += [Variant(shift=-tau * log_prior) for tau in taus]
     predictions = MeanPredictions(model, variants)
@@ -125,6 +126,7 @@ def bias_effect(
             model,
             prepared,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
+            active_hooks=sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
             scales=scales,
             n_tokens=predictions.n_tokens,
         ),
@@ -150,43 +152,45 @@ def _check_biases(head: PredictionHead, biases: Sequence[Bias] | None) -> tuple[
     return tuple(biases)
 
 
-def _check_scales(scales: list[float]) -> None:
-    if not scales or len(set(scales)) < len(scales) or not np.isfinite(scales).all():
-        raise ValueError(f"scales must be different finite numbers, at least one, found {scales}")
+def _check_scales(scales: Iterable[float | int]) -> list[float]:
+    numbers = [] if isinstance(scales, str) else [float(scale) for scale in scales]
+    if not numbers or len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all():
+        raise ValueError(f"scales must be different finite numbers, at least one, found {scales!r}")
+    return numbers
 
 
-def default_unigrams(model: Model, data: Any) -> Unigrams:
-    """The counts that ship with a model (`unigram.safetensors` in its directory), or else this text's own.
-
-    Warns where the text is too small for its sampling error not to matter. Raises ValueError for batches, which
-    do not say which corpus to count.
-    """
+def _default_unigrams(model: Model, prepared: Batches) -> Unigrams:
+    """The counts that ship with a model (`unigram.safetensors` in its directory), or else this text's own."""
     directory = origin(model).directory
     if directory is not None and (directory / "unigram.safetensors").is_file():
         return unigrams.load(directory / "unigram.safetensors")
-    if isinstance(data, Batches):
-        raise ValueError(
-            "batches do not say which corpus to count; give unigram= counts (interp.corpora.count_unigrams)"
-        )
-    if isinstance(data, Tensor):
-        counts = np.bincount(data.flatten().cpu().numpy(), minlength=model.W_U.shape[1])
-        own = Unigrams(counts, "these tokens")
+    if prepared.corpus is not None:
+        own = count_unigrams(model, prepared.corpus.whole)
+    elif is_encoder(model):
+        raise ValueError("masked token ids cannot be counted; give unigram= counts")
     else:
-        own = count_unigrams(model, load(data).whole)
+        counts = torch.zeros(model.W_U.shape[1], dtype=torch.int64)
+        for batch in prepared:
+            counts += torch.bincount(batch.tokens[batch.mask.bool()].cpu(), minlength=len(counts))
+        own = Unigrams(counts.numpy(), "these tokens")
     if own.n_tokens < _ENOUGH_TOKENS:
         warnings.warn(
             f"word frequencies come from this text's own {own.n_tokens:,} tokens; sampling error raises the KL below "
             f"about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)",
-            stacklevel=3,
+            stacklevel=4,
         )
     return own
 
 
 def _unigrams(
-    model: Model, head: PredictionHead, data: Any, unigram: Unigrams | NDArray[Any] | str | os.PathLike[str] | None
+    model: Model,
+    head: PredictionHead,
+    prepared: Batches,
+    unigram: Unigrams | NDArray[Any] | str | os.PathLike[str] | None,
 ) -> Unigrams:
+    """The counts to compare with. Refuses those of another vocabulary."""
     if unigram is None:
-        counts = default_unigrams(model, data)
+        counts = _default_unigrams(model, prepared)
     elif isinstance(unigram, Unigrams):
         counts = unigram
     elif isinstance(unigram, np.ndarray):
@@ -197,6 +201,11 @@ def _unigrams(
         raise ValueError(
             f"the unigram counts ({counts.corpus}) are over {len(counts.counts):,} types, this model's vocabulary "
             f"has {head.d_vocab:,}; count with this model's tokenizer"
+        )
+    ours = None if model.tokenizer is None else unigrams.vocabulary_hash(model.tokenizer)
+    if counts.vocabulary is not None and ours is not None and counts.vocabulary != ours:
+        raise ValueError(
+            f"the unigram counts ({counts.corpus}) were made with another tokenizer; count with this model's tokenizer"
         )
     return counts
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from interp.lm_head import Bias, prediction_head
-from interp.sites import Model, Recipe, Site, hook_name, trunk_output
+from interp.sites import Model, Recipe, Site, check_model, hook_name, trunk_output
 
 
 def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:
@@ -41,7 +41,7 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     is the bias of the dense layer in BERT's MLM head; its hook recomputes dense layer, GELU and norm.
 
     Source: Kobayashi et al., Findings of ACL 2023, §3. A recipe is relative to the model's own bias: two of them
-    for the same bias add, `1 + (a − 1) + (b − 1)`, and do not multiply.
+    for the same bias do not multiply; for ln and last they add, `1 + (a − 1) + (b − 1)`, for fc the last one counts.
 
     Raises:
         ValueError: a bias this model does not have (RMSNorm has no b_LN, GPT-2 no b_FC), a factor not finite.
@@ -76,8 +76,12 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
         tau: the strength τ; 1 takes the prior out of a calibrated model, 0 changes nothing.
 
     Raises:
-        ValueError: a prior of another vocabulary, or with infinite values.
+        ValueError: a prior of another vocabulary, with infinite values or values above 0 (counts, say), or a model
+            that soft-caps its logits.
     """
+    check_model(model)
+    if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
+        raise ValueError("this model soft-caps its logits after this hook point; they cannot be adjusted exactly")
     d_vocab = model.W_U.shape[1]
     prior = torch.as_tensor(log_prior)
     if prior.shape != (d_vocab,):
@@ -86,13 +90,18 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
         )
     if not torch.isfinite(prior).all():
         raise ValueError("log_prior has infinite or NaN values; smooth the counts with Unigrams.log_prior()")
+    if (prior > 0).any():
+        raise ValueError(
+            "log_prior must be log-probabilities, at most 0; found values above (counts or probabilities?)"
+        )
     if not math.isfinite(tau):
         raise ValueError(f"tau must be a finite number, found {tau}")
-    return _add(model, "logits", -tau * prior.to(model.W_U))
+    wide = torch.promote_types(model.W_U.dtype, torch.float32)
+    return _add(model, "logits", -tau * prior.to(model.W_U.device, wide))
 
 
 def _add(model: Model, site: Site, vector: Float[Tensor, " d"]) -> Recipe:
     def add(activation: Tensor, hook: Any) -> Tensor:
-        return activation + vector.to(activation)
+        return (activation + vector).to(activation.dtype)
 
     return [(hook_name(model, site), add)]

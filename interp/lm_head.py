@@ -21,7 +21,6 @@ _DESCRIPTION = {
     "fc": "dense-layer bias b_FC in the prediction head",
     "last": "output bias b_last on the logits",
 }
-_HEADS_WITH_OWN_BIAS = ("GPTJForCausalLM", "PhiForCausalLM", "CodeGenForCausalLM")
 _HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM", "GPTNeoXForCausalLM")
 
 
@@ -69,7 +68,8 @@ class PredictionHead:
 
     @cached_property
     def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
-        return self.b_U.detach() if self.b_ln is None else (self.b_ln @ self.W_U).detach()
+        wide = torch.promote_types(self.W_U.dtype, torch.float32)
+        return self.b_U if self.b_ln is None else self.b_ln.to(wide) @ self.W_U.to(wide)
 
     def effect(self, bias: Bias) -> Float[Tensor, " d_vocab"]:
         """What a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.
@@ -84,7 +84,7 @@ class PredictionHead:
             )
         if bias == "last":
             assert self.b_last is not None
-            return self.b_last.detach()
+            return self.b_last
         return self._ln_effect
 
     def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
@@ -104,8 +104,7 @@ class PredictionHead:
 def prediction_head(model: Model) -> PredictionHead:
     """The prediction head of a `HookedTransformer` (raw or folded) or a `HookedEncoder`.
 
-    Raises:
-        ValueError: a model whose folded `b_U` mixes b_LN with a bias of its own, and cannot be told apart.
+    Where a folded `b_U` may mix b_LN with a bias of the head's own, neither counts as there: `require` says why.
     """
     if is_encoder(model):
         head = model.mlm_head
@@ -124,7 +123,7 @@ def prediction_head(model: Model) -> PredictionHead:
     elif norm in ("RMS", "RMSPre") or model.cfg.final_rms:
         absent["ln"] = "its final norm is an RMSNorm, which has no bias"
     elif norm == "LNPre" or (has_last and _is_identity(gamma, b_ln)):
-        return _folded(model, absent)
+        return _folded(model, absent | dict.fromkeys(("ln", "last"), _ambiguity(model)))
     return _view(model, gamma=gamma, b_ln=b_ln, b_last=b_U if has_last else None, absent=absent)
 
 
@@ -132,21 +131,20 @@ def _is_identity(gamma: Tensor | None, b_ln: Tensor | None) -> bool:
     return gamma is not None and b_ln is not None and bool((gamma == 1).all()) and not bool(b_ln.any())
 
 
+def _ambiguity(model: Model) -> str:
+    return (
+        "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
+        f"the head's own, or both, and for this architecture ({model.cfg.original_architecture}) they cannot be told "
+        "apart; load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+    )
+
+
 def _folded(model: Model, absent: dict[str, str]) -> PredictionHead:
-    """A head whose layer norm was folded: `b_U = b_LN W_U − mean`, exact only if the head had no bias before."""
-    architecture = model.cfg.original_architecture
-    if architecture in _HEADS_WITH_OWN_BIAS:
-        raise ValueError(
-            f"this {architecture} was folded, so b_U mixes b_LN W_U with the head's own bias and neither can be "
-            "told apart; load it raw with interp.load(name) or HookedTransformer.from_pretrained_no_processing"
-        )
-    if model.cfg.normalization_type == "LN" and architecture not in _HEADS_WITHOUT_BIAS:
-        raise ValueError(
-            "ln_final has weight 1 and bias 0 while b_U is not zero: either the layer norm was folded into b_U, or "
-            "this head has a bias of its own, and the two cannot be told apart; load the model raw with "
-            "interp.load(name), or use HookedTransformer.from_pretrained_no_processing"
-        )
-    absent = absent | {"last": "the layer norm is folded into b_U, and the head had no bias of its own"}
+    """A head whose norm was folded: `b_U = b_LN W_U − mean`, where the head is known to have had no bias."""
+    if model.cfg.original_architecture not in _HEADS_WITHOUT_BIAS:
+        return _view(model, folded=True, absent=absent)
+    del absent["ln"]
+    absent["last"] = "the layer norm is folded into b_U, and the head had no bias of its own"
     if not model.b_U.any():
         absent["ln"] = "the layer norm is folded away and b_U is zero, so nothing of b_LN is left"
     return _view(model, folded=True, absent=absent)

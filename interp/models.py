@@ -74,9 +74,11 @@ def load(
 
     Raises:
         FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
-        ValueError: unsupported architecture or option, incomplete or non-finite weights, a failed parity check.
+        ValueError: unsupported architecture, option or device, incomplete or non-finite weights, a failed parity
+            check.
     """
     name = str(name_or_path)
+    place = _device(device)
     directory = model_directory(name)
     if directory is not None:
         if revision is not None or checkpoint is not None:
@@ -98,7 +100,7 @@ def load(
     del hf_model
     _lay_out(model)
     model.to(dtype or torch.float32, print_details=False)
-    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"), print_details=False)
+    model.to(place, print_details=False)
     model.eval()
     model.interp_origin = Origin(name, revision, directory)
     return model
@@ -119,6 +121,17 @@ def weight_hash(model: Model) -> str:
         flat = parameter.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    """A device that is there. Raises ValueError for an unknown one, or for CUDA where there is none."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {str(device)!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return torch.device(device)
 
 
 def _hub_name(name: str) -> str:
@@ -197,8 +210,10 @@ def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
             raise ValueError(f"{source}: weight {key} has NaN or infinite values; the checkpoint is damaged")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, ImportError):
         tokenizer = None
+    if tokenizer is not None and len(tokenizer) < 3:
+        tokenizer = None  # transformers makes an empty one up where a directory has no tokenizer
     return hf_model.eval(), tokenizer, config
 
 
@@ -225,6 +240,8 @@ def _check_config(source: str, config: Any) -> None:
         found = {key: True for key in ("attention_bias", "mlp_bias") if getattr(config, key, False)}
         if getattr(config, "head_dim", None) not in (None, config.hidden_size // config.num_attention_heads):
             found["head_dim"] = config.head_dim
+    elif config.model_type == "qwen2" and config.use_sliding_window:
+        found = {"use_sliding_window": True}
     elif config.model_type == "gpt2" and config.n_inner not in (None, 4 * config.n_embd):
         found = {"n_inner": config.n_inner}
     if found:

@@ -74,6 +74,11 @@ class Observer:
         self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
         self._reductions[name] = reduce
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been committed yet."""
+        return all(bool((value == _NEUTRAL[self._reductions[name]]).all()) for name, value in self.state.items())
+
     def hooks(self, batch: Batch) -> Recipe:
         """Reading hooks for this batch; they call `add`."""
         raise NotImplementedError
@@ -151,6 +156,8 @@ def observe(
         identity = {"model": weight_hash(model), "batches": batches.settings} | {
             f"observer {number}": observer.options for number, observer in enumerate(observers)
         }
+        if any(not observer.is_empty for observer in observers):
+            raise ValueError("with a checkpoint the observers must be new: one of these already holds data")
         start = _resume(path, identity, observers)
     saved = time.monotonic()
     done = start

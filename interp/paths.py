@@ -99,9 +99,7 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
         PermissionError: it cannot be written to.
     """
     if (directory / analysis).exists() and not overwrite:
-        raise FileExistsError(
-            f"{directory} already holds a result of interp {analysis}; choose another --out or add --overwrite"
-        )
+        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):

@@ -9,19 +9,20 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+import xxhash
+from jaxtyping import Bool, Float, Integer
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-_CHUNK = 2_000
-_PARALLEL_FROM = 200_000
+_TEXTS_AT_ONCE = 1_000
+_CHARACTERS_AT_ONCE = 1_000_000
 _tokenizer: Tokenizer | None = None
 
 
@@ -29,12 +30,15 @@ _tokenizer: Tokenizer | None = None
 class Unigrams:
     """Token counts over a vocabulary, `counts[token_id]`, and the name of the corpus they come from.
 
+    `vocabulary` identifies the tokenizer's vocabulary (`vocabulary_hash`), where it is known.
+
     Tokens that the batching adds (BOS, `[CLS]` …) are not in the counts; special tokens that stand in the text
     are.
     """
 
-    counts: Int[np.ndarray, " d_vocab"]
+    counts: Integer[np.ndarray, " d_vocab"]
     corpus: str
+    vocabulary: str | None = None
 
     def __post_init__(self) -> None:
         if self.counts.ndim != 1 or self.counts.dtype.kind not in "iu" or (self.counts < 0).any():
@@ -44,6 +48,7 @@ class Unigrams:
             )
         if not self.counts.any():
             raise ValueError(f"the unigram counts of {self.corpus} are all zero; count a corpus with text in it")
+        object.__setattr__(self, "counts", self.counts.astype(np.int64))
 
     @property
     def n_tokens(self) -> int:
@@ -54,10 +59,17 @@ class Unigrams:
         """`u(w) = count(w) / Σ count`, float64."""
         return self.counts / self.counts.sum()
 
-    def log_prior(self) -> Float[np.ndarray, " d_vocab"]:
-        """`log((count + 1) / Σ (count + 1))` in nats: add-one smoothed, so that unseen types stay finite."""
+    def log_prior(self, real: Bool[np.ndarray, " d_vocab"] | None = None) -> Float[np.ndarray, " d_vocab"]:
+        """`log((count + 1) / Σ (count + 1))` in nats: add-one smoothed, so that unseen types stay finite.
+
+        Args:
+            real: which rows of the vocabulary are tokens; the others get 0 and take no part in the sum. All by
+                default.
+        """
         smoothed = self.counts + 1.0
-        return np.log(smoothed / smoothed.sum())
+        if real is None:
+            return np.log(smoothed / smoothed.sum())
+        return np.where(real, np.log(smoothed / smoothed[real].sum()), 0.0)
 
     def merge(self, other: "Unigrams") -> "Unigrams":
         """Counts of both corpora together. Raises ValueError where the vocabularies differ in size."""
@@ -66,14 +78,17 @@ class Unigrams:
                 f"cannot merge counts over {len(self.counts)} types with counts over {len(other.counts)}: they "
                 "come from different tokenizers"
             )
-        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}")
+        if self.vocabulary and other.vocabulary and self.vocabulary != other.vocabulary:
+            raise ValueError("cannot merge these counts: they come from different tokenizers")
+        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.vocabulary)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata."""
         target = Path(path)
         temporary = target.with_name(target.name + f".{os.getpid()}.tmp")
         try:
-            save_file({"counts": self.counts.astype(np.int64)}, temporary, {"corpus": self.corpus})
+            metadata = {"corpus": self.corpus} | ({"vocabulary": self.vocabulary} if self.vocabulary else {})
+            save_file({"counts": self.counts}, temporary, metadata)
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -95,55 +110,61 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
         return Unigrams(counts, source.name)
     try:
         with safe_open(source, "np") as file:
-            return Unigrams(file.get_tensor("counts"), (file.metadata() or {}).get("corpus", source.name))
+            metadata = file.metadata() or {}
+            return Unigrams(file.get_tensor("counts"), metadata.get("corpus", source.name), metadata.get("vocabulary"))
     except SafetensorError as error:
         raise ValueError(
             f"{source} is not a file of unigram counts ({error}); expected safetensors with a tensor 'counts', or .json"
         ) from None
 
 
-def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, processes: int | None = None) -> Unigrams:
+def vocabulary_hash(tokenizer: Any) -> str:
+    """A hash of a tokenizer's tokens and their ids."""
+    return xxhash.xxh3_64(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
+
+
+def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, processes: int = 1) -> Unigrams:
     """Count the tokens of all texts, without special tokens added, in constant memory.
 
     Args:
-        tokenizer: a transformers tokenizer; fast ones (a `tokenizer.json`) are counted in parallel processes.
+        tokenizer: a transformers tokenizer.
         texts: any number of strings.
         corpus: a name for the source, kept with the counts.
         d_vocab: the size of the model's output vocabulary.
-        processes: worker processes; by default all cores for a corpus of more than 200,000 texts, else one.
+        processes: worker processes, for a fast tokenizer (a `tokenizer.json`). More than one needs the caller's
+            script to be importable, its work under `if __name__ == "__main__":`.
 
     Raises:
         ValueError: a token id outside the vocabulary, or no token at all.
     """
-    counts = np.zeros(d_vocab, dtype=np.int64)
-    chunks = _chunks(iter(texts))
-    head = list(islice(chunks, _PARALLEL_FROM // _CHUNK)) if processes is None else []
+    chunks = chunked(texts)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if processes is None:
-        more = len(head) == _PARALLEL_FROM // _CHUNK
-        processes = (os.cpu_count() or 1) if more else 1
-    chunks = (chunk for part in (head, chunks) for chunk in part)
     if backend is None:
-        partial: Iterable[NDArray[np.int64]] = (
-            np.bincount(np.concatenate([np.array(ids, int) for ids in _encode_slow(tokenizer, chunk)]))
-            for chunk in chunks
+        partial = (
+            _bincount(tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]) for chunk in chunks
         )
-        return _total(partial, counts, corpus)
-    backend_json = backend.to_str()
-    if processes == 1:
-        _start(backend_json)
-        return _total(map(_count_chunk, chunks), counts, corpus)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_start, initargs=(backend_json,)) as pool:
-        return _total(_bounded_map(pool, chunks, 2 * processes), counts, corpus)
+        counts = _total(partial, d_vocab, corpus)
+    elif processes == 1:
+        _start(backend.to_str())
+        counts = _total(map(_count_chunk, chunks), d_vocab, corpus)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, context, initializer=_start, initargs=(backend.to_str(),)) as pool:
+            counts = _total(_bounded_map(pool, chunks, 2 * processes), d_vocab, corpus)
+    return Unigrams(counts, corpus, vocabulary_hash(tokenizer))
 
 
-def _encode_slow(tokenizer: Any, chunk: list[str]) -> list[list[int]]:
-    return tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]
-
-
-def _chunks(texts: Iterator[str]) -> Iterator[list[str]]:
-    while chunk := list(islice(texts, _CHUNK)):
+def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of at most 1,000 texts and about a million characters, to tokenise at once."""
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text)
+        if len(chunk) == _TEXTS_AT_ONCE or size > _CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
         yield chunk
 
 
@@ -158,17 +179,18 @@ def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: 
         yield future.result()
 
 
-def _total(partial: Iterable[NDArray[np.int64]], counts: NDArray[np.int64], corpus: str) -> Unigrams:
+def _total(partial: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
+    counts = np.zeros(d_vocab, dtype=np.int64)
     for part in partial:
-        if len(part) > len(counts):
+        if len(part) > d_vocab:
             raise ValueError(
-                f"{corpus} has token id {len(part) - 1}, beyond the model's vocabulary of {len(counts)}: this "
-                "tokenizer does not belong to this model"
+                f"{corpus} has token id {len(part) - 1}, beyond the model's vocabulary of {d_vocab}: this tokenizer "
+                "does not belong to this model"
             )
         counts[: len(part)] += part
     if not counts.any():
         raise ValueError(f"corpus {corpus} is empty: no token to count")
-    return Unigrams(counts, corpus)
+    return counts
 
 
 def _start(backend_json: str) -> None:
@@ -180,6 +202,8 @@ def _start(backend_json: str) -> None:
 
 def _count_chunk(chunk: list[str]) -> NDArray[np.int64]:
     assert _tokenizer is not None
-    encodings = _tokenizer.encode_batch(chunk, add_special_tokens=False)
-    ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-    return np.bincount(np.concatenate(ids)) if ids else np.zeros(0, np.int64)
+    return _bincount([encoding.ids for encoding in _tokenizer.encode_batch(chunk, add_special_tokens=False)])
+
+
+def _bincount(rows: list[list[int]]) -> NDArray[np.int64]:
+    return np.bincount(np.array(list(chain.from_iterable(rows)), dtype=np.int64))

@@ -39,9 +39,9 @@ def test_frequency_writes_a_run(hf_directory, corpus, counts, tmp_path, capsys):
     assert (provenance["mask_rate"], provenance["scales"]) == (0.12, [0, 0.5, 1])
     assert sorted(path.name for path in out.iterdir()) == ["frequency", "index.html"]
     assert main([*arguments, "--out", str(out)]) == 2
-    assert (
-        "already holds a result of interp frequency; choose another --out or add --overwrite" in capsys.readouterr().err
-    )
+    assert "already holds frequency; choose another --out or add --overwrite" in capsys.readouterr().err
+    assert main([*arguments, "--seed", "1", "--biases", "fc", "--overwrite", "--out", str(out)]) == 0
+    assert json.loads((out / "frequency/result.json").read_text())["provenance"]["seed"] == 1
     assert main([*arguments, "--paper", "--overwrite", "--out", str(out)]) == 0
     assert list(pd.read_parquet(out / "frequency/kl.parquet")["scale"].unique()) == [0, 1]
 
@@ -50,6 +50,8 @@ def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
     out = tmp_path / "counts.safetensors"
     assert main(["unigrams", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]) == 0
     n = sum(len(text.split()) for text in texts)
+    arguments = ["--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]
+    assert main(["unigrams", *arguments]) == 2, "no file is written over"
     assert capsys.readouterr().out.startswith(f"{n:,} tokens of ")
 
 
@@ -78,6 +80,10 @@ def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp
         ({"--scales": "0,half,1"}, "--scales '0,half,1' is not a list of numbers"),
         ({"--scales": "0,nan"}, "not finite"),
         ({"--scales": "0:1:0.3"}, "not a whole number of steps"),
+        ({"--scales": "0,0,1"}, "names a number twice"),
+        ({"--scales": "0:1:1e-320"}, "at most 1,000 steps"),
+        ({"--biases": "ln,ln"}, "names a bias twice"),
+        ({"--device": "cudaa"}, "device 'cudaa' cannot be used here"),
         ({"--scales": "1:0:0.5"}, "expected start:stop:step"),
         ({"--biases": "fc"}, "this model has no dense-layer bias b_FC"),
         ({"--biases": "bln"}, "unknown bias 'bln'"),
@@ -145,6 +151,8 @@ def test_import_is_light():
 def test_version_and_help(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("interp 0.")
+    assert main([]) == 0
+    assert "Commands:" in capsys.readouterr().out
     assert main(["frequency", "--help"]) == 0
     assert "--scales" in capsys.readouterr().out
 

@@ -32,7 +32,7 @@ def write(path, text):
 @pytest.mark.parametrize(
     ("name", "content", "column"),
     [
-        ("a.txt", "w1 w2\n\nw3\r\n", None),
+        ("a.txt", "\ufeffw1 w2\n \n\nw3\r\n", None),
         ("a.jsonl", '{"text": "w1 w2"}\n{"text": "w3", "x": 1}\n', None),
         ("a.jsonl", '{"body": "w1 w2"}\n{"body": "w3"}\n', "body"),
         ("a.csv", '"w1 w2",5,x\nw3,4,"y, z"\n', None),
@@ -72,6 +72,8 @@ def test_bad_sources(tmp_path):
     ]
     (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
     cases.append((tmp_path / "latin.txt", {}, ValueError, "is not UTF-8 text"))
+    (tmp_path / "wrong.txt.gz").write_bytes(gzip.compress(b"hello\n" * 1000)[:10] + b"garbage" * 9)
+    cases.append((tmp_path / "wrong.txt.gz", {}, ValueError, "not a whole gzip file"))
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"hello\n" * 1000)[:-20])
     cases.append((tmp_path / "cut.txt.gz", {}, ValueError, "not a whole gzip file"))
     for source, options, error, message in cases:
@@ -163,6 +165,15 @@ def test_token_ids_are_read_as_they_are(load_toy):
     assert rows(corpora.batches(load_toy("gpt2"), tokens, batch_size=2)) == tokens.tolist()
 
 
+def test_only_whole_activations_are_selected(load_toy, texts):
+    batch = next(iter(corpora.batches(load_toy("bert"), texts, mask_rate=0.3, batch_size=4)))
+    n = int(batch.read.sum())
+    assert batch.select(torch.zeros(*batch.tokens.shape, 5)).shape == (n, 5)
+    assert batch.select(torch.zeros(1, n, 5)).shape == (n, 5)
+    with pytest.raises(ValueError, match="expected an activation"):
+        batch.select(torch.zeros(4, 2, batch.tokens.shape[1], batch.tokens.shape[1]))
+
+
 def test_bad_settings(load_toy, texts):
     gpt2, bert = load_toy("gpt2"), load_toy("bert")
     bare = load_toy("gpt2")
@@ -175,7 +186,8 @@ def test_bad_settings(load_toy, texts):
         (bert, texts, {"bos": True}, r"always \[CLS\] … \[SEP\]"),
         (bare, texts, {}, "has no tokenizer"),
         (gpt2, torch.full((1, 5), 67), {}, "token ids must lie in 0 … 66 for this model, found 67"),
-        (gpt2, torch.zeros(0, 5, dtype=torch.long), {}, "are empty"),
+        (gpt2, torch.zeros(0, 5, dtype=torch.long), {}, "token ids must be whole numbers"),
+        (gpt2, torch.zeros(2, 5, dtype=torch.long), {"context": 4}, "have rows of 5, found context=4"),
         (gpt2, torch.zeros(1, 5, dtype=torch.long), {"bos": True}, "put bos and eos into them yourself"),
     ]
     for model, data, options, message in cases:
@@ -183,6 +195,8 @@ def test_bad_settings(load_toy, texts):
             corpora.batches(model, data, **options)
     with pytest.raises(ValueError, match="shorter than one row of 24 tokens"):
         list(corpora.batches(gpt2, ["w1 w2"]))
+    with pytest.raises(ValueError, match="no text in it has a token"):
+        list(corpora.batches(gpt2, ["", " "], layout="texts"))
 
 
 def test_counts_equal_a_plain_count(load_toy, texts):
@@ -223,6 +237,9 @@ def test_bad_counts(tmp_path):
         Unigrams(np.array([-1, 2]), "x")
     with pytest.raises(ValueError, match="all zero"):
         Unigrams(np.zeros(3, int), "x")
+    with pytest.raises(ValueError, match="different tokenizers"):
+        Unigrams(np.arange(3), "x", "one").merge(Unigrams(np.arange(3), "y", "two"))
+    assert Unigrams(np.array([2], np.uint8), "x").merge(Unigrams(np.array([255], np.uint8), "y")).n_tokens == 257
     with pytest.raises(ValueError, match="different tokenizers"):
         Unigrams(np.arange(3), "x").merge(Unigrams(np.arange(4), "y"))
     with pytest.raises(ValueError, match="does not belong to this model"):

@@ -1,8 +1,11 @@
 """Question 1 against a plain-transformers computation, written apart: edit the bias, run, average the softmax."""
 
+import json
+import shutil
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -12,7 +15,7 @@ from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
 import interp
-from interp import corpora
+from interp import corpora, hooks
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.frequency import BiasEffect, bias_effect
 from interp.lm_head import prediction_head
@@ -120,6 +123,7 @@ def test_shared_exponential_equals_softmax(width, load_toy, texts):
     generator = torch.Generator().manual_seed(0)
     shifts = [width * torch.rand(67, generator=generator).double() for _ in range(3)]
     observer = MeanPredictions(model, [Variant(), *(Variant(shift=shift) for shift in shifts)])
+    assert len(observer._shared) == (1 if width > 60 else 4)
     assert len(observer._wide) == (3 if width > 60 else 0)
     batches = corpora.batches(model, texts)
     observe(model, batches, observer, progress=False)
@@ -145,15 +149,54 @@ def test_merging_observers_is_one_run(load_toy, texts):
     assert parts[1].n_scored == parts[0].n_scored == 9 * 11
 
 
-def test_token_padding_rows_are_left_out(load_toy, texts):
+def test_rows_that_are_no_tokens_are_left_out(load_toy, texts):
+    """A padded vocabulary gives what the same model without the padding gives."""
+    model, padded = load_toy("gpt2"), load_toy("gpt2")
+    padded.unembed.W_U.data = torch.cat([model.W_U.data, 3 * torch.ones(16, 5)], 1)
+    padded.unembed.b_U.data = torch.zeros(72)
+    plain = bias_effect(model, texts, unigram=np.arange(1, 68), progress=False)
+    effect = bias_effect(padded, texts, unigram=np.append(np.arange(1, 68), np.zeros(5, int)), progress=False)
+    for name in ("kl", "types", "probabilities", "curve", "projection", "adjustment"):
+        pd.testing.assert_frame_equal(getattr(effect, name), getattr(plain, name), rtol=1e-4)
+
+
+def test_numbers_that_are_not_finite_are_refused(load_toy, texts):
     model = load_toy("gpt2")
-    model.unembed.W_U.data = torch.cat([model.W_U.data, torch.zeros(16, 5)], 1)
-    model.unembed.b_U.data = torch.zeros(72)
-    counts = np.append(np.arange(1, 68), np.zeros(5, int))
-    effect = bias_effect(model, texts, unigram=counts, progress=False)
-    assert len(effect.types) == 67
-    assert effect.probabilities["token_id"].max() == 66
-    assert effect.projection["n_types"][0] == 67
+    model.ln_final.b.data[0] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinite values; are the model's weights finite"):
+        bias_effect(model, texts, unigram=np.arange(67), progress=False)
+    model.ln_final.b.data[0] = 0
+    model.blocks[1].mlp.b_out.data[0] = torch.inf
+    with pytest.raises(ValueError, match="the model's predictions are not finite"):
+        bias_effect(model, texts, unigram=np.arange(67), progress=False)
+    assert np.isnan(perplexity(float("nan")))
+
+
+def test_b_fc_is_not_scaled_under_other_hooks_on_the_head(load_toy, texts):
+    model = load_toy("bert")
+    with model.hooks(fwd_hooks=hooks.scale_bias(model, "last", 0.0)):
+        with pytest.raises(RuntimeError, match="while other hooks are active"):
+            bias_effect(model, texts, unigram=np.arange(67), progress=False)
+        edited = bias_effect(model, texts, unigram=np.arange(67), biases=["ln"], progress=False)
+    assert edited.provenance["active_hooks"] == ["unembed.hook_out"]
+
+
+def test_seeds_and_generators(load_toy, texts):
+    model = load_toy("bert")
+    options = {"unigram": np.arange(67), "scales": (1,), "progress": False}
+    one = bias_effect(model, (text for text in texts), seed=1, **options)
+    assert one.provenance["seed"] == 1
+    assert json.dumps(one.provenance)
+    batches = corpora.batches(model, texts, mask_rate=0.12, seed=1)
+    pd.testing.assert_frame_equal(bias_effect(model, batches, **options).kl, one.kl)
+    with pytest.raises(ValueError, match="predicts masked tokens only"):
+        bias_effect(model, corpora.batches(model, texts), **options)
+
+
+def test_counts_of_another_tokenizer_are_refused(load_toy, texts):
+    counts = Unigrams(np.arange(67), "elsewhere", "0123")
+    with pytest.raises(ValueError, match="made with another tokenizer"):
+        bias_effect(load_toy("gpt2"), texts, unigram=counts)
 
 
 def test_tables(load_toy, texts):
@@ -193,8 +236,6 @@ def test_own_counts_warn(load_toy, texts):
 
 
 def test_shipped_counts_are_taken(hf_directory, tmp_path, texts):
-    import shutil
-
     shutil.copytree(hf_directory("gpt2"), tmp_path / "m")
     Unigrams(np.arange(67), "training text").save(tmp_path / "m/unigram.safetensors")
     with warnings.catch_warnings():
@@ -217,8 +258,6 @@ def test_bad_input(load_toy, texts):
     ):
         with pytest.raises(ValueError, match=message):
             bias_effect(model, texts, progress=False, **({"unigram": np.arange(67)} | options))
-    with pytest.raises(ValueError, match="do not say which corpus"):
-        bias_effect(model, corpora.batches(model, texts))
     with pytest.raises(ValueError, match="made with other settings"):
         bias_effect(model, corpora.batches(model, texts), unigram=np.arange(67), seed=3)
     with pytest.raises(ValueError, match="no position was read"):

@@ -99,6 +99,11 @@ def test_adjust_logits(load_toy):
         hooks.adjust_logits(model, np.log(counts, where=counts > 0, out=np.full(67, -np.inf)), 1.0)
     with pytest.raises(ValueError, match="tau must be a finite number"):
         hooks.adjust_logits(model, prior, float("nan"))
+    with pytest.raises(ValueError, match="at most 0; found values above"):
+        hooks.adjust_logits(model, counts, 1.0)
+    model.cfg.output_logits_soft_cap = 5.0
+    with pytest.raises(ValueError, match="soft-caps its logits"):
+        hooks.adjust_logits(model, prior, 1.0)
 
 
 def test_capture_keeps_the_last_activation(load_toy):
@@ -138,11 +143,12 @@ def test_what_cannot_be_scaled_is_refused(load_toy):
         prediction_head(load_toy("bert")).effect("fc")
 
 
-def test_a_folded_head_with_its_own_bias_is_refused(load_toy):
+def test_a_folded_head_of_unknown_bias_is_refused(load_toy):
     model = load_toy("gptj")
     model.process_weights_(fold_ln=True, center_writing_weights=False, center_unembed=False)
-    with pytest.raises(ValueError, match="neither can be told apart"):
-        prediction_head(model)
+    for bias in ("ln", "last"):
+        with pytest.raises(ValueError, match="they cannot be told apart; load the model raw"):
+            hooks.scale_bias(model, bias, 0.5)
 
 
 def test_an_ambiguous_head_is_refused():
@@ -152,12 +158,19 @@ def test_an_ambiguous_head_is_refused():
     model = HookedTransformer(cfg)
     assert prediction_head(model).biases == ("ln",)
     model.unembed.b_U.data += torch.arange(11.0)
-    with pytest.raises(ValueError, match="the two cannot be told apart"):
-        prediction_head(model)
+    assert prediction_head(model).biases == ()
+    with pytest.raises(ValueError, match="they cannot be told apart"):
+        prediction_head(model).effect("last")
     model.ln_final.b.data += 0.1
     assert prediction_head(model).biases == ("ln", "last")
     bare = HookedTransformer(cfg.__class__.from_dict(cfg.to_dict() | {"normalization_type": None}))
     assert prediction_head(bare).why_absent["ln"] == "there is no final norm"
+
+
+def test_effects_keep_their_precision_in_bfloat16(load_toy):
+    model = load_toy("gpt2").to(torch.bfloat16, print_details=False)
+    exact = model.ln_final.b.double() @ model.W_U.double()
+    torch.testing.assert_close(prediction_head(model).effect("ln").double(), exact, atol=1e-5, rtol=0)
 
 
 def test_effects_are_the_projections(load_toy):

@@ -117,6 +117,7 @@ def saved(kind, tmp_path, **config):
         ("llama", {"attention_bias": True}, "attention_bias=True"),
         ("llama", {"mlp_bias": True}, "mlp_bias=True"),
         ("gpt2", {"n_inner": 40}, "n_inner=40"),
+        ("qwen2", {"use_sliding_window": True}, "use_sliding_window=True"),
         ("opt", {"do_layer_norm_before": False}, "cannot be converted by TransformerLens"),
     ],
 )
@@ -187,3 +188,11 @@ def test_no_remote_code_is_run(hf_directory, tmp_path):
 def test_a_model_of_another_library_is_refused():
     with pytest.raises(TypeError, match="expected a HookedTransformer or HookedEncoder, found torch.nn"):
         check_model(torch.nn.Linear(2, 2))
+
+
+def test_a_directory_without_tokenizer(tmp_path):
+    HF_MODELS["gpt2"]().save_pretrained(tmp_path)
+    model = interp.load(tmp_path)
+    assert model.tokenizer is None
+    with pytest.raises(ValueError, match="device 'cudaa' cannot be used here"):
+        interp.load(tmp_path, device="cudaa")

@@ -211,6 +211,8 @@ def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
     observe(model, batches, resumed, progress=False, checkpoint=path)
     assert len(seen) == len(list(batches)) - 12
     assert all(torch.equal(resumed.state[name], whole.state[name]) for name in whole.state)
+    with pytest.raises(ValueError, match="one of these already holds data"):
+        observe(model, batches, resumed, progress=False, checkpoint=path)
     again = Residual(model)
     observe(model, batches, again, progress=False, checkpoint=path)
     assert len(seen) == len(list(batches)) - 12, "a finished run is not run again"

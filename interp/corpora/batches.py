@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.corpora.sources import Corpus, load
 from interp.sites import Model, check_model, is_encoder
-from interp.unigrams import Unigrams, count
+from interp.unigrams import Unigrams, chunked, count, vocabulary_hash
 
 _WINDOW = 1_000
 _LOGITS_PER_BATCH = 2**26
@@ -46,6 +46,10 @@ class Batch:
     def reads_all(self) -> bool:
         return bool(self.read.all())
 
+    @cached_property
+    def n_read(self) -> int:
+        return int(self.read.sum())
+
     @property
     def read_targets(self) -> Int[Tensor, " n_read"]:
         return self.targets[self.read]
@@ -58,7 +62,11 @@ class Batch:
         """
         if activation.shape[:2] == self.read.shape:
             return activation.flatten(0, 1) if self.reads_all else activation[self.read]
-        return activation[0]
+        if activation.shape[:2] == (1, self.n_read):
+            return activation[0]
+        raise ValueError(
+            f"expected an activation [batch, pos, …] = {tuple(self.read.shape)}, found {tuple(activation.shape)}"
+        )
 
     def to(self, device: torch.device) -> "Batch":
         return replace(
@@ -84,6 +92,7 @@ class Batches:
     settings: dict[str, Any]
     n_texts: int | None
     read: Callable[[], Iterator[Batch]] = field(repr=False)
+    corpus: Corpus | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -127,7 +136,10 @@ def batches(
     check_model(model)
     encoder = is_encoder(model)
     given = corpus if isinstance(corpus, Tensor) else None
-    context = context or (given.shape[1] if given is not None else model.cfg.n_ctx)
+    if given is not None and (given.ndim != 2 or given.dtype not in (torch.int64, torch.int32) or not given.numel()):
+        raise ValueError(f"token ids must be whole numbers [rows, pos], found {given.dtype} {tuple(given.shape)}")
+    if context is None:
+        context = model.cfg.n_ctx if given is None else given.shape[1]
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
     if batch_size is None:
@@ -139,24 +151,21 @@ def batches(
     special = [token_id for token_id in known.values() if token_id is not None]
 
     settings: dict[str, Any] = {
-        "layout": layout, "context": context, "batch_size": batch_size, "bos": bos, "eos": eos,
-        "mask_rate": mask_rate, "seed": seed,
+        "layout": layout, "context": int(context), "batch_size": int(batch_size), "bos": bos, "eos": eos,
+        "mask_rate": mask_rate and float(mask_rate), "seed": int(seed),
     }  # fmt: skip
     if given is not None:
         ids = given.detach().cpu().numpy()
         settings |= {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
         n_texts: int | None = len(ids)
+        source = None
 
         def rows_of() -> Iterator["_Row"]:
             return (_Row(index, row, 1) for index, row in enumerate(ids))
     else:
         source = load(corpus)
-        settings |= {
-            "corpus": source.name,
-            "fingerprint": source.fingerprint,
-            "limit": source.limit,
-            "separator": source.separator,
-        }
+        settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
+        settings |= {"separator": source.separator, "vocabulary": vocabulary_hash(_tokenizer(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
         frame = _frame(model, bos, eos)
         cut = _packed_rows if layout == "packed" else _text_rows
@@ -169,19 +178,24 @@ def batches(
         for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
             empty = False
             yield _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder).to(device)
-        if empty:
+        if empty and layout == "packed":
             raise ValueError(
                 f"the corpus is shorter than one row of {context} tokens; give a smaller context, or "
                 "layout='texts' to read one text a row"
             )
+        if empty:
+            raise ValueError("the corpus is empty: no text in it has a token")
 
-    return Batches(settings, n_texts, read)
+    return Batches(settings, n_texts, read, source)
 
 
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """Batches as they are, or `batches(model, data, **settings)` of anything else."""
+    """Batches as they are, or `batches(model, data, **settings)` of anything else; None leaves a setting open.
+
+    Raises ValueError for batches that were made with other settings.
+    """
+    given = {key: value for key, value in settings.items() if value is not None}
     if isinstance(data, Batches):
-        given = {key: value for key, value in settings.items() if value is not None}
         different = {key: value for key, value in given.items() if data.settings.get(key) != value}
         if different:
             raise ValueError(
@@ -189,17 +203,13 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
                 "interp.corpora.batches"
             )
         return data
-    return batches(model, data, **settings)
+    return batches(model, data, **given)
 
 
 def count_unigrams(
-    model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int | None = None
+    model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int = 1
 ) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer.
-
-    Args:
-        processes: worker processes; by default all cores for a corpus of more than 200,000 texts, else one.
-    """
+    """Unigram counts of a corpus with the model's tokenizer. See `interp.unigrams.count`."""
     source = load(corpus)
     return count(_tokenizer(model), source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
 
@@ -207,8 +217,8 @@ def count_unigrams(
 def _tokenizer(model: Model) -> Any:
     if model.tokenizer is None:
         raise ValueError(
-            "this model has no tokenizer, so it cannot read text; give token ids [rows, pos] instead, or set "
-            "model.tokenizer"
+            "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
+            "token ids [rows, pos]"
         )
     return model.tokenizer
 
@@ -226,7 +236,7 @@ def _check_settings(
     encoder = is_encoder(model)
     if layout not in ("packed", "texts"):
         raise ValueError(f"unknown layout {layout!r}; expected 'packed' or 'texts'")
-    smallest = 3 if encoder else 2
+    smallest = 3 if encoder else 2 + bos + eos
     if not smallest <= context <= model.cfg.n_ctx:
         raise ValueError(f"context must be {smallest} … {model.cfg.n_ctx} tokens for this model, found {context}")
     if batch_size is not None and batch_size < 1:
@@ -245,8 +255,8 @@ def _check_settings(
         return
     if bos or eos:
         raise ValueError("token ids are read as they are; put bos and eos into them yourself")
-    if given.numel() == 0:
-        raise ValueError(f"the token ids are empty, of shape {tuple(given.shape)}; expected [rows, pos]")
+    if context != given.shape[1]:
+        raise ValueError(f"these token ids have rows of {given.shape[1]}, found context={context}; leave context out")
     if given.min() < 0 or given.max() >= model.cfg.d_vocab:
         raise ValueError(
             f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(given.min())} … "
@@ -277,8 +287,7 @@ class _Row:
 
 
 def _encoded(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
-    stream = iter(texts)
-    while chunk := list(islice(stream, _WINDOW)):
+    for chunk in chunked(texts):
         yield from tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
 
 

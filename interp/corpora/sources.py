@@ -4,7 +4,8 @@ import csv
 import gzip
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -81,7 +82,7 @@ def load(
 
 
 def _from_list(source: Iterable[str]) -> Corpus:
-    texts = source if isinstance(source, Sequence) else list(source)
+    texts = tuple(source)
     digest = xxhash.xxh3_128()
     for text in texts:
         if not isinstance(text, str):
@@ -104,12 +105,14 @@ def _from_file(path: Path, column: str | None) -> Corpus:
     def read() -> Iterator[str]:
         opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
         try:
-            with opener(path, "rt", encoding="utf-8", newline="" if suffix == ".csv" else "\n") as file:
+            with opener(path, "rt", encoding="utf-8-sig", newline="" if suffix == ".csv" else "\n") as file:
                 yield from reader(file, path, column)
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
-        except (gzip.BadGzipFile, EOFError) as error:
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             raise ValueError(f"{path} is not a whole gzip file ({error})") from None
+        except csv.Error as error:
+            raise ValueError(f"{path} is not a readable .csv file ({error})") from None
 
     n_texts = sum(1 for _ in read())
     if n_texts == 0:
@@ -122,8 +125,8 @@ def _lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]
     if column is not None:
         raise ValueError(f"{path} is plain text and has no columns; leave column out")
     for line in file:
-        if text := line.strip("\r\n"):
-            yield text
+        if line.strip():
+            yield line.strip("\r\n")
 
 
 def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
@@ -142,6 +145,7 @@ def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator
 
 
 def _csv_rows(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
+    csv.field_size_limit(2**31 - 1)
     rows = csv.reader(file)
     index = 0
     if column is not None:
@@ -168,6 +172,8 @@ def _from_hub(name: str, column: str | None) -> Corpus:
             for row in rows:
                 if key not in row:
                     raise ValueError(f"{name} has no column {key!r}; found {', '.join(row)}")
+                if not isinstance(row[key], str):
+                    raise ValueError(f"{name} has {type(row[key]).__name__} in column {key!r}, expected text")
                 yield row[key]
 
     try:

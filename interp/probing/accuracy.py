@@ -37,13 +37,15 @@ def sentence_log_probability(
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
     bos = model.cfg.default_prepend_bos if bos is None else bos
     first = [model.tokenizer.bos_token_id] if bos else []
+    if None in first:
+        raise ValueError("this model's tokenizer has no beginning-of-sequence token; give bos=False")
     encoded = model.tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
     rows = [first + ids for ids in encoded]
     for sentence, row in zip(sentences, rows, strict=True):
         if not 2 <= len(row) <= model.cfg.n_ctx:
             raise ValueError(f"{sentence[:60]!r} has {len(row)} tokens; expected 2 … {model.cfg.n_ctx}")
     scores = np.zeros(len(rows))
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="scoring") as bar:
         start = 0
         while start < len(order):
@@ -52,6 +54,8 @@ def sentence_log_probability(
             scores[chosen] = _scores(model, [rows[i] for i in chosen]).cpu().numpy()
             start += size
             bar.update(len(chosen))
+    if not np.isfinite(scores).all():
+        raise ValueError("the model gives sentences NaN or infinite log-probabilities; check its weights and dtype")
     return scores
 
 
@@ -63,7 +67,8 @@ def _scores(model: Model, rows: list[list[int]]) -> Float[Tensor, " sentence"]:
     mask = (torch.arange(width, device=tokens.device) < lengths[:, None]).long()
     left = model.tokenizer.padding_side == "left"
     logits = model(tokens, attention_mask=mask if left else None)[:, :-1]
-    nll = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1)
+    nll = torch.nn.functional.cross_entropy(wide, tokens[:, 1:].flatten(), reduction="none")
     return -(nll.view(len(rows), -1).double() * mask[:, 1:]).sum(1)
 
 
