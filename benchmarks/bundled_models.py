@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from timing import markdown
 from tqdm import tqdm
+from transformers import AutoTokenizer
 
 import interp
 from interp import corpora, encoding, pairs, unigrams
@@ -41,7 +42,10 @@ def install(run: Path) -> None:
     for name in ("config.json", "model.safetensors", "training.json", *TOKENIZER):
         shutil.copy(run / name, target / name)
     counts = unigrams.load(run / "unigram.safetensors").counts
-    Unigrams(counts, "public-domain books, the training part").save(target / "unigram.safetensors")
+    vocabulary = unigrams.vocabulary_hash(AutoTokenizer.from_pretrained(run))
+    Unigrams(counts, "public-domain books, the training part", vocabulary).save(target / "unigram.safetensors")
+    for path in target.iterdir():
+        path.chmod(0o644)
 
 
 def checkpoints(run: Path) -> Iterator[tuple[int, Model]]:

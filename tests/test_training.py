@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from interp import training
+from interp.training import data as training_data
+from interp.training import run as training
 
 KINDS = ("gpt2", "bert")
 VOCAB = {"gpt2": 300, "bert": 90}
@@ -121,7 +122,7 @@ def test_recorded_loss_is_that_of_the_saved_model(finished: tuple[str, Path]) ->
     model, tokenizer = load(kind, out), AutoTokenizer.from_pretrained(out)
     held_out = record(out)["held_out"]
     if kind == "gpt2":
-        stream = tokenizer("".join(training.END_OF_TEXT + text for text in HELD_OUT)).input_ids
+        stream = tokenizer("".join(training_data.END_OF_TEXT + text for text in HELD_OUT)).input_ids
         starts = [*range(0, len(stream) - 33, 32), len(stream) - 33]
         rows = torch.tensor([stream[start : start + 33] for start in starts])
         with torch.no_grad():
@@ -129,7 +130,7 @@ def test_recorded_loss_is_that_of_the_saved_model(finished: tuple[str, Path]) ->
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
         assert held_out["targets"] == rows[:, 1:].numel()
     else:
-        data = training._Sentences(tokenizer.backend_tokenizer, HELD_OUT, 32)
+        data = training_data.Sentences(tokenizer.backend_tokenizer, HELD_OUT, 32)
         rng = np.random.default_rng(0)
         with torch.no_grad():
             parts = [data.predict(model, batch, rng) for batch in data.batches(32, None)]
@@ -167,7 +168,7 @@ def test_tokenizers(finished: tuple[str, Path]) -> None:
         assert tokenizer.bos_token_id == tokenizer.eos_token_id == tokenizer.unk_token_id == 0
         assert tokenizer.decode(tokenizer("Was  it “Élan”?\n").input_ids) == "Was  it “Élan”?\n"
     else:
-        assert tokenizer.convert_ids_to_tokens(range(5)) == training.BERT_SPECIAL
+        assert tokenizer.convert_ids_to_tokens(range(5)) == training_data.BERT_SPECIAL
         encoded = tokenizer("The GIRL.", "The gïrl.")
         words = ["[CLS]", "the", "girl", ".", "[SEP]", "the", "girl", ".", "[SEP]"]
         assert tokenizer.convert_ids_to_tokens(encoded.input_ids) == words
@@ -176,12 +177,12 @@ def test_tokenizers(finished: tuple[str, Path]) -> None:
 
 @pytest.fixture(scope="module")
 def wordpiece() -> Any:
-    return training._train_tokenizer("bert", TEXTS, VOCAB["bert"])
+    return training_data.train_tokenizer("bert", TEXTS, VOCAB["bert"])
 
 
 def test_bert_examples_leave_nothing_out(wordpiece: Any) -> None:
     texts = [*TEXTS, "lamp " * 100]
-    data = training._Sentences(wordpiece, texts, 32)
+    data = training_data.Sentences(wordpiece, texts, 32)
     assert len(data.stream) == sum(len(wordpiece.encode(text, add_special_tokens=False)) for text in texts)
     examples = data.examples(np.random.default_rng(0))
     assert examples[0, 0] == 0
@@ -196,7 +197,7 @@ def test_bert_examples_leave_nothing_out(wordpiece: Any) -> None:
 
 
 def test_bert_inputs_are_those_of_the_tokenizer(wordpiece: Any) -> None:
-    data = training._Sentences(wordpiece, TEXTS, 32)
+    data = training_data.Sentences(wordpiece, TEXTS, 32)
     batch = data.batches(64, np.random.default_rng(0))[0]
     seen = {}
 

@@ -1,0 +1,209 @@
+"""Tokenizers, and the examples the bundled models are trained on."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import Tensor
+
+Kind = Literal["gpt2", "bert"]
+
+END_OF_TEXT = "<|endoftext|>"
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SHORT = 48  # most BERT examples are at most this long
+
+
+def train_tokenizer(kind: Kind, texts: list[str], vocab_size: int) -> Tokenizer:
+    if kind == "gpt2":
+        tokenizer = Tokenizer(models.BPE(unk_token=None))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+        options: dict[str, Any] = dict(
+            special_tokens=[END_OF_TEXT], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        )
+        trainer = trainers.BpeTrainer(vocab_size=vocab_size, show_progress=False, **options)
+        tokenizer.train_from_iterator(texts, trainer)
+    else:
+        tokenizer = _train_wordpiece(texts, vocab_size)
+    if tokenizer.get_vocab_size() != vocab_size:
+        found = f"the text gives a vocabulary of {tokenizer.get_vocab_size()} tokens, vocab_size is {vocab_size}"
+        raise ValueError(f"{found}; pass a vocab_size the text can fill, or more text")
+    return tokenizer
+
+
+def _train_wordpiece(texts: list[str], vocab_size: int) -> Tokenizer:
+    """WordPiece with the 128 commonest characters; a word with another one is `[UNK]`.
+
+    The trainer numbers `##x` in the order of a hash table; given to it as special tokens their order is fixed.
+    """
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    common = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    alphabet = sorted(common[:128])
+
+    def bert_tokenizer(model: Any) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        tokenizer.normalizer = normalizer
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        return tokenizer
+
+    trained = bert_tokenizer(models.WordPiece(unk_token="[UNK]"))
+    options: dict[str, Any] = dict(
+        special_tokens=[*BERT_SPECIAL, *("##" + c for c in alphabet)], initial_alphabet=alphabet
+    )
+    options |= dict(limit_alphabet=len(alphabet), show_progress=False)
+    trained.train_from_iterator(texts, trainers.WordPieceTrainer(vocab_size=vocab_size, **options))
+    tokenizer = bert_tokenizer(models.WordPiece(trained.get_vocab(), unk_token="[UNK]"))
+    tokenizer.add_special_tokens(BERT_SPECIAL)
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
+def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+    ids = []
+    for start in range(0, len(texts), 10_000):
+        chunk = tokenizer.encode_batch_fast(texts[start : start + 10_000], add_special_tokens=False)
+        ids += [np.array(encoding.ids, dtype=np.uint16) for encoding in chunk]
+    return ids
+
+
+class Rows:
+    """Texts as one stream, `<|endoftext|>` before each; a row is `context` inputs and the tokens after them."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], context: int) -> None:
+        end = np.array([tokenizer.token_to_id(END_OF_TEXT)], dtype=np.uint16)
+        encoded = _encode(tokenizer, texts)
+        self.stream = np.concatenate([part for ids in encoded for part in (end, ids)])
+        self.context = context
+        if len(self.stream) <= context:
+            raise ValueError(f"the text has {len(self.stream)} tokens; a row needs {context + 1}: pass more text")
+        self.prior = np.bincount(self.stream, minlength=tokenizer.get_vocab_size())
+        self.counts = self.prior.copy()
+        self.counts[end] -= len(texts)
+
+    def batches(self, batch_size: int, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Starts of rows; the last row reaches back so that no token is left out. Without `rng`, in order."""
+        last = len(self.stream) - 1 - self.context
+        starts = np.minimum(np.arange(0, len(self.stream) - 1, self.context), last)
+        starts = starts if rng is None else rng.permutation(starts)
+        return np.split(starts, range(batch_size, len(starts), batch_size))
+
+    def size(self, batch: np.ndarray) -> int:
+        return len(batch) * self.context
+
+    def predict(
+        self, model: Any, batch: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Float[Tensor, "target d_vocab"], Int[Tensor, " target"]]:
+        rows = torch.from_numpy(self.stream[batch[:, None] + np.arange(self.context + 1)].astype(np.int64))
+        hidden = model.transformer(rows[:, :-1], use_cache=False).last_hidden_state
+        return model.lm_head(hidden).flatten(0, 1), rows[:, 1:].flatten()
+
+
+class Sentences:
+    """Texts as sentences; an example is one sentence, a passage, or two passages, of one paragraph.
+
+    A sentence too long for the context is cut into pieces, which then count as sentences.
+    """
+
+    END = re.compile(r"(?<=[.!?])(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)\s+|(?<=[.!?][\"'”’)])\s+")
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], context: int) -> None:
+        split = [[part for part in self.END.split(text) if part] for text in texts]
+        encoded = _encode(tokenizer, [sentence for parts in split for sentence in parts])
+        paragraph = np.repeat(np.arange(len(texts)), [len(parts) for parts in split])
+        self.stream = np.concatenate(encoded)
+        self.context = context
+        self.pad, _, self.cls, self.sep, self.mask = (tokenizer.token_to_id(token) for token in BERT_SPECIAL)
+        self.vocab_size = tokenizer.get_vocab_size()
+        self.prior = self.counts = np.bincount(self.stream, minlength=self.vocab_size)
+        room = context - 2
+        pieces = [
+            (size, where)
+            for ids, where in zip(encoded, paragraph, strict=True)
+            if len(ids)
+            for size in [room] * ((len(ids) - 1) // room) + [(len(ids) - 1) % room + 1]
+        ]
+        if not pieces:
+            raise ValueError("the text has no tokens; pass more text")
+        self.ends = np.cumsum([size for size, _ in pieces]).tolist()
+        self.paragraph = [where for _, where in pieces]
+
+    def examples(self, rng: np.random.Generator) -> Int[np.ndarray, "example 3"]:
+        """(start, middle, end) in the stream; the middle parts A from B, and is the end where there is no B.
+
+        30 % are one sentence; the rest as many as fit in 48 tokens (10 %: in the context), half of them parted.
+        """
+        n, examples, first, start = len(self.ends), [], 0, 0
+        draws = rng.random((n, 4))
+        while first < n:
+            alone, long, parted, place = draws[first]
+            room = (self.context if long < 0.1 else min(SHORT, self.context)) - 3
+            after = first + 1
+            while alone > 0.3 and after < n and self.ends[after] - start <= room:
+                if self.paragraph[after] != self.paragraph[first]:
+                    break
+                after += 1
+            end = middle = self.ends[after - 1]
+            if after - first > 1 and parted < 0.5:
+                middle = self.ends[first + int(place * (after - first - 1))]
+            examples.append((start, middle, end))
+            first, start = after, end
+        return np.array(examples)
+
+    def batches(self, batch_size: int, rng: np.random.Generator | None) -> list[np.ndarray]:
+        """Examples of like length, by sorting within pools of 64 batches. Without `rng`, in order of the text."""
+        if rng is None:
+            examples = self.examples(np.random.default_rng(0))
+            return np.split(examples, range(batch_size, len(examples), batch_size))
+        examples = rng.permutation(self.examples(rng))
+        pools = np.split(examples, range(64 * batch_size, len(examples), 64 * batch_size))
+        pools = [pool[np.argsort(pool[:, 2] - pool[:, 0], kind="stable")] for pool in pools]
+        batches = [batch for pool in pools for batch in np.split(pool, range(batch_size, len(pool), batch_size))]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def size(self, batch: np.ndarray) -> int:
+        return int((batch[:, 2] - batch[:, 0] + 2 + (batch[:, 1] < batch[:, 2])).sum())
+
+    def predict(
+        self, model: Any, batch: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Float[Tensor, "target d_vocab"], Int[Tensor, " target"]]:
+        start, middle, end = (column[:, None] for column in batch.T)
+        pair = middle < end
+        last, parting = end - start + 1 + pair, middle - start + 1
+        place = np.arange(int(last.max()) + 1)[None, :]
+        second = pair & (place > parting)
+        source = start + place - 1 - second
+        ids = self.stream[np.clip(source, 0, len(self.stream) - 1)].astype(np.int64)
+        ids[:, 0] = self.cls
+        ids[(place == parting) | (place == last)] = self.sep
+        ids[place > last] = self.pad
+        word = (place > 0) & (place != parting) & (place < last)
+
+        draw = np.where(word, rng.random(ids.shape), 1.0)
+        target = draw <= max(0.15, draw.min())
+        seen = ids.copy()
+        how = rng.random(ids.shape)
+        seen[target & (how < 0.8)] = self.mask
+        swap = target & (how >= 0.8) & (how < 0.9)
+        seen[swap] = rng.integers(len(BERT_SPECIAL), self.vocab_size, swap.sum())
+
+        hidden = model.bert(
+            torch.from_numpy(seen),
+            attention_mask=torch.from_numpy((place <= last).astype(np.int64)),
+            token_type_ids=torch.from_numpy((second & (place <= last)).astype(np.int64)),
+        ).last_hidden_state
+        chosen = torch.from_numpy(np.flatnonzero(target))
+        return model.cls(hidden.flatten(0, 1)[chosen]), torch.from_numpy(ids[target])
