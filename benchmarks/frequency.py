@@ -25,7 +25,7 @@ MEMORY = """
 import sys, interp
 from interp.frequency import bias_effect
 model = interp.load(sys.argv[1])
-lines = open(sys.argv[2], encoding="utf-8").read().splitlines()
+lines = open(sys.argv[2], encoding="utf-8").read().splitlines()[:2000]
 bias_effect(model, lines * int(sys.argv[3]), scales=[i / 10 for i in range(11)], progress=False)
 """
 
@@ -111,7 +111,9 @@ def main() -> None:
     print(markdown(results))
     if yelp.is_dir():
         once, ten = (peak_memory(MEMORY, str(yelp), str(text), times) for times in ("1", "10"))
-        print(f"\nPeak memory on {text.name}: {once:,.0f} MiB; on 10 × the text: {ten:,.0f} MiB ({ten / once:.2f} ×)")
+        print(
+            f"\nPeak memory on 2,000 lines of {text.name}: {once:,.0f} MiB; on 10 × the text: {ten:,.0f} MiB ({ten / once:.2f} ×)"
+        )
 
 
 if __name__ == "__main__":
