@@ -83,7 +83,7 @@ class Observer:
         """Reading hooks for this batch; they call `add`."""
         raise NotImplementedError
 
-    def add(self, name: str, value: Tensor | float) -> None:
+    def add(self, name: str, value: Tensor | float | int) -> None:
         """Put a value of the state's shape into this batch's scratch."""
         state = self.state[name]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
