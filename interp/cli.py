@@ -254,21 +254,28 @@ def _progress(what: str) -> Iterator[None]:
         yield
 
 
+_HEADINGS = {"kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS"}
+_HEADINGS |= {"balanced_nll": "balanced NLL", "n_tokens": "tokens"}
+
+
 def _print_table(table: Any, title: str) -> None:
-    """A ruled table on a terminal; elsewhere columns separated by tabs."""
+    """A ruled table with short headings on a terminal; elsewhere the columns' own names, separated by tabs."""
     rows = [[f"{value:.4f}" if isinstance(value, float) else str(value) for value in row] for row in table.values]
     if not sys.stdout.isatty():
         typer.echo("\n".join("\t".join(row) for row in [list(table.columns), *rows]))
         return
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    ruled = Table(title=title, title_justify="left")
+    ruled = Table(box=SIMPLE_HEAD)
     for column in table.columns:
-        ruled.add_column(column, justify="left" if column == "bias" else "right")
+        ruled.add_column(_HEADINGS.get(column, column), justify="left" if column == "bias" else "right", no_wrap=True)
     for row in rows:
         ruled.add_row(*row)
-    Console().print(ruled)
+    console = Console()
+    console.print(title)
+    console.print(ruled)
 
 
 def _show_version(value: bool) -> bool:

@@ -76,6 +76,7 @@ def load(
     elif isinstance(source, str | os.PathLike):
         path = corpus_file(str(source))
         corpus = _from_hub(str(source), column) if path is None else _from_file(path, column)
+        corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
     else:
         corpus = _from_list(source)
     return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
