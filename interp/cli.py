@@ -255,7 +255,7 @@ def _progress(what: str) -> Iterator[None]:
 
 
 _HEADINGS = {"kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS"}
-_HEADINGS |= {"balanced_nll": "balanced NLL", "n_tokens": "tokens"}
+_HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
 
 def _print_table(table: Any, title: str) -> None:
@@ -268,7 +268,7 @@ def _print_table(table: Any, title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    ruled = Table(box=SIMPLE_HEAD)
+    ruled = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
         ruled.add_column(_HEADINGS.get(column, column), justify="left" if column == "bias" else "right", no_wrap=True)
     for row in rows:
