@@ -115,7 +115,7 @@ def frequency(
     check_output(out, "frequency", overwrite=overwrite)
 
     from interp import corpora, models, report
-    from interp.frequency import bias_effect
+    from interp.frequency import MASK_RATE, bias_effect
     from interp.sites import is_encoder
 
     checkpoint = out / ".frequency.checkpoint.safetensors"
@@ -123,7 +123,7 @@ def frequency(
         loaded = models.load(model, device=device)
     source = corpora.load(corpus, limit=limit, column=column, separator=_unescaped(separator))
     if is_encoder(loaded) and mask_rate is None:
-        mask_rate = 0.12
+        mask_rate = MASK_RATE
     batches = corpora.batches(
         loaded,
         source,

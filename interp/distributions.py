@@ -59,7 +59,7 @@ class MeanPredictions(Observer):
         self.model, self.head = model, prediction_head(model)
         self.names = hook_name(model, "logits"), trunk_output(model)
         self.variants = tuple(variants)
-        self._linear = [i for i, variant in enumerate(variants) if variant.fc == 1.0]
+        linear = [i for i, variant in enumerate(variants) if variant.fc == 1.0]
         self._dense = [i for i, variant in enumerate(variants) if variant.fc != 1.0]
         if self._dense:
             self.head.require("fc")
@@ -70,8 +70,8 @@ class MeanPredictions(Observer):
             raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
         ranges = self._shifts.amax(1) - self._shifts.amin(1)
         self._unreal = None if bool(self.head.real.all()) else ~self.head.real
-        self._wide = [i for i in self._linear if ranges[i] >= _LARGEST_LOG_RANGE]
-        self._shared = [i for i in self._linear if ranges[i] < _LARGEST_LOG_RANGE]
+        self._wide = [i for i in linear if ranges[i] >= _LARGEST_LOG_RANGE]
+        self._shared = [i for i in linear if ranges[i] < _LARGEST_LOG_RANGE]
         for name in ("probability", "nll"):
             self.add_state(name, (len(variants), d_vocab))
         self.add_state("count", (d_vocab,))

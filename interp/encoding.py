@@ -14,12 +14,11 @@ from scipy import stats
 
 from interp.corpora import batches, load
 from interp.distributions import MeanPredictions, Variant, kl
+from interp.frequency import MASK_RATE
 from interp.lm_head import prediction_head
 from interp.observers import observe
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
-
-_MASK_RATE = 0.12
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +92,7 @@ def dynamics(
         head = prediction_head(model)
         if len(u) != head.d_vocab:
             raise ValueError(f"the counts are over {len(u):,} types, the model of step {step} has {head.d_vocab:,}")
-        prepared = batches(model, corpus, mask_rate=_MASK_RATE if is_encoder(model) else None)
+        prepared = batches(model, corpus, mask_rate=MASK_RATE if is_encoder(model) else None)
         predictions = MeanPredictions(model, [Variant()])
         observe(model, prepared, predictions, progress=progress)
         q, real = predictions.distributions[0], head.real.cpu().numpy()

@@ -30,7 +30,8 @@ from interp.unigrams import Unigrams
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
-_PAPER_MASK_RATE = 0.12
+MASK_RATE = 0.12
+"""Share of tokens that an encoder reads as `[MASK]`, as in the paper."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,7 @@ def bias_effect(
     chosen = _check_biases(head, biases)
     scales = _check_scales(scales)
     if is_encoder(model) and mask_rate is None and not isinstance(text_or_batches, Batches):
-        mask_rate = _PAPER_MASK_RATE
+        mask_rate = MASK_RATE
     prepared = as_batches(model, text_or_batches, batch_size=batch_size, mask_rate=mask_rate, seed=seed)
     if is_encoder(model) and prepared.settings.get("mask_rate") is None:
         raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: 0.12)")

@@ -141,12 +141,11 @@ def _ambiguity(model: Model) -> str:
 
 def _folded(model: Model, absent: dict[str, str]) -> PredictionHead:
     """A head whose norm was folded: `b_U = b_LN W_U − mean`, where the head is known to have had no bias."""
-    if model.cfg.original_architecture not in _HEADS_WITHOUT_BIAS:
-        return _view(model, folded=True, absent=absent)
-    del absent["ln"]
-    absent["last"] = "the layer norm is folded into b_U, and the head had no bias of its own"
     if not model.b_U.any():
-        absent["ln"] = "the layer norm is folded away and b_U is zero, so nothing of b_LN is left"
+        absent |= dict.fromkeys(("ln", "last"), "the layer norm is folded away and b_U is zero, so nothing is left")
+    elif model.cfg.original_architecture in _HEADS_WITHOUT_BIAS:
+        del absent["ln"]
+        absent["last"] = "the layer norm is folded into b_U, and the head had no bias of its own"
     return _view(model, folded=True, absent=absent)
 
 

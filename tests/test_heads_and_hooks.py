@@ -163,6 +163,8 @@ def test_an_ambiguous_head_is_refused():
         prediction_head(model).effect("last")
     model.ln_final.b.data += 0.1
     assert prediction_head(model).biases == ("ln", "last")
+    folded = HookedTransformer(cfg.__class__.from_dict(cfg.to_dict() | {"normalization_type": "LNPre"}))
+    assert prediction_head(folded).why_absent["ln"].endswith("b_U is zero, so nothing is left")
     bare = HookedTransformer(cfg.__class__.from_dict(cfg.to_dict() | {"normalization_type": None}))
     assert prediction_head(bare).why_absent["ln"] == "there is no final norm"
 
