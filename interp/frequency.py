@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from interp import unigrams
-from interp.corpora import Batches, Corpus, as_batches, count_unigrams
+from interp.corpora import Batches, Corpus, as_batches, unigrams_of
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head
-from interp.models import origin
 from interp.observers import observe
 from interp.results import Result, provenance
 from interp.sites import Model, is_encoder
@@ -106,7 +104,7 @@ def bias_effect(
     prepared = as_batches(model, text_or_batches, batch_size=batch_size, mask_rate=mask_rate, seed=seed)
     if is_encoder(model) and prepared.settings.get("mask_rate") is None:
         raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: 0.12)")
-    counts = _unigrams(model, head, prepared, unigram)
+    counts = _unigrams(model, prepared, unigram)
     u = counts.distribution
 
     edits = [(bias, scale) for bias in chosen for scale in scales]
@@ -160,53 +158,14 @@ def _check_scales(scales: Iterable[float | int]) -> list[float]:
     return numbers
 
 
-def _default_unigrams(model: Model, prepared: Batches) -> Unigrams:
-    """The counts that ship with a model (`unigram.safetensors` in its directory), or else this text's own."""
-    directory = origin(model).directory
-    if directory is not None and (directory / "unigram.safetensors").is_file():
-        return unigrams.load(directory / "unigram.safetensors")
-    if prepared.corpus is not None:
-        own = count_unigrams(model, prepared.corpus.whole)
-    elif is_encoder(model):
-        raise ValueError("masked token ids cannot be counted; give unigram= counts")
-    else:
-        counts = torch.zeros(model.W_U.shape[1], dtype=torch.int64)
-        for batch in prepared:
-            counts += torch.bincount(batch.tokens[batch.mask.bool()].cpu(), minlength=len(counts))
-        own = Unigrams(counts.numpy(), "these tokens")
-    if own.n_tokens < _ENOUGH_TOKENS:
+def _unigrams(model: Model, prepared: Batches, given: Any) -> Unigrams:
+    """The counts to compare with; warns where they are the text's own and few."""
+    counts = unigrams_of(model, prepared, given)
+    if given is None and counts.n_tokens < _ENOUGH_TOKENS:
         warnings.warn(
-            f"word frequencies come from this text's own {own.n_tokens:,} tokens; sampling error raises the KL below "
-            f"about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)",
-            stacklevel=4,
-        )
-    return own
-
-
-def _unigrams(
-    model: Model,
-    head: PredictionHead,
-    prepared: Batches,
-    unigram: Unigrams | NDArray[Any] | str | os.PathLike[str] | None,
-) -> Unigrams:
-    """The counts to compare with. Refuses those of another vocabulary."""
-    if unigram is None:
-        counts = _default_unigrams(model, prepared)
-    elif isinstance(unigram, Unigrams):
-        counts = unigram
-    elif isinstance(unigram, np.ndarray):
-        counts = Unigrams(unigram, "given counts")
-    else:
-        counts = unigrams.load(unigram)
-    if len(counts.counts) != head.d_vocab:
-        raise ValueError(
-            f"the unigram counts ({counts.corpus}) are over {len(counts.counts):,} types, this model's vocabulary "
-            f"has {head.d_vocab:,}; count with this model's tokenizer"
-        )
-    ours = None if model.tokenizer is None else unigrams.vocabulary_hash(model.tokenizer)
-    if counts.vocabulary is not None and ours is not None and counts.vocabulary != ours:
-        raise ValueError(
-            f"the unigram counts ({counts.corpus}) were made with another tokenizer; count with this model's tokenizer"
+            f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens; sampling error raises the KL "
+            f"below about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)",
+            stacklevel=3,
         )
     return counts
 

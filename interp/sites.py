@@ -13,11 +13,21 @@ Model: TypeAlias = HookedTransformer | HookedEncoder
 Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
 """`[(hook name, hook function), …]`, what `run_with_hooks(fwd_hooks=…)` and `model.hooks(fwd_hooks=…)` take."""
 
-Site: TypeAlias = Literal["embed", "resid_post", "pattern", "head_norm", "head_input", "logits"]
+Site: TypeAlias = Literal[
+    "embed", "resid_pre", "resid_post", "attn_input", "q", "rotated_q", "k", "v", "attn_scores", "pattern",
+    "head_norm", "head_input", "logits",
+]  # fmt: skip
 
 _NAMES: dict[str, tuple[str, str]] = {
     "embed": ("blocks.0.hook_resid_pre", "hook_full_embed"),
     "resid_post": ("blocks.{layer}.hook_resid_post", "blocks.{layer}.hook_normalized_resid_post"),
+    "resid_pre": ("blocks.{layer}.hook_resid_pre", "blocks.{layer}.hook_resid_pre"),
+    "attn_input": ("blocks.{layer}.ln1.hook_normalized", "blocks.{layer}.hook_resid_pre"),
+    "q": ("blocks.{layer}.attn.hook_q", "blocks.{layer}.attn.hook_q"),
+    "rotated_q": ("blocks.{layer}.attn.hook_rot_q", "blocks.{layer}.attn.hook_rot_q"),
+    "k": ("blocks.{layer}.attn.hook_k", "blocks.{layer}.attn.hook_k"),
+    "v": ("blocks.{layer}.attn.hook_v", "blocks.{layer}.attn.hook_v"),
+    "attn_scores": ("blocks.{layer}.attn.hook_attn_scores", "blocks.{layer}.attn.hook_attn_scores"),
     "pattern": ("blocks.{layer}.attn.hook_pattern", "blocks.{layer}.attn.hook_pattern"),
     "head_norm": ("ln_final.hook_normalized", "mlm_head.ln.hook_normalized"),
     "head_input": ("unembed.hook_in", "unembed.hook_in"),
@@ -48,7 +58,11 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     | site | what flows there |
     |---|---|
     | `embed` | the residual stream before block 0, `[batch, pos, d_model]` |
-    | `resid_post` | the residual stream after block `layer` (HF's `hidden_states[layer + 1]`) |
+    | `resid_pre`, `resid_post` | the residual stream before and after block `layer` (HF's `hidden_states[layer]`, \
+`hidden_states[layer + 1]`) |
+    | `attn_input` | what the attention of block `layer` reads; before `·γ + b` where a norm comes first |
+    | `q`, `k`, `v` | queries, keys and values, `[batch, pos, head, d_head]`; `rotated_q` after RoPE |
+    | `attn_scores` | attention scores, scaled and masked, `[batch, head, query, key]` |
     | `pattern` | attention probabilities in block `layer`, `[batch, head, query, key]` |
     | `head_norm` | the prediction head's layer norm before `·γ + b` |
     | `head_input` | the input of the unembedding, after `·γ + b` |

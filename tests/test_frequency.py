@@ -228,7 +228,7 @@ def test_tables(load_toy, texts):
 
 
 def test_own_counts_warn(load_toy, texts):
-    with pytest.warns(UserWarning, match="this text's own .* tokens; sampling error"):
+    with pytest.warns(UserWarning, match="come from .* tokens; sampling error"):
         own = bias_effect(load_toy("gpt2"), corpora.load(texts, limit=3), progress=False)
     total = sum(len(text.split()) for text in texts)
     assert own.types["count"].sum() == total, "the whole corpus is counted, before limit"

@@ -1,6 +1,11 @@
-"""Text sources, and the batches that a model reads."""
+"""Text sources, the batches that a model reads, token classes and token counts."""
 
-from interp.corpora.batches import Batch, Batches, as_batches, batches, count_unigrams
+from interp.corpora.batches import Batch, Batches, as_batches, batches
+from interp.corpora.classes import KeyClasses, TokenClasses, token_classes
+from interp.corpora.counts import count_unigrams, unigrams_of
 from interp.corpora.sources import Corpus, load
 
-__all__ = ["Batch", "Batches", "Corpus", "as_batches", "batches", "count_unigrams", "load"]
+__all__ = [
+    "Batch", "Batches", "Corpus", "KeyClasses", "TokenClasses", "as_batches", "batches", "count_unigrams", "load",
+    "token_classes", "unigrams_of",
+]  # fmt: skip

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.corpora.sources import Corpus, load
 from interp.sites import Model, check_model, is_encoder
-from interp.unigrams import Unigrams, chunked, count, vocabulary_hash
+from interp.unigrams import chunked, vocabulary_hash
 
 _WINDOW = 1_000
 _LOGITS_PER_BATCH = 2**26
@@ -165,7 +165,7 @@ def batches(
     else:
         source = load(corpus)
         settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
-        settings |= {"separator": source.separator, "vocabulary": vocabulary_hash(_tokenizer(model))}
+        settings |= {"separator": source.separator, "vocabulary": vocabulary_hash(tokenizer_of(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
         frame = _frame(model, bos, eos)
         cut = _packed_rows if layout == "packed" else _text_rows
@@ -206,15 +206,8 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
     return batches(model, data, **given)
 
 
-def count_unigrams(
-    model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int = 1
-) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer. See `interp.unigrams.count`."""
-    source = load(corpus)
-    return count(_tokenizer(model), source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
-
-
-def _tokenizer(model: Model) -> Any:
+def tokenizer_of(model: Model) -> Any:
+    """The model's tokenizer. Raises ValueError where it has none."""
     if model.tokenizer is None:
         raise ValueError(
             "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
@@ -248,10 +241,10 @@ def _check_settings(
             raise ValueError("mask_rate is for encoders (BERT); a causal model reads every position")
         if not 0 < mask_rate < 1:
             raise ValueError(f"mask_rate must lie between 0 and 1, found {mask_rate}")
-        if _tokenizer(model).mask_token_id is None:
+        if tokenizer_of(model).mask_token_id is None:
             raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
     if given is None:
-        _tokenizer(model)
+        tokenizer_of(model)
         return
     if bos or eos:
         raise ValueError("token ids are read as they are; put bos and eos into them yourself")
@@ -266,7 +259,7 @@ def _check_settings(
 
 def _frame(model: Model, bos: bool, eos: bool) -> tuple[list[int], list[int]]:
     """The token ids put before and after each text (causal) or each row (encoder)."""
-    tokenizer = _tokenizer(model)
+    tokenizer = tokenizer_of(model)
     wanted = (
         [("cls_token", True), ("sep_token", True)] if is_encoder(model) else [("bos_token", bos), ("eos_token", eos)]
     )

@@ -1,0 +1,86 @@
+"""Token classes: what kind of key a token is, by its id."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+import xxhash
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.sites import Model, is_encoder
+
+
+@dataclass(frozen=True, eq=False)
+class TokenClasses:
+    """Named classes and a function from token ids to class numbers, both `[batch, pos]`.
+
+    Every token has one class: the function returns numbers from 0 to `len(names) − 1`.
+    """
+
+    names: tuple[str, ...]
+    assign: Callable[[Tensor], Tensor] = field(repr=False)
+
+    def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+        """The class number of each token. Raises ValueError for what a user's function may get wrong."""
+        numbers = self.assign(tokens)
+        if not isinstance(numbers, Tensor) or numbers.shape != tokens.shape or numbers.dtype != torch.int64:
+            what = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
+            raise ValueError(
+                f"the class function must return a class number for each token, int64 {tuple(tokens.shape)}; "
+                f"found {what}"
+            )
+        if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self.names):
+            raise ValueError(
+                f"the class function must return numbers in 0 … {len(self.names) - 1} ({', '.join(self.names)}), "
+                f"found {int(numbers.min())} … {int(numbers.max())}"
+            )
+        return numbers
+
+    def describe(self, d_vocab: int) -> dict[str, str]:
+        """What tells these classes from others in a checkpoint: their names, and a hash of each token's class."""
+        numbers = self(torch.arange(d_vocab)[None])
+        return {"names": ",".join(self.names), "classes": xxhash.xxh3_64(numbers.numpy().tobytes()).hexdigest()}
+
+
+KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int]] | None
+
+
+def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
+    """The classes of a model's tokens: its own by default, or a user's.
+
+    By default `cls`, `sep`, `comma_period` and `other` for encoders; `bos`, `comma_period` and `other` for causal
+    models. A mapping from names to token ids makes those classes, and `other` of the rest.
+
+    Raises ValueError for a model without tokenizer where none are given, and for ids outside the vocabulary or in
+    two classes.
+    """
+    if isinstance(classes, TokenClasses):
+        return classes
+    by_name = _defaults(model) if classes is None else {name: list(ids) for name, ids in classes.items()}
+    if not by_name or "other" in by_name:
+        raise ValueError("key classes must name at least one class beside 'other', which is made of the rest")
+    d_vocab = model.cfg.d_vocab
+    table = torch.full((d_vocab,), len(by_name), dtype=torch.int64)
+    for number, (name, ids) in enumerate(by_name.items()):
+        for token_id in ids:
+            if not 0 <= token_id < d_vocab:
+                raise ValueError(f"class {name!r} has token id {token_id}; expected 0 … {d_vocab - 1}")
+            if table[token_id] != len(by_name):
+                raise ValueError(f"token id {token_id} is in two classes; every token has one")
+            table[token_id] = number
+    return TokenClasses((*by_name, "other"), lambda tokens: table.to(tokens.device)[tokens])
+
+
+def _defaults(model: Model) -> dict[str, list[int]]:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise ValueError("this model has no tokenizer to tell token classes by; give key_classes={'name': [ids]}")
+    marks = [i for token, i in tokenizer.get_vocab().items() if token.strip("Ġ▁ ") in (",", ".")]
+    special = ("cls", "sep") if is_encoder(model) else ("bos",)
+    known = {name: getattr(tokenizer, f"{name}_token_id", None) for name in special}
+    found = {name: [] if token_id is None else [token_id] for name, token_id in known.items()}
+    d_vocab = model.cfg.d_vocab
+    classes = found | {"comma_period": sorted(marks)}
+    return {name: [i for i in ids if i < d_vocab] for name, ids in classes.items()}

@@ -1,0 +1,70 @@
+"""Unigram counts of a corpus with a model's tokenizer."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from interp import unigrams
+from interp.corpora.batches import Batches, tokenizer_of
+from interp.corpora.sources import Corpus, load
+from interp.models import origin
+from interp.sites import Model, is_encoder
+from interp.unigrams import Unigrams
+
+
+def count_unigrams(
+    model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int = 1
+) -> Unigrams:
+    """Unigram counts of a corpus with the model's tokenizer. See `interp.unigrams.count`."""
+    source = load(corpus)
+    return unigrams.count(
+        tokenizer_of(model), source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes
+    )
+
+
+def unigrams_of(
+    model: Model, prepared: Batches, given: Unigrams | NDArray[Any] | str | os.PathLike[str] | None = None
+) -> Unigrams:
+    """The word frequencies to compare with: those given, those that ship with the model, or this text's own.
+
+    Raises ValueError for counts of another vocabulary or tokenizer.
+    """
+    if given is None:
+        counts = _default(model, prepared)
+    elif isinstance(given, Unigrams):
+        counts = given
+    elif isinstance(given, np.ndarray):
+        counts = Unigrams(given, "given counts")
+    else:
+        counts = unigrams.load(given)
+    d_vocab = model.W_U.shape[1]
+    if len(counts.counts) != d_vocab:
+        raise ValueError(
+            f"the unigram counts ({counts.corpus}) are over {len(counts.counts):,} types, this model's vocabulary "
+            f"has {d_vocab:,}; count with this model's tokenizer"
+        )
+    ours = None if model.tokenizer is None else unigrams.vocabulary_hash(model.tokenizer)
+    if counts.vocabulary is not None and ours is not None and counts.vocabulary != ours:
+        raise ValueError(
+            f"the unigram counts ({counts.corpus}) were made with another tokenizer; count with this model's tokenizer"
+        )
+    return counts
+
+
+def _default(model: Model, prepared: Batches) -> Unigrams:
+    """The counts in the model's directory (`unigram.safetensors`), or else this text's own."""
+    directory = origin(model).directory
+    if directory is not None and (directory / "unigram.safetensors").is_file():
+        return unigrams.load(directory / "unigram.safetensors")
+    if prepared.corpus is not None:
+        return count_unigrams(model, prepared.corpus.whole)
+    if is_encoder(model) and prepared.settings.get("mask_rate") is not None:
+        raise ValueError("masked token ids cannot be counted; give unigram= counts")
+    counts = torch.zeros(model.W_U.shape[1], dtype=torch.int64)
+    for batch in prepared:
+        counts += torch.bincount(batch.tokens[batch.mask.bool()].cpu(), minlength=len(counts))
+    return Unigrams(counts.numpy(), "these tokens")
