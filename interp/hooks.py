@@ -9,7 +9,8 @@ Each acts on every position alike, edits no parameter, and is gone when the cont
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from interp.lm_head import Bias, prediction_head
+from interp.qk import check_dims, qk_circuit
 from interp.sites import Model, Recipe, Site, check_model, hook_name, trunk_output
 
 
@@ -98,6 +100,61 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
         raise ValueError(f"tau must be a finite number, found {tau}")
     wide = torch.promote_types(model.W_U.dtype, torch.float32)
     return _add(model, "logits", -tau * prior.to(model.W_U.device, wide))
+
+
+def ablate_dims(
+    model: Model,
+    layer: int,
+    dims: Sequence[int],
+    *,
+    where: Literal["keys", "queries", "residual"],
+    mode: Literal["zero", "mean"] = "zero",
+    means: Float[Tensor, " d_model"] | None = None,
+) -> Recipe:
+    """Take residual dimensions away from one block: from its keys, its queries, or the whole residual stream.
+
+    `"keys"` and `"queries"` replace `x_j` by `m_j` in that block's keys (or queries) alone, exactly: at every token
+    `Σ_j (x_j − m_j) W_K[j]` is taken off the key, with x the attention input after `·γ + b`; values and the residual
+    stream stay. `"residual"` sets the dimensions of the residual stream that enters the block. `m` is 0, or the
+    given means for `mode="mean"`: of x for keys and queries, of the residual stream for `"residual"`. Two recipes
+    for the same keys compose.
+
+    Args:
+        dims: dimensions of the residual stream, 0 … d_model − 1.
+        means: one value for each dimension, `[d_model]`.
+
+    Raises ValueError for a layer or dimension that does not exist, a mode without its means, and for keys and
+    queries where a score is no sum over residual dimensions (see `interp.qk.qk_circuit`).
+    """
+    chosen = check_dims(model, dims)
+    if (mode == "mean") != (means is not None):
+        raise ValueError("mode='mean' needs means=, one value a dimension; mode='zero' takes none")
+    if means is not None and means.shape != (model.cfg.d_model,):
+        raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(means.shape)}")
+    fill = torch.zeros(len(chosen)) if means is None else means[chosen]
+    fill = fill.to(model.W_U)
+    if where == "residual":
+
+        def overwrite(resid: Tensor, hook: Any) -> Tensor:
+            resid = resid.clone()
+            resid[..., chosen] = fill.to(resid)
+            return resid
+
+        return [(hook_name(model, "resid_pre", layer), overwrite)]
+    if where not in ("keys", "queries"):
+        raise ValueError(f"unknown where {where!r}; expected 'keys', 'queries' or 'residual'")
+    circuit = qk_circuit(model, layer)
+    rows = (circuit.W_K_stored if where == "keys" else circuit.W_Q)[:, chosen]
+    seen: dict[str, Tensor] = {}
+
+    def read(activation: Tensor, hook: Any) -> None:
+        seen["x"] = circuit.attn_input(activation.detach())
+
+    def subtract(projected: Tensor, hook: Any) -> Tensor:
+        excess = seen.pop("x")[..., chosen] - fill
+        return projected - torch.einsum("bpj,hje->bphe", excess, rows)
+
+    return [(circuit.input_name, read), (hook_name(model, "k" if where == "keys" else "q", layer), subtract)]
 
 
 def _add(model: Model, site: Site, vector: Float[Tensor, " d"]) -> Recipe:

@@ -29,8 +29,8 @@ def bundled_models() -> list[str]:
     return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
 
 
-def model_directory(name: str) -> Path | None:
-    """The directory of a bundled or local model; None for a hub name.
+def model_directory(name: str, *, weights: bool = True) -> Path | None:
+    """The directory of a bundled or local model; None for a hub name. Without `weights` its config is enough.
 
     Raises:
         FileNotFoundError: no such directory, or no config.json or weights in it.
@@ -52,7 +52,7 @@ def model_directory(name: str) -> Path | None:
         json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{config} is not valid JSON ({error})") from None
-    if not any(path.glob("*.safetensors")):
+    if weights and not any(path.glob("*.safetensors")):
         pickled = sorted(item.name for item in path.iterdir() if item.suffix in _PICKLED)
         if pickled:
             raise ValueError(

@@ -1,5 +1,17 @@
 """Results → plotly figures. Figures are returned, never shown; they read in grey and to the colour-blind."""
 
+from interp.plots.attention import (
+    ablation,
+    attention_by_layer,
+    attention_view,
+    contribution_table,
+    contributions,
+    dimension_means,
+    outlier_values,
+)
 from interp.plots.frequency import bias_curve, kl_by_scale, projection
 
-__all__ = ["bias_curve", "kl_by_scale", "projection"]
+__all__ = [
+    "ablation", "attention_by_layer", "attention_view", "bias_curve", "contribution_table", "contributions",
+    "dimension_means", "kl_by_scale", "outlier_values", "projection",
+]  # fmt: skip

@@ -55,3 +55,22 @@ def scale_styles(scales: list[float]) -> dict[float, dict[str, str]]:
 def translucent(colour: str, alpha: float) -> str:
     """`rgb(r, g, b)` as `rgba(r, g, b, alpha)`."""
     return colour.replace("rgb(", "rgba(").replace(")", f", {alpha})")
+
+
+_CLASS_COLOUR = {"cls": "#0072b2", "bos": "#0072b2", "sep": "#d55e00", "comma_period": "#009e73", "other": GREY}
+_CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
+_MORE_COLOURS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
+
+
+def class_styles(names: list[str]) -> dict[str, dict[str, str]]:
+    """Name, colour, dash and symbol of each token class, the same in every figure."""
+    own = iter(_MORE_COLOURS * len(names))
+    return {
+        name: {
+            "name": _CLASS_NAME.get(name, name),
+            "color": _CLASS_COLOUR[name] if name in _CLASS_COLOUR else next(own),
+            "dash": "solid" if name != "other" else "dash",
+            "symbol": _SYMBOLS[i % len(_SYMBOLS)],
+        }
+        for i, name in enumerate(names)
+    }

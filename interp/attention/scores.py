@@ -1,0 +1,423 @@
+"""Attention scores by dimension of the residual stream, without an array over queries, keys and dimensions.
+
+Source: Maruta and Matsuzaki on BERT's outlier dimensions. The contribution of dimension j of the key at n to the
+score of the query at m is `C_j = [W_K R_nᵀ R_m q_m]_j x_nj` (R the rotation of RoPE), and
+`Σ_j C_j + q_m · R_{n−m} b_K` is the score times its scale √d_head. For any weights A over pairs
+
+    Σ_mn A_mn C_j = Σ_n x_nj [W_K u_n]_j,   u_n = R_nᵀ Σ_m A_mn R_m q_m,
+
+so sums over pairs cost one matrix product over the keys.
+"""
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.corpora import Batch, Batches, Corpus, KeyClasses, TokenClasses, as_batches, token_classes
+from interp.observers import Observer, observe
+from interp.qk import QKCircuit, check_layers, qk_circuit
+from interp.sites import Model, Recipe, hook_name
+
+Text: TypeAlias = str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"]
+Weights = Literal["mean", "attention"]
+Average = Literal["pair", "sentence"]
+
+
+class KeyClassBatch:
+    """A batch with the class of each token: what the observers of attention share."""
+
+    def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
+        if bool((batch.mask.diff(dim=1) > 0).any()):
+            raise ValueError(
+                "a row of this batch is padded on the left; put the padding on the right (interp.corpora.batches does)"
+            )
+        self.real = batch.mask.bool()
+        self.numbers = classes(batch.tokens)
+        self.one_hot = torch.nn.functional.one_hot(self.numbers, len(classes.names)).to(dtype)
+        self.one_hot *= self.real[..., None]
+
+
+class ScoreContributions(Observer):
+    """Sums over (query, key) pairs of each residual dimension's contribution to the score, by layer, head and class.
+
+    After `observe`: `scores` and `totals`, the tables that `score_contributions` describes.
+
+    Args:
+        classes: of the keys.
+        layers: of TransformerLens; all of them.
+        weights: `"mean"` counts each pair that the model's mask allows once, `"attention"` by its probability.
+        scaled: divide by the model's score scale, so that contributions are nats.
+        centred: also the contributions less their mean over the keys that the query sees.
+        average: over all pairs of the corpus, or over sentences of their means.
+
+    Raises ValueError where scores are no sum over residual dimensions, and for a layer that does not exist.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        classes: TokenClasses,
+        *,
+        layers: Sequence[int] | None = None,
+        weights: Weights = "mean",
+        scaled: bool = False,
+        centred: bool = True,
+        average: Average = "pair",
+    ) -> None:
+        if weights not in ("mean", "attention"):
+            raise ValueError(f"unknown weights {weights!r}; expected 'mean' or 'attention'")
+        if average not in ("pair", "sentence"):
+            raise ValueError(f"unknown average {average!r}; expected 'pair' or 'sentence'")
+        chosen = check_layers(model, layers)
+        super().__init__(
+            model.W_U.device, layers=chosen, weights=weights, centred=centred, average=average,
+            **classes.describe(model.cfg.d_vocab),
+        )  # fmt: skip
+        self.model, self.classes, self.layers = model, classes, chosen
+        self.weights, self.scaled, self.centred, self.average = weights, scaled, centred, average
+        shape = (model.cfg.n_heads, len(classes.names))
+        for layer in chosen:
+            self.add_state(f"{layer}.contribution", (*shape, model.cfg.d_model))
+            if centred:
+                self.add_state(f"{layer}.centred", (*shape, model.cfg.d_model))
+            self.add_state(f"{layer}.query", (*shape, model.cfg.d_head))
+            self.add_state(f"{layer}.weight", shape)
+            self.add_state(f"{layer}.pairs", shape[1:])
+
+    def hooks(self, batch: Batch) -> Recipe:
+        keys = KeyClassBatch(batch, self.classes, self.model.W_U.dtype)
+        return [hook for layer in self.layers for hook in self._hooks(qk_circuit(self.model, layer), keys)]
+
+    def _hooks(self, circuit: QKCircuit, keys: KeyClassBatch) -> Recipe:
+        seen: dict[str, Tensor] = {}
+
+        def read_input(activation: Tensor, hook: object) -> None:
+            seen["input"] = activation
+
+        def read_query(q: Tensor, hook: object) -> None:
+            seen["q"] = q
+            if self.weights == "mean":
+                finish(None)
+
+        def read_pattern(pattern: Tensor, hook: object) -> None:
+            finish(pattern)
+
+        def finish(pattern: Tensor | None) -> None:
+            x = circuit.attn_input(seen.pop("input")) * keys.real[..., None]
+            self._read(circuit, keys, seen.pop("q") * keys.real[..., None, None], x, pattern)
+
+        recipe: Recipe = [(circuit.input_name, read_input), (circuit.query_name, read_query)]
+        if self.weights == "attention":
+            recipe.append((hook_name(self.model, "pattern", circuit.layer), read_pattern))
+        return recipe
+
+    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, q: Tensor, x: Tensor, pattern: Tensor | None) -> None:
+        """Add this batch's sums. Shapes: b rows, m queries, n keys, h heads, c classes, e d_head, d d_model."""
+        counts = circuit.span.up_to(keys.one_hot)
+        mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern, keys.one_hot)
+        mass = mass * keys.real[..., None, None]
+        mass_of_row = mass.sum(1).expand(-1, q.shape[2], -1)
+        if self.average == "pair":
+            weight = torch.ones_like(mass_of_row)
+        else:
+            weight = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
+
+        if pattern is None:
+            u = _queries_by_key(circuit, q)
+        else:
+            u = circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern, q))
+        classes = range(len(self.classes.names))
+        parts = [_sum_over_keys(circuit, u, x, keys.one_hot[..., c].bool(), weight[..., c]) for c in classes]
+        contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
+        self.add(f"{circuit.layer}.contribution", contribution)
+        self.add(f"{circuit.layer}.query", query)
+        self.add(f"{circuit.layer}.weight", (weight * mass_of_row).sum(0))
+        self.add(f"{circuit.layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
+        if self.centred:
+            share = weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]
+            self.add(
+                f"{circuit.layer}.centred", contribution - self._key_means(circuit, keys, q, x, share, contribution)
+            )
+
+    def _key_means(
+        self, circuit: QKCircuit, keys: KeyClassBatch, q: Tensor, x: Tensor, share: Tensor, contribution: Tensor
+    ) -> Float[Tensor, "head classes d_model"]:
+        """What centring takes off each class's sum: queries weighted by their `share` of it, over all keys they see.
+
+        Shares of all classes make 1 for plain pairs, so that the last class then needs no product of its own.
+        """
+        means = torch.zeros_like(contribution)
+        n_classes = means.shape[1]
+        sums_to_one = self.weights == "mean" and self.average == "pair"
+        once = torch.ones_like(share[:, 0, ..., 0]).expand(-1, q.shape[2])
+        for c in range(n_classes - sums_to_one):
+            if keys.one_hot[..., c].any():
+                u = _queries_by_key(circuit, q * share[..., c, None])
+                means[:, c] = _sum_over_keys(circuit, u, x, keys.real, once)[0]
+        if sums_to_one:
+            means[:, -1] = contribution.sum(1) - means.sum(1)
+        return means
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """One row a layer, head, class and dimension; classes without a token have none."""
+        return pd.concat([self._layer_scores(layer) for layer in self.layers], ignore_index=True)
+
+    def _layer_scores(self, layer: int) -> pd.DataFrame:
+        circuit, weight, present = self._present(layer)
+        n_heads, d_model = weight.shape[0], self.model.cfg.d_model
+        mean = self._mean(layer, "contribution")
+        W_K = circuit.W_K.to(self.device, torch.float64)
+        bias = torch.zeros_like(mean)
+        if circuit.ln_bias is not None:
+            bias = torch.einsum("hce,hde->hcd", self._mean(layer, "query"), W_K) * circuit.ln_bias.to(bias)
+        shape = (n_heads, len(present), d_model)
+        pairs = self.state[f"{layer}.pairs"][present].cpu().numpy().astype(np.int64)
+        return pd.DataFrame(
+            {
+                "layer": np.full(np.prod(shape), layer),
+                "head": np.repeat(np.arange(n_heads), len(present) * d_model),
+                "key_class": np.tile(np.repeat([self.classes.names[i] for i in present], d_model), n_heads),
+                "dim": np.tile(np.arange(d_model), n_heads * len(present)),
+                "mean": mean.flatten().cpu().numpy(),
+                "centred_mean": self._mean(layer, "centred").flatten().cpu().numpy() if self.centred else np.nan,
+                "ln_bias_mean": bias.flatten().cpu().numpy(),
+                "n_pairs": np.tile(np.repeat(pairs, d_model), n_heads),
+            }
+        )
+
+    @property
+    def totals(self) -> pd.DataFrame:
+        """One row a layer, head and class: the mean score, as what the dimensions and b_K make of it."""
+        rows = []
+        for layer in self.layers:
+            circuit, _, present = self._present(layer)
+            contributions = self._mean(layer, "contribution").sum(-1)
+            b_K = circuit.b_K.to(self.device, torch.float64)
+            key_bias = torch.einsum("hce,he->hc", self._mean(layer, "query"), b_K)
+            for head in range(len(b_K)):
+                for column, number in enumerate(present):
+                    parts = contributions[head, column].item(), key_bias[head, column].item()
+                    rows.append((layer, head, self.classes.names[number], *parts, sum(parts)))
+        columns = ["layer", "head", "key_class", "contributions", "key_bias", "score"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _present(self, layer: int) -> tuple[QKCircuit, Tensor, list[int]]:
+        weight = self.state[f"{layer}.weight"]
+        present = [i for i in range(len(self.classes.names)) if bool(self.state[f"{layer}.pairs"][i] > 0)]
+        if not present:
+            raise ValueError("no pair of a query and a key was read; observe a corpus first")
+        return qk_circuit(self.model, layer), weight, present
+
+    def _mean(self, layer: int, name: str) -> Float[Tensor, "head classes d"]:
+        circuit, weight, present = self._present(layer)
+        mean = self.state[f"{layer}.{name}"][:, present] / weight[:, present, None]
+        return mean / circuit.scale if self.scaled else mean
+
+
+def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
+    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n; one for all keys of a row where all see all."""
+    if not circuit.span.causal:
+        return q.sum(1, keepdim=True)
+    return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
+
+
+def _sum_over_keys(
+    circuit: QKCircuit,
+    u: Float[Tensor, "batch key head d_head"],
+    x: Float[Tensor, "batch pos d_model"],
+    chosen: Bool[Tensor, "batch pos"],
+    weight: Float[Tensor, "batch head"],
+) -> tuple[Float[Tensor, "head d_model"], Float[Tensor, "head d_head"]]:
+    """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, w the weight of the key's row and head."""
+    if u.shape[1] == 1:
+        u = u[:, 0] * weight[..., None]
+        total = torch.einsum("bhe,b->he", u, chosen.sum(1).to(u.dtype))
+        x = torch.einsum("bnd,bn->bd", x, chosen.to(x.dtype))
+    else:
+        u = u[chosen] * weight[chosen.nonzero()[:, 0], :, None]
+        total = u.sum(0)
+        x = x[chosen]
+    products = (u.flatten(1).T @ x).unflatten(0, total.shape)
+    return torch.einsum("hed,hde->hd", products, circuit.W_K), total
+
+
+def score_contributions(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    layers: Sequence[int] | None = None,
+    key_classes: KeyClasses = None,
+    weights: Weights = "mean",
+    scaled: bool = False,
+    centred: bool = True,
+    average: Average = "pair",
+    batch_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> pd.DataFrame:
+    """Mean contribution of each residual dimension of the key to the attention score, by layer, head and key class.
+
+    `C_j = [(x_m W_Q + b_Q) W_Kᵀ]_j x_nj` for a query at m and a key at n (Maruta and Matsuzaki, eq. 6), x the
+    attention input; with RoPE `C_j = [W_K R_nᵀ R_m q_m]_j x_nj`. On the numerator of the score unless `scaled`, which
+    divides by √d_head (TransformerLens' `attn_scale`) and gives nats. Pairs are those that the model's mask allows;
+    padding never counts.
+
+    Args:
+        text_or_batches: anything `interp.corpora.batches` takes, or its batches.
+        layers: TransformerLens' block numbers; all.
+        key_classes: names and token ids, or `interp.corpora.TokenClasses`; see `interp.corpora.token_classes`.
+        weights: `"mean"` over pairs, or weighted by `"attention"`: `Σ α C_j / Σ α`.
+        centred: also `C_j` less its mean over all keys that the same query sees. Only differences over keys change
+            the attention.
+        average: over all `"pair"`s of the corpus, or the mean of `"sentence"` means.
+
+    Returns the table `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs).
+    `ln_bias_mean` is the part of `mean` that comes from the bias of the norm before x: without RoPE it is the same
+    for all keys, with RoPE it is not. A class without a token in the text has no row.
+
+    Raises ValueError where a score is no sum over residual dimensions (see `interp.qk.qk_circuit`), for a layer that
+    does not exist, padding on the left, or a class function that returns something else than a class for each token.
+    """
+    classes = token_classes(model, key_classes)
+    observer = ScoreContributions(
+        model, classes, layers=layers, weights=weights, scaled=scaled, centred=centred, average=average
+    )
+    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    observe(model, prepared, observer, progress=progress, checkpoint=checkpoint)
+    scores = observer.scores
+    warn_of_absent(classes, scores["key_class"])
+    return scores
+
+
+def warn_of_absent(classes: TokenClasses, found: Iterable[str]) -> None:
+    """Say once which classes have no token in the corpus."""
+    absent = [name for name in classes.names if name not in set(found)]
+    if absent:
+        warnings.warn(f"no token of class {', '.join(absent)} in this text; it has no rows", stacklevel=3)
+
+
+def gaps(scores: pd.DataFrame) -> pd.DataFrame:
+    """How much each dimension sets a key class apart: `ΔC_j = C_j(class) − C_j(other)`.
+
+    From key-centred means where `scores` has them, else from plain ones: in causal models the plain means of two
+    classes are over different queries. `share` is `ΔC_j / Σ_j ΔC_j`, `rank` 1 for the largest share, `n_dims_90`
+    the least number of dimensions, largest share first, whose shares make 90 % of the gap. Where dimensions pull
+    both ways the sum is small and shares exceed 1: `abs_share` is `|ΔC_j| / Σ_j |ΔC_j|`, and `n_dims_90_abs` the
+    least number of dimensions that make 90 % of that. A head that makes no difference has no shares and 0 dimensions.
+
+    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs); empty
+    where there is no class `other`.
+    """
+    column = "mean" if scores["centred_mean"].isna().all() else "centred_mean"
+    is_other = scores["key_class"] == "other"
+    keys = ["layer", "head", "dim"]
+    other = scores[is_other].set_index(keys)[column].rename("other")
+    table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=keys)
+    table["gap"] = table[column] - table["other"]
+    groups = table.groupby(["layer", "head", "key_class"], sort=False)["gap"]
+    table["share"] = table["gap"] / groups.transform("sum").replace(0, np.nan)
+    table["abs_share"] = table["gap"].abs() / groups.transform(lambda gap: gap.abs().sum()).replace(0, np.nan)
+    shares = table.groupby(["layer", "head", "key_class"], sort=False)
+    table["rank"] = shares["share"].rank(ascending=False, method="first", na_option="bottom").astype(int)
+    table["n_dims_90"] = shares["share"].transform(_dims_for_90_percent)
+    table["n_dims_90_abs"] = shares["abs_share"].transform(_dims_for_90_percent)
+    columns = ["layer", "head", "key_class", "dim", "gap", "share", "rank", "n_dims_90"]
+    return table[[*columns, "abs_share", "n_dims_90_abs"]].reset_index(drop=True)
+
+
+def _dims_for_90_percent(shares: pd.Series) -> int:
+    if shares.isna().any():
+        return 0
+    return int((np.sort(shares.to_numpy())[::-1].cumsum() >= 0.9 - 1e-12).argmax()) + 1
+
+
+def score_contributions_at(
+    model: Model, tokens: Int[Tensor, " pos"], layer: int, head: int, query: int, key: int, *, scaled: bool = False
+) -> Float[Tensor, " d_model"]:
+    """The contribution of every residual dimension to one attention score: `C_j` of `score_contributions`.
+
+    Args:
+        tokens: ids of one sequence.
+        query, key: positions.
+
+    Raises ValueError for a layer, head or position that does not exist, and for a key that the query cannot see.
+    """
+    n_heads, length = model.cfg.n_heads, len(tokens)
+    if not (0 <= head < n_heads and 0 <= query < length and 0 <= key < length):
+        raise ValueError(
+            f"expected a head in 0 … {n_heads - 1} and positions in 0 … {length - 1}, found head {head}, "
+            f"query {query}, key {key}"
+        )
+    circuit = qk_circuit(model, layer)
+    seen = _activations(model, tokens, [layer])[layer]
+    if not circuit.span.mask(length)[query, key]:
+        raise ValueError(f"the query at {query} does not see the key at {key} in layer {layer}")
+    contributions = _contributions(circuit, seen, query)[head, key]
+    return contributions / circuit.scale if scaled else contributions
+
+
+def check_decomposition(
+    model: Model, tokens: Int[Tensor, " pos"], *, layers: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """Compare `Σ_j C_j + q_m · R b_K` with the model's own scores, for every pair the model's mask allows.
+
+    A self-test for any model; in float64 the error is rounding (below 1e-10).
+
+    Returns a table (layer, max_error, max_score), in the units of the score times its scale.
+    """
+    chosen = check_layers(model, layers)
+    activations = _activations(model, tokens, chosen)
+    rows = []
+    for layer in chosen:
+        circuit, seen = qk_circuit(model, layer), activations[layer]
+        visible = circuit.span.mask(len(tokens))
+        constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
+        error = largest = 0.0
+        for query in range(len(tokens)):
+            keys = visible[query].to(seen["x"].device)
+            ours = _contributions(circuit, seen, query).sum(-1) + torch.einsum("nhe,he->hn", constant, seen["q"][query])
+            theirs = seen["scores"][:, query] * circuit.scale
+            error = max(error, (ours - theirs)[:, keys].abs().max().item())
+            largest = max(largest, theirs[:, keys].abs().max().item())
+        rows.append((layer, error, largest))
+    return pd.DataFrame(rows, columns=["layer", "max_error", "max_score"])
+
+
+@torch.no_grad()
+def _activations(model: Model, tokens: Tensor, layers: Sequence[int]) -> dict[int, dict[str, Tensor]]:
+    """Attention input, (rotated) queries and scores of one sequence, by layer."""
+    found: dict[int, dict[str, Tensor]] = {layer: {} for layer in layers}
+    recipe: Recipe = []
+    for layer in layers:
+        circuit, into = qk_circuit(model, layer), found[layer]
+
+        def keep_input(activation: Tensor, hook: object, circuit=circuit, into=into) -> None:  # type: ignore[no-untyped-def]
+            into["x"] = circuit.attn_input(activation)[0]
+
+        def keep_query(q: Tensor, hook: object, into=into) -> None:  # type: ignore[no-untyped-def]
+            into["q"] = q[0]
+
+        def keep_scores(scores: Tensor, hook: object, into=into) -> None:  # type: ignore[no-untyped-def]
+            into["scores"] = scores[0]
+
+        recipe += [(circuit.input_name, keep_input), (circuit.query_name, keep_query)]
+        recipe.append((hook_name(model, "attn_scores", layer), keep_scores))
+    with model.hooks(fwd_hooks=recipe):
+        model(tokens[None].to(model.W_U.device))
+    return found
+
+
+def _contributions(circuit: QKCircuit, seen: dict[str, Tensor], query: int) -> Float[Tensor, "head key d_model"]:
+    """`C_j` of one query with all keys."""
+    x = seen["x"]
+    q = seen["q"][query].expand(1, len(x), -1, -1)
+    directions = torch.einsum("nhe,hde->hnd", circuit.rotate_back(q)[0], circuit.W_K)
+    return directions * x

@@ -1,0 +1,147 @@
+"""Question 2 in whole: contributions, gaps, attention, outliers and ablation of one model on one text."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Integer
+
+from interp.attention.patterns import AttentionByClass
+from interp.attention.scores import Average, ScoreContributions, Text, Weights, gaps, warn_of_absent
+from interp.corpora import Batches, Corpus, KeyClasses, as_batches, batches, load, token_classes, unigrams_of
+from interp.lm_head import real_tokens
+from interp.observers import observe
+from interp.outliers.ablation import Mode, ablate
+from interp.outliers.profile import DimensionCorrelations, DimensionProfile, find_outliers
+from interp.qk import check_layers
+from interp.results import Result, provenance
+from interp.sites import Model
+from interp.unigrams import Unigrams
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionStudy(Result):
+    """What `study` found.
+
+    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`.
+    - `totals` (layer, head, key_class, contributions, key_bias, score): the mean score as what the dimensions and
+      b_K make of it.
+    - `attention`: see `interp.attention.attention_by_class`.
+    - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
+    - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
+      dimension of the attention input with log u of the token, and with the attention the token receives.
+    """
+
+    analysis: ClassVar[str] = "attention"
+
+    scores: pd.DataFrame
+    gaps: pd.DataFrame
+    totals: pd.DataFrame
+    attention: pd.DataFrame
+    dims: pd.DataFrame
+    outliers: pd.DataFrame
+    ablation: pd.DataFrame
+    correlations: pd.DataFrame
+
+
+def study(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    layers: Sequence[int] | None = None,
+    key_classes: KeyClasses = None,
+    weights: Weights = "mean",
+    scaled: bool = False,
+    average: Average = "pair",
+    k: float | int = 3.0,
+    mode: Mode = "mean",
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> AttentionStudy:
+    """Which dimensions decide attention to which tokens, in one pass; then what removing outliers does, in another.
+
+    Args:
+        text_or_batches: anything `interp.corpora.batches` takes, or its batches; nothing masked.
+        layers, key_classes, weights, scaled, average: see `interp.attention.score_contributions`.
+        k: see `find_outliers`.
+        mode: see `ablation_effect`.
+        unigram: token counts for the correlations; the model's own, or else this text's.
+        sample: take the contributions from this many texts, drawn at random, in a pass of their own (the paper: 100).
+        seed: of the sample and of the random dimensions.
+        checkpoint: see `interp.observe`; the ablation pass has one beside it.
+
+    Raises ValueError as those functions do, and for batches of masked text.
+    """
+    chosen = check_layers(model, layers)
+    classes = token_classes(model, key_classes)
+    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    if prepared.settings.get("mask_rate") is not None:
+        raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
+    counts = unigrams_of(model, prepared, unigram)
+    log_unigram = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
+
+    contributions = ScoreContributions(model, classes, layers=chosen, weights=weights, scaled=scaled, average=average)
+    attention = AttentionByClass(model, classes, layers=chosen)
+    residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
+    correlations = DimensionCorrelations(model, log_unigram)
+    together = [attention, residual, inputs, correlations]
+    if sample is None:
+        observe(model, prepared, contributions, *together, progress=progress, checkpoint=checkpoint)
+    else:
+        observe(model, prepared, *together, progress=progress, checkpoint=checkpoint)
+        observe(model, _sampled(model, prepared, sample, seed, batch_size), contributions, progress=progress)
+    profile = residual.table
+    warn_of_absent(classes, profile["key_class"])
+    outliers = find_outliers(profile, k=k)
+    second = None if checkpoint is None else str(Path(checkpoint).with_suffix(".ablation.safetensors"))
+    scores = contributions.scores
+    apart = gaps(scores)
+    ablation = ablate(
+        model, prepared, classes, inputs.table, outliers, apart, chosen, "keys", mode, seed, progress, checkpoint=second
+    )
+    if second is not None:
+        Path(second).unlink(missing_ok=True)
+    return AttentionStudy(
+        provenance=provenance(
+            model,
+            prepared,
+            unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
+            active_hooks=sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
+            layers=chosen,
+            weights=weights,
+            scaled=scaled,
+            average=average,
+            k=float(k),
+            mode=mode,
+            sample=sample,
+            key_classes=list(classes.names),
+            n_tokens=int(profile.loc[profile["key_class"] == "all", "n_tokens"].iloc[0]),
+        ),
+        scores=scores,
+        gaps=apart,
+        totals=contributions.totals,
+        attention=attention.table,
+        dims=profile,
+        outliers=outliers,
+        ablation=ablation,
+        correlations=correlations.table,
+    )
+
+
+def _sampled(model: Model, prepared: Batches, sample: int, seed: int, batch_size: int | None) -> Batches:
+    if prepared.corpus is None:
+        raise ValueError("a sample needs texts; token ids have none")
+    texts = list(prepared.corpus)
+    picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
+    settings: dict[str, Any] = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos")}
+    corpus: Corpus = load([texts[i] for i in sorted(picked)])
+    return batches(model, corpus, batch_size=batch_size, **settings)

@@ -1,0 +1,296 @@
+"""Outlier dimensions and ablation, against transformers with the weight edited, scipy and numpy."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+from scipy import stats
+
+import interp
+from interp import attention, corpora, hooks, outliers, plots
+from interp.observers import observe
+from interp.outliers.ablation import KeyAblation
+from interp.outliers.profile import DimensionCorrelations, DimensionProfile
+
+KINDS = ["bert", "gpt2", "gpt_neox", "gptj", "gpt_neo", "llama"]
+DOUBLE = torch.float64
+
+
+def transformers_model(directory, kind):
+    make = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+    return make.from_pretrained(directory, attn_implementation="eager").to(DOUBLE).eval()
+
+
+def classes_of(model):
+    return corpora.token_classes(model, {"a": [7, 8], "b": [9, 10, 11]})
+
+
+def key_weight(hf, kind, layer, which):
+    """The part of a transformers weight that makes keys or queries, `[rows, d_model]`."""
+    if kind == "bert":
+        attn = hf.bert.encoder.layer[layer].attention.self
+        return (attn.key if which == "keys" else attn.query).weight
+    if kind == "gpt2":
+        weight = hf.transformer.h[layer].attn.c_attn.weight
+        return weight.T[16:32] if which == "keys" else weight.T[:16]
+    if kind == "llama":
+        attn = hf.model.layers[layer].self_attn
+        return (attn.k_proj if which == "keys" else attn.q_proj).weight
+    weight = hf.gpt_neox.layers[layer].attention.query_key_value.weight.view(4, 3, 4, 16)
+    return weight[:, 1 if which == "keys" else 0]
+
+
+@pytest.mark.parametrize("which", ["keys", "queries"])
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "gpt_neox", "llama"])
+def test_ablating_keys_is_zeroing_rows_of_the_weight(kind, which, hf_directory, load_toy):
+    model, hf = load_toy(kind, dtype=DOUBLE), transformers_model(hf_directory(kind), kind)
+    tokens = torch.randint(7, 67, (2, 12), generator=torch.Generator().manual_seed(0))
+    plain = hf(tokens).logits
+    with torch.no_grad():
+        key_weight(hf, kind, 1, which)[..., [3, 9]] = 0
+    with model.hooks(fwd_hooks=hooks.ablate_dims(model, 1, [3, 9], where=which)):
+        ours = model(tokens)
+    expected = hf(tokens).logits
+    assert (expected - plain).abs().max() > 1e-3, "the edit changes something"
+    torch.testing.assert_close(ours.log_softmax(-1), expected.log_softmax(-1), atol=1e-5, rtol=0)
+    split = hooks.ablate_dims(model, 1, [3], where=which) + hooks.ablate_dims(model, 1, [9], where=which)
+    with model.hooks(fwd_hooks=split):
+        torch.testing.assert_close(model(tokens), ours)
+
+
+def test_mean_ablation_of_keys_is_a_constant_in_the_bias(hf_directory, load_toy):
+    model, hf = load_toy("bert", dtype=DOUBLE), transformers_model(hf_directory("bert"), "bert")
+    tokens = torch.randint(7, 67, (2, 12), generator=torch.Generator().manual_seed(0))
+    means = torch.linspace(-1, 1, 16, dtype=DOUBLE)
+    key = hf.bert.encoder.layer[0].attention.self.key
+    with torch.no_grad():
+        key.bias += means[5] * key.weight[:, 5]
+        key.weight[:, 5] = 0
+    with model.hooks(fwd_hooks=hooks.ablate_dims(model, 0, [5], where="keys", mode="mean", means=means)):
+        torch.testing.assert_close(model(tokens).log_softmax(-1), hf(tokens).logits.log_softmax(-1))
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_ablating_the_residual_stream(kind, hf_directory, load_toy):
+    model, hf = load_toy(kind, dtype=DOUBLE), transformers_model(hf_directory(kind), kind)
+    tokens = torch.randint(7, 67, (2, 12), generator=torch.Generator().manual_seed(0))
+    block = hf.bert.encoder.layer[1] if kind == "bert" else hf.transformer.h[1]
+
+    def zero(module, arguments):
+        edited = arguments[0].clone()
+        edited[..., [2, 4]] = 0
+        return (edited, *arguments[1:])
+
+    block.register_forward_pre_hook(zero)
+    with model.hooks(fwd_hooks=hooks.ablate_dims(model, 1, [2, 4], where="residual")):
+        torch.testing.assert_close(model(tokens).log_softmax(-1), hf(tokens).logits.log_softmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 2, "dims": [0]}, "layer in 0 … 1, found 2"),
+        ({"layer": 0, "dims": [16]}, "0 … 15, found"),
+        ({"layer": 0, "dims": [1, 1]}, "different numbers"),
+        ({"layer": 0, "dims": []}, "different numbers"),
+        ({"layer": 0, "dims": [1], "mode": "mean"}, "needs means="),
+        ({"layer": 0, "dims": [1], "means": torch.zeros(16)}, "takes none"),
+        ({"layer": 0, "dims": [1], "mode": "mean", "means": torch.zeros(15)}, r"means must be \[16\]"),
+    ],
+)
+def test_bad_ablations(options, message, load_toy):
+    layer, dims = options.pop("layer"), options.pop("dims")
+    with pytest.raises(ValueError, match=message):
+        hooks.ablate_dims(load_toy("gpt2"), layer, dims, where="keys", **options)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
+    model, hf = load_toy(kind, dtype=DOUBLE), transformers_model(hf_directory(kind), kind)
+    classes = classes_of(model)
+    batches = corpora.batches(model, texts, layout="texts", batch_size=7)
+    table = outliers.dimension_profile(model, batches, key_classes=classes, progress=False)
+    found = []
+    for batch in batches:
+        states = hf(batch.tokens, attention_mask=batch.mask, output_hidden_states=True).hidden_states
+        real = batch.mask.bool()
+        found.append((torch.stack(states)[:, real], classes(batch.tokens)[real]))
+    states = torch.cat([state for state, _ in found], 1).detach().numpy()
+    numbers = torch.cat([number for _, number in found]).numpy()
+    last = len(states) - (kind == "gpt2")  # transformers norms the last one of a causal model
+    for state in range(last):
+        for number, name in [*enumerate(classes.names), (None, "all")]:
+            values = states[state] if number is None else states[state][numbers == number]
+            rows = table[(table["state"] == state) & (table["key_class"] == name)]
+            np.testing.assert_allclose(rows["mean"], values.mean(0), atol=1e-6)
+            np.testing.assert_allclose(rows["sd"], values.std(0), atol=1e-6)
+            np.testing.assert_allclose(rows["max_abs"], np.abs(values).max(0), atol=1e-6)
+            assert (rows["n_tokens"] == len(values)).all()
+
+
+def test_outliers_by_hand():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(3, 100)) * 0.1
+    means[:, 7] = [2, 2, -2]
+    means[1, 30] = -1.5
+    rows = [(state, dim, "all", means[state, dim]) for state in range(3) for dim in range(100)]
+    rows += [(0, 5, "other", 99.0)]
+    found = outliers.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
+    z = stats.zscore(means, axis=1)
+    expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(z) > 3)}
+    assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
+    assert found["dim"].iloc[0] == 7
+    assert (found["rank"].iloc[0], found["n_states"].iloc[0]) == (1, 3)
+    for row in found.itertuples():
+        assert row.z == pytest.approx(z[row.state, row.dim])
+    with pytest.raises(ValueError, match="k must be above 0"):
+        outliers.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_key_ablation_in_one_pass_is_the_recipe(kind, load_toy, texts):
+    model = load_toy(kind, dtype=DOUBLE)
+    classes = classes_of(model)
+    batches = corpora.batches(model, texts, layout="texts")
+    means = torch.linspace(-1, 1, 16, dtype=DOUBLE)
+    observer = KeyAblation(model, classes, {0: {2: 0.0, 5: 0.0}, 1: {5: float(means[5])}})
+    observe(model, batches, observer, progress=False)
+    for layer, position, dim, mode in ((0, 0, 2, "zero"), (0, 1, 5, "zero"), (1, 0, 5, "mean")):
+        given = means if mode == "mean" else None
+        with model.hooks(fwd_hooks=hooks.ablate_dims(model, layer, [dim], where="keys", mode=mode, means=given)):
+            table = attention.attention_by_class(model, batches, layers=[layer], key_classes=classes, progress=False)
+        expected = table.pivot(index="head", columns="key_class", values="sum")[list(classes.names)].to_numpy()
+        np.testing.assert_allclose(observer.after(layer)[position], expected, atol=1e-9)
+        assert np.abs(observer.after(layer)[position] - observer.before(layer)).max() > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_correlations_are_pearsons(kind, load_toy, texts):
+    model = load_toy(kind, dtype=DOUBLE)
+    log_u = torch.linspace(-9, -1, 67, dtype=DOUBLE)
+    batches = corpora.batches(model, texts, layout="texts", batch_size=1)
+    observer = DimensionCorrelations(model, log_u)
+    observe(model, batches, observer, progress=False)
+    x, frequency, received = [], [], []
+    for batch in batches:
+        _, cache = model.run_with_cache(batch.tokens)
+        name = "blocks.1.hook_resid_pre" if kind == "bert" else "blocks.1.ln1.hook_normalized"
+        value = cache[name][0]
+        x.append(value if kind == "bert" else value * model.blocks[1].ln1.w + model.blocks[1].ln1.b)
+        frequency.append(log_u[batch.tokens[0]])
+        pattern = cache["blocks.1.attn.hook_pattern"][0].mean(0)
+        viewers = torch.arange(len(pattern), 0, -1) if kind == "gpt2" else torch.full((len(pattern),), len(pattern))
+        received.append(pattern.sum(0) / viewers)
+    table = observer.table[observer.table["layer"] == 1]
+    for dim in (0, 7, 15):
+        column = torch.cat(x)[:, dim].detach()
+        row = table[table["dim"] == dim].iloc[0]
+        assert row["log_unigram"] == pytest.approx(stats.pearsonr(column, torch.cat(frequency)).statistic)
+        assert row["attention_received"] == pytest.approx(
+            stats.pearsonr(column, torch.cat(received).detach()).statistic
+        )
+
+
+def test_attention_input_profile_is_of_what_keys_read(load_toy, texts):
+    model = load_toy("llama", dtype=DOUBLE)
+    rows = corpora.batches(model, texts, layout="texts", batch_size=1)
+    observer = DimensionProfile(model, classes_of(model), of="attn_input")
+    observe(model, rows, observer, progress=False)
+    x = []
+    for batch in rows:
+        _, cache = model.run_with_cache(batch.tokens)
+        x.append(cache["blocks.1.ln1.hook_normalized"][0] * model.blocks[1].ln1.w)
+    every = observer.table.query("state == 1 and key_class == 'all'")
+    np.testing.assert_allclose(every["mean"], torch.cat(x).mean(0).detach())
+
+
+@pytest.fixture(scope="module")
+def bert_study():
+    model = interp.load("tiny-bert")
+    text = corpora.load("bundled", limit=60)
+    return model, text, outliers.study(model, text, progress=False)
+
+
+def test_study_is_what_its_parts_give(bert_study, tmp_path):
+    model, text, study = bert_study
+    pd.testing.assert_frame_equal(study.scores, attention.score_contributions(model, text, progress=False))
+    pd.testing.assert_frame_equal(study.attention, attention.attention_by_class(model, text, progress=False))
+    pd.testing.assert_frame_equal(study.dims, outliers.dimension_profile(model, text, progress=False))
+    alone = outliers.ablation_effect(model, text, study.outliers, drivers=study.gaps, progress=False)
+    pd.testing.assert_frame_equal(study.ablation, alone)
+    score = study.scores.groupby(["layer", "head", "key_class"], sort=False)["mean"].sum()
+    np.testing.assert_allclose(score, study.totals["contributions"], atol=1e-4)
+    study.save(tmp_path)
+    loaded = outliers.AttentionStudy.load(tmp_path)
+    for name, table in study.tables.items():
+        pd.testing.assert_frame_equal(loaded.tables[name], table)
+
+
+def test_through_the_residual_stream(bert_study):
+    model, text, study = bert_study
+    text = corpora.load(text, limit=10)
+    table = outliers.ablation_effect(
+        model, text, study.outliers, layers=[3], where="residual", mode="zero", progress=False
+    )
+    row = table.iloc[0]
+    with model.hooks(fwd_hooks=hooks.ablate_dims(model, 3, [int(row["dim"])], where="residual")):
+        edited = attention.attention_by_class(model, text, layers=[3], progress=False)
+    expected = edited[edited["key_class"] == row["key_class"]]["sum"].mean()
+    assert row["attention_after"] == pytest.approx(expected)
+    assert set(table["set"]) == {"outlier", "matched", "random"}
+
+
+def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
+    """Dimension by dimension: one that is outlying in every state, and matters more than its controls."""
+    model = interp.load("tiny-bert")
+    study = outliers.study(model, shared / "data/stsb/stsb-en-dev.csv", progress=False)
+    first = study.outliers[study.outliers["rank"] == 1]
+    assert len(first) == 7
+    table = study.ablation.query("layer == 3 and key_class == 'cls'")
+    change = (table["attention_after"] - table["attention_before"]).groupby(table["set"]).min()
+    assert change["outlier"] < -0.004
+    assert change[["random", "matched"]].min() > -0.002
+
+
+def test_refusals(load_toy, texts, bert_study):
+    model, text, study = bert_study
+    masked = corpora.batches(model, text, mask_rate=0.1)
+    with pytest.raises(ValueError, match="masked"):
+        outliers.study(model, masked, progress=False)
+    with pytest.raises(ValueError, match=r"layers must be .* 0 … 5"):
+        outliers.study(model, text, layers=[6], progress=False)
+    nothing = outliers.ablation_effect(model, text, study.outliers.iloc[:0], progress=False)
+    assert nothing.empty
+
+
+def test_a_sample_of_texts_for_the_contributions(bert_study):
+    model, text, study = bert_study
+    sampled = outliers.study(model, text, sample=20, progress=False)
+    assert sampled.scores["n_pairs"].max() < study.scores["n_pairs"].max()
+    pd.testing.assert_frame_equal(sampled.attention, study.attention)
+
+
+def test_figures_are_small_and_refuse_what_they_lack(bert_study):
+    model, _, study = bert_study
+    figures = [plots.dimension_means(study), plots.attention_by_layer(study), plots.outlier_values(study)]
+    figures += [plots.contributions(study, 1, "cls"), plots.contribution_table(study, 1, 48)]
+    figures += [plots.ablation(study, "sep")]
+    for figure in figures:
+        assert 500 < len(figure.to_json()) < 200_000
+        assert len(figure.data) > 0
+    assert "48" in json.dumps(figures[3].layout.to_plotly_json()["annotations"])
+    for call in (
+        lambda: plots.contributions(study, 9, "cls"),
+        lambda: plots.contributions(study, 1, "verbs"),
+        lambda: plots.contribution_table(study, 1, 500),
+        lambda: plots.outlier_values(study, [500]),
+        lambda: plots.ablation(study, "verbs"),
+    ):
+        with pytest.raises(ValueError, match="not in this study|expected dimensions|no ablation"):
+            call()
+    view = plots.attention_view(model, "The cat, <b>they</b> say, sat.", 1, 48)
+    assert "head 0, dimension 48" in str(view)
+    assert "<b>" not in str(view)
