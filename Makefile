@@ -17,6 +17,7 @@ demo: $(STAMP)
 	for model in tiny-gpt2 tiny-bert; do \
 		bos=$$(test $$model = tiny-gpt2 && echo --bos); \
 		$(BIN)/interp frequency --model $$model --corpus bundled $$bos --scales 0:1:0.1 --out runs/demo/$$model --overwrite || exit; \
+		$(BIN)/interp attention --model $$model --corpus bundled $$bos --out runs/demo/$$model --overwrite || exit; \
 	done
 	$(BIN)/interp page runs/demo
 

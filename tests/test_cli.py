@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from interp.cli import main, parse_scales
+from interp.outliers import AttentionStudy
 from interp.unigrams import Unigrams
 
 
@@ -200,3 +201,71 @@ def test_scales():
     assert parse_scales("0,0.5,1") == [0, 0.5, 1]
     assert parse_scales("0:1:0.1") == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]
     assert parse_scales("1") == [1]
+
+
+def test_attention_writes_a_run(tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["attention", "--model", "tiny-bert", "--corpus", "bundled", "--limit", "40", "--out", str(out)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0].split("\t") == ["layer", "cls", "sep", "comma_period", "other"]
+    assert printed.splitlines()[1].split("\t")[0] == "0"
+    study = AttentionStudy.load(out)
+    assert len(study.scores) == 6 * 4 * 4 * 128
+    assert (out / "index.html").stat().st_size < 12e6
+    assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
+    assert main([*arguments, "--overwrite", "--layers", "2", "--scaled"]) == 0
+    some = AttentionStudy.load(out)
+    assert set(some.scores["layer"]) == {2}
+    expected = study.scores.query("layer == 2")["mean"].to_numpy() / np.sqrt(32)
+    np.testing.assert_allclose(some.scores["mean"], expected, rtol=1e-9)
+
+
+def test_attention_paper_names_layers_from_1(shared, tmp_path, capsys):
+    corpus = str(shared / "data/stsb/stsb-en-dev.csv")
+    assert (
+        main(["attention", "--model", "tiny-bert", "--corpus", corpus, "--paper", "--out", str(tmp_path / "run")]) == 0
+    )
+    assert capsys.readouterr().out.splitlines()[1].split("\t")[0] == "1"
+    study = AttentionStudy.load(tmp_path / "run")
+    assert study.provenance["sample"] == 100
+    assert study.attention["n_queries"].iloc[0] > 20_000, "attention of all sentences"
+    assert study.totals["layer"].min() == 0, "tables keep TransformerLens' numbers"
+    of_sample = study.scores.query("layer == 0 and head == 0 and dim == 0 and key_class == 'cls'")["n_pairs"].item()
+    assert of_sample < 3_000
+
+
+def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
+    shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
+    config = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256} | shape
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    sums = 8 * 32 * 32 * 3 * (2 * 4096 + 128 + 1) / 2**20
+    assert f"sums of contributions: {sums:,.0f} MiB" in printed
+    projections = 4096 * (4096 + 1024 + 1024 + 4096)
+    forward = 2 * 32 * (projections + 3 * 4096 * 14336)
+    assert f"{forward / 1e9:,.3f} GFLOP a token" in printed
+    assert f"mean contributions: {32 * 2 * 4096 * 4096 / 1e9:,.3f} GFLOP" in printed
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
+    assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 2
+    assert "expected one of gpt2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--corpus is missing"),
+        (["--corpus", "bundled"], "--out is missing"),
+        (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of block numbers"),
+        (["--corpus", "bundled", "--out", "x", "--layers", "6"], "0 … 5"),
+        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "leave --scaled out"),
+    ],
+)
+def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["attention", "--model", "tiny-bert", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from interp import plots, report
+import interp
+from interp import corpora, outliers, plots, report
 from interp.frequency import bias_effect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -69,6 +70,9 @@ def test_the_page_in_a_browser(effect, tmp_path):
     effect.types.loc[9, "token"] = HOSTILE
     effect.provenance["model"] = HOSTILE
     effect.save(tmp_path)
+    study = outliers.study(interp.load("tiny-bert"), corpora.load("bundled", limit=20), progress=False)
+    study.save(tmp_path)
+    n_figures = len(report.frequency_section(effect).figures + report.attention_section(study).figures)
     page = report.write_page(tmp_path)
     text = page.read_text(encoding="utf-8")
     assert HOSTILE not in text
@@ -76,7 +80,7 @@ def test_the_page_in_a_browser(effect, tmp_path):
         "<script>window.problems=[];addEventListener('error',e=>problems.push(e.message));"
         "addEventListener('load',()=>setTimeout(()=>{const r={title:document.title,problems,"
         "drawn:[...document.querySelectorAll('.figure')].map("
-        "d=>d.querySelectorAll('.scatterlayer path, canvas').length),"
+        "d=>d.querySelectorAll('.scatterlayer path, .heatmaplayer image, canvas').length),"
         "fetched:performance.getEntriesByType('resource').map(e=>e.name),"
         "wide:document.documentElement.scrollWidth-window.innerWidth};"
         "const p=document.createElement('pre');p.id='probe';p.textContent=JSON.stringify(r);"
@@ -97,7 +101,7 @@ def test_the_page_in_a_browser(effect, tmp_path):
         seen = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
         assert seen["problems"] == []
         assert seen["title"].startswith("interp · ")
-        assert len(seen["drawn"]) == 6
+        assert len(seen["drawn"]) == n_figures == 14
         assert all(seen["drawn"]), "every figure has drawn something"
         assert [name for name in seen["fetched"] if not name.startswith("data:")] == []
         assert seen["wide"] <= 0, "nothing hangs over the edge"

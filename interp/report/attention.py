@@ -4,6 +4,7 @@ import pandas as pd
 
 from interp import plots
 from interp.outliers import AttentionStudy
+from interp.plots.style import class_styles
 from interp.report.section import Section
 
 
@@ -72,6 +73,7 @@ def _finding(study: AttentionStudy) -> str:
             f"{n_dims} outlier dimension{'s' if n_dims > 1 else ''}; dimension {first['dim'].iloc[0]} is one in "
             f"{len(first)} of {n_states} hidden states."
         )
+    names = class_styles(study.provenance["key_classes"])
     table = _ablation_summary(study)
     for kind, what in (("driver", "the dimension of the largest gap"), ("outlier", "an outlier dimension")):
         part = table[table["set"] == kind]
@@ -81,8 +83,8 @@ def _finding(study: AttentionStudy) -> str:
         same = table[(table["layer"] == row["layer"]) & (table["key_class"] == row["key_class"])]
         control = same.loc[same["set"].isin(["random", "matched"]), "largest_fall"].min()
         sentences.append(
-            f"Removing {what} from the keys lowers attention to {row['key_class']} most in layer {row['layer'] + 1} "
-            f"(blocks.{row['layer']}): from {row['attention_before']:.3f} by {max(0.0, -row['largest_fall']):.3f}; "
-            f"the strongest of the controls lowers it by {max(0.0, -control):.3f}."
+            f"Removing {what} from the keys lowers attention to {names[row['key_class']]['name']} most in layer {row['layer'] + 1} "
+            f"(blocks.{row['layer']}): from {row['attention_before']:.4f} by {max(0.0, -row['largest_fall']):.4f}; "
+            f"the strongest of the controls lowers it by {max(0.0, -control):.4f}."
         )
     return " ".join(sentences)
