@@ -84,7 +84,8 @@ def _finding(study: AttentionStudy) -> str:
         control = same.loc[same["set"].isin(["random", "matched"]), "largest_fall"].min()
         sentences.append(
             f"Removing {what} from the keys lowers attention to {names[row['key_class']]['name']} most in layer "
-            f"{row['layer'] + 1} (blocks.{row['layer']}): from {row['attention_before']:.4f} by {max(0.0, -row['largest_fall']):.4f}; "
+            f"{row['layer'] + 1} (blocks.{row['layer']}): from {row['attention_before']:.4f} by "
+            f"{max(0.0, -row['largest_fall']):.4f}; "
             f"the strongest of the controls lowers it by {max(0.0, -control):.4f}."
         )
     return " ".join(sentences)
