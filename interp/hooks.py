@@ -157,6 +157,37 @@ def ablate_dims(
     return [(circuit.input_name, read), (hook_name(model, "k" if where == "keys" else "q", layer), subtract)]
 
 
+def prune_output_dims(
+    model: Model, dims: Sequence[int], *, basis: Float[Tensor, "d_model d_model"] | None = None
+) -> Recipe:
+    """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
+
+    Zeroing a tied matrix would change the input embeddings too; this leaves them.
+
+    Args:
+        dims: 0 … d_model − 1.
+        basis: orthonormal directions as rows, whose numbers `dims` are then (`Fit.components`); the axes by default.
+
+    Raises ValueError for a dimension that does not exist, or a basis of another size or not orthonormal.
+    """
+    check_model(model)
+    chosen = check_dims(model, dims)
+    if basis is None:
+
+        def zero(h: Tensor, hook: Any) -> Tensor:
+            h = h.clone()
+            h[..., chosen] = 0
+            return h
+
+        return [(hook_name(model, "head_input"), zero)]
+    d_model = model.cfg.d_model
+    wide = basis.double()
+    if basis.shape != (d_model, d_model) or not torch.allclose(wide @ wide.T, torch.eye(d_model).to(wide), atol=1e-4):
+        raise ValueError(f"basis must be [{d_model}, {d_model}] with orthonormal rows, found {tuple(basis.shape)}")
+    removed = basis[chosen].to(model.W_U)
+    return [(hook_name(model, "head_input"), lambda h, hook: h - (h @ removed.T) @ removed)]
+
+
 def _add(model: Model, site: Site, vector: Float[Tensor, " d"]) -> Recipe:
     def add(activation: Tensor, hook: Any) -> Tensor:
         return (activation + vector).to(activation.dtype)

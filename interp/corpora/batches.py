@@ -189,6 +189,25 @@ def batches(
     return Batches(settings, n_texts, read, source)
 
 
+def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
+    """The same batches with only a random share of the positions read, for what is dear at every position.
+
+    The model still sees the whole rows; its prediction head runs at the chosen positions alone.
+
+    Raises ValueError for a share outside 0 … 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie above 0 and be at most 1, found {share}")
+
+    def read() -> Iterator[Batch]:
+        rng = np.random.default_rng(seed)
+        for batch in prepared:
+            chosen = torch.from_numpy(rng.random(batch.read.shape) < share).to(batch.read.device)
+            yield replace(batch, read=batch.read & chosen)
+
+    return replace(prepared, settings=prepared.settings | {"share": float(share), "share_seed": seed}, read=read)
+
+
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
     """Batches as they are, or `batches(model, data, **settings)` of anything else; None leaves a setting open.
 

@@ -1,19 +1,19 @@
-"""Question 3: how do output embeddings encode token probability?
+"""How the encoding of frequency comes about in training."""
 
-Source: Cho et al., "Understanding Token Probability Encoding in Output Embeddings", COLING 2025.
-"""
-
-from collections.abc import Iterable
-from dataclasses import dataclass
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
 from scipy import stats
 
+from interp import models
 from interp.corpora import batches, load
 from interp.distributions import MeanPredictions, Variant, kl
+from interp.encoding.regression import fit_arrays
 from interp.frequency import MASK_RATE
 from interp.lm_head import prediction_head
 from interp.observers import observe
@@ -21,53 +21,33 @@ from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
 
 
-@dataclass(frozen=True, eq=False)
-class Regression:
-    """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, float64.
-
-    `slope` A `[d_model]`, `intercept` B (nats), `r2`, `adj_r2 = 1 − (1 − R²)(n − 1)/(n − d − 1)`, and the number
-    of types n and dimensions d.
-    """
-
-    slope: Float[np.ndarray, " d_model"]
-    intercept: float
-    r2: float
-    adj_r2: float
-    n_types: int
-    n_dims: int
-
-
-def fit_arrays(
-    W_U: Float[np.ndarray, "d_model d_vocab"],
-    alpha: Float[np.ndarray, " d_vocab"],
-    *,
-    use: Bool[np.ndarray, " d_vocab"] | None = None,
-) -> Regression:
-    """Regress minus the log of mean output probability on the output embeddings (the columns of `W_U`).
+def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Iterator[tuple[int, Model]]:
+    """The models of a training run, one at a time: `(step, model)`.
 
     Args:
-        alpha: mean output probability of each type over a corpus.
-        use: which types take part; all with a probability above 0.
+        source: a directory that `interp train` wrote, whose `checkpoints/step-N` are read; or a hub name that has
+            checkpoints ("pythia-70m"), with its steps.
+        steps: which ones; all of a directory.
 
-    Raises:
-        ValueError: no more types than dimensions, so that the fit would be exact and say nothing.
+    Raises ValueError for a hub name without steps, FileNotFoundError for a directory without such checkpoints.
     """
-    keep = (alpha > 0) & (np.ones_like(alpha, bool) if use is None else use)
-    n, d = int(keep.sum()), W_U.shape[0]
-    if n <= d + 1:
-        raise ValueError(f"{n} usable types for {d} dimensions: the regression would fit exactly; it needs more types")
-    y = -np.log(alpha[keep].astype(np.float64))
-    X = np.column_stack([W_U.T[keep].astype(np.float64), np.ones(n)])
-    coefficients, *_ = np.linalg.lstsq(X, y)
-    r2 = 1 - ((y - X @ coefficients) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-    return Regression(
-        slope=coefficients[:-1],
-        intercept=float(coefficients[-1]),
-        r2=float(r2),
-        adj_r2=float(1 - (1 - r2) * (n - 1) / (n - d - 1)),
-        n_types=n,
-        n_dims=d,
-    )
+    root = Path(source)
+    if not root.is_dir():
+        if not steps:
+            raise ValueError(f"{source} is no directory; for a hub name give the steps of its checkpoints")
+        for step in steps:
+            yield step, models.load(str(source), checkpoint=step)
+        return
+    found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-*")}
+    missing = sorted(set(steps or []) - set(found))
+    if not found or missing:
+        what = f"no checkpoint of step {missing[0]}" if missing else "no checkpoints/step-N"
+        raise FileNotFoundError(f"{root} has {what}; expected the directory of an interp train run")
+    for step in sorted(steps or found):
+        with tempfile.TemporaryDirectory() as directory:
+            for path in (*root.glob("*token*.json"), *found[step].iterdir()):
+                shutil.copy(path, directory)
+            yield step, models.load(directory)
 
 
 def dynamics(

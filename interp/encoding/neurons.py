@@ -1,0 +1,339 @@
+"""Token-frequency and entropy neurons of the last MLP layer.
+
+Source: Stolfo et al. 2024, "Confidence Regulation Neurons in Language Models". Setting neuron i from a to its mean
+adds `δ w`, `δ = mean − a`, to the last residual stream, and so, without unembedding again,
+
+    logits' = [s (logits − c) + δ v]/s' + c,   v = w̃ W_U,   w̃ = (w − mean w) ⊙ γ,   c = b_LN W_U + b_U,
+
+s and s' the scales of the final norm before and after (an RMSNorm takes off no mean). `s' = s` is the frozen scale.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+from interp.attention.scores import Text
+from interp.corpora import Batch, Batches, as_batches, sample_positions, unigrams_of
+from interp.encoding.regression import raw_head
+from interp.observers import Observer, observe
+from interp.sites import Model, Recipe, hook_name, is_encoder, trunk_output
+from interp.unigrams import Unigrams
+
+Scan = Literal["screen", "exact"]
+_NEURONS_AT_ONCE = 8  # their rows over the vocabulary stay in the cache
+_ELEMENTS_AT_ONCE = 2**23
+_EFFECTS = ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen", "through_unigram")
+
+
+@dataclass(frozen=True, eq=False)
+class _LastMLP:
+    """The last MLP's neurons as the prediction head sees them, over the tokens of the vocabulary alone."""
+
+    w: Float[Tensor, "neurons d_model"]
+    w_scaled: Float[Tensor, "neurons d_model"]
+    W_U: Float[Tensor, "d_model types"]
+    constant: Float[Tensor, " types"]
+    real: Tensor
+    centred: bool
+    eps: float
+
+    @classmethod
+    def of(cls, model: Model) -> "_LastMLP":
+        if is_encoder(model):
+            raise ValueError("frequency neurons are for causal models: BERT's last MLP is not read by its unembedding")
+        if model.cfg.attn_only:
+            raise ValueError("this model has no MLP, so no neurons")
+        if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
+            raise ValueError("this model soft-caps its logits, so that the closed form does not hold")
+        head = raw_head(model)
+        norm = model.cfg.normalization_type
+        if norm not in ("LN", "RMS"):
+            raise ValueError(f"the closed form needs a final LayerNorm or RMSNorm, found normalization_type={norm!r}")
+        centred = norm == "LN" and not model.cfg.final_rms
+        W_U = head.W_U[:, head.real]
+        constant = head.b_U[head.real] + (0 if head.b_ln is None else head.b_ln @ W_U)
+        w = model.blocks[-1].mlp.W_out.detach()
+        w = w - w.mean(1, keepdim=True) if centred else w
+        assert head.gamma is not None
+        return cls(w, w * head.gamma, W_U, constant, head.real, centred, head.eps)
+
+
+class MeanNeurons(Observer):
+    """Mean activation of the last MLP's neurons, over the positions that are read."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.W_U.device)
+        self.name = hook_name(model, "mlp_post", model.cfg.n_layers - 1)
+        self.add_state("sum", (model.blocks[-1].mlp.W_out.shape[0],))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(activation: Tensor, hook: object) -> None:
+            chosen = batch.select(activation)
+            self.add("sum", chosen.double().sum(0))
+            self.add("n", len(chosen))
+
+        return [(self.name, read)]
+
+    @property
+    def mean(self) -> Float[Tensor, " neurons"]:
+        return self.state["sum"] / self.state["n"]
+
+
+class NeuronEffects(Observer):
+    """What mean-ablating single neurons of the last MLP does to predictions, by the closed form.
+
+    After `observe`: `table`, the columns `delta_…` and `through_unigram` of `frequency_neurons`, a row a neuron.
+
+    Args:
+        neurons: which.
+        means: what each neuron of the layer is set to.
+        log_unigram: over the vocabulary, finite.
+        exact: a softmax a neuron and position; else the second order in the change of the logits, from products of
+            the probabilities with all neurons at once.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        neurons: Sequence[int],
+        means: Float[Tensor, " neurons"],
+        log_unigram: Float[Tensor, " d_vocab"],
+        *,
+        exact: bool,
+    ) -> None:
+        super().__init__(model.W_U.device, neurons=list(neurons), exact=exact, means=float(means.sum()))
+        self.model, self.neurons, self.exact = model, list(neurons), exact
+        self.mlp = mlp = _LastMLP.of(model)
+        self.means = means.to(mlp.w)
+        self.log_u = log_unigram.to(mlp.W_U.device)[mlp.real].to(mlp.w)
+        direction = self.log_u.double() - self.log_u.double().mean()
+        self.unigram_axis = (direction / direction.norm()).to(mlp.w)
+        for name in _EFFECTS:
+            self.add_state(name, (len(self.neurons),))
+        self.add_state("n", ())
+        self.add_state("n_scored", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        seen: dict[str, Tensor] = {}
+
+        def keep(name: str, activation: Tensor) -> None:
+            seen[name] = batch.select(activation)
+
+        def read(logits: Tensor, hook: object) -> None:
+            logits = batch.select(logits)[:, self.mlp.real]
+            index = torch.full((len(self.mlp.real),), -1, dtype=torch.int64, device=logits.device)
+            index[self.mlp.real] = torch.arange(logits.shape[1], device=logits.device)
+            targets = batch.read_targets
+            targets = torch.where(targets >= 0, index[targets.clamp(min=0)], -1)
+            self._read(logits, targets, seen.pop("a"), seen.pop("resid"))
+
+        last = self.model.cfg.n_layers - 1
+        return [
+            (hook_name(self.model, "mlp_post", last), lambda a, hook: keep("a", a)),
+            (trunk_output(self.model), lambda resid, hook: keep("resid", resid)),
+            (hook_name(self.model, "logits"), read),
+        ]
+
+    def _read(self, logits: Tensor, targets: Tensor, activation: Tensor, resid: Tensor) -> None:
+        mlp = self.mlp
+        resid = resid - resid.mean(1, keepdim=True) if mlp.centred else resid
+        d = resid.shape[1]
+        delta = (self.means - activation)[:, self.neurons].double()
+        w = mlp.w[self.neurons]
+        square = resid.double().square().sum(1, keepdim=True)
+        moved = square + 2 * delta * (resid @ w.T).double() + delta.square() * w.double().square().sum(1)
+        s, s_live = (square / d + mlp.eps).sqrt(), (moved / d + mlp.eps).sqrt()
+        a, b_live, b_frozen = s / s_live, delta / s_live, delta / s
+        self.add("n", len(logits))
+        self.add("n_scored", (targets >= 0).sum())
+        effects = self._exactly if self.exact else self._to_second_order
+        for name, value in effects(logits, targets, a, b_live, b_frozen).items():
+            self.add(name, value)
+
+    def _exactly(
+        self, logits: Tensor, targets: Tensor, a: Tensor, b_live: Tensor, b_frozen: Tensor
+    ) -> dict[str, Tensor]:
+        """Sums over positions of each effect, one row of logits a neuron and position."""
+        mlp, k = self.mlp, len(self.neurons)
+        total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
+        axis, log_u, c = self.unigram_axis, self.log_u, mlp.constant
+        a, b_live, b_frozen = (value.to(logits) for value in (a, b_live, b_frozen))
+        ones = torch.ones_like(log_u)
+        for start in range(0, k, _NEURONS_AT_ONCE):
+            chunk = slice(start, start + _NEURONS_AT_ONCE)
+            V = mlp.w_scaled[self.neurons[chunk]] @ mlp.W_U
+            along_v = V @ axis
+            for x in range(len(logits)):
+                l, target = logits[x], int(targets[x])  # noqa: E741
+                log_Z = l.logsumexp(0)
+                base = l - log_Z
+                p = base.exp()
+                entropy, freq = -(p @ base), p @ log_u
+                free = l - c
+                a_x, b_x = a[x, chunk, None], b_live[x, chunk, None]
+                live = torch.addcmul(base, a_x - 1, free).addcmul_(b_x, V)
+                moved_along = (a_x[:, 0] - 1) * (free @ axis) + b_x[:, 0] * along_v
+                e = live.exp()
+                sums = e @ torch.stack([ones, log_u], 1)
+                log_Z_live = sums[:, 0].log()
+                mean_live = torch.linalg.vecdot(e, live) / sums[:, 0]
+                entropy_live = log_Z_live - mean_live
+                total["entropy"][chunk] += entropy_live - entropy
+                total["kl_unigram"][chunk] += entropy - entropy_live - (sums[:, 1] / sums[:, 0] - freq)
+                frozen = torch.addcmul(base, b_frozen[x, chunk, None], V)
+                e_frozen = frozen.exp()
+                Z_frozen = e_frozen.sum(1)
+                mean_frozen = torch.linalg.vecdot(e_frozen, frozen) / Z_frozen
+                total["entropy_frozen"][chunk] += Z_frozen.log() - mean_frozen - entropy
+                if target >= 0:
+                    loss = log_Z_live - live[:, target] + base[target]
+                    total["loss"][chunk] += loss
+                    total["loss_frozen"][chunk] += Z_frozen.log() - frozen[:, target] + base[target]
+                    held = e.mul_(torch.exp(-moved_along[:, None] * axis)).sum(1).log()
+                    held_loss = held - live[:, target] + moved_along * axis[target] + base[target]
+                    total["through_unigram"][chunk] += loss - held_loss
+        if not all(bool(torch.isfinite(value).all()) for value in total.values()):
+            raise ValueError("the effect of a neuron is not finite; are the model's weights and activations finite?")
+        return total
+
+    def _to_second_order(
+        self, logits: Tensor, targets: Tensor, a: Tensor, b_live: Tensor, b_frozen: Tensor
+    ) -> dict[str, Tensor]:
+        """Sums over positions of each effect to second order in the change of the logits; no `through_unigram`."""
+        mlp, k = self.mlp, len(self.neurons)
+        total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
+        scored = targets >= 0
+        base = logits.log_softmax(1)
+        p = base.exp()
+        free = logits - mlp.constant
+        u = self.log_u.expand_as(p)
+        means = {
+            name: (p * value).sum(1, keepdim=True).double() for name, value in (("l", base), ("f", free), ("u", u))
+        }
+        weighted = {"1": p, "l": p * base, "f": p * free, "u": p * u}
+        cov_lf = (weighted["l"] * free).sum(1, keepdim=True).double() - means["l"] * means["f"]
+        cov_uf = (weighted["u"] * free).sum(1, keepdim=True).double() - means["u"] * means["f"]
+        var_f = (weighted["f"] * free).sum(1, keepdim=True).double() - means["f"] ** 2
+        f_target = free.gather(1, targets.clamp(min=0)[:, None]).double()
+        step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
+        for start in range(0, k, step):
+            chunk = slice(start, start + step)
+            V = mlp.w_scaled[self.neurons[chunk]] @ mlp.W_U
+            m = {name: (value @ V.T).double() for name, value in weighted.items()}
+            var_v = (p @ V.square().T).double() - m["1"] ** 2
+            v_target = V.T[targets.clamp(min=0)].double()
+            for name, grow, b in (("", a[:, chunk] - 1, b_live[:, chunk]), ("_frozen", 0.0, b_frozen[:, chunk])):
+                mean = grow * means["f"] + b * m["1"]
+                cov_fv = m["f"] - means["f"] * m["1"]
+                variance = grow**2 * var_f + 2 * grow * b * cov_fv + b**2 * var_v
+                cov_l = grow * cov_lf + b * (m["l"] - means["l"] * m["1"])
+                entropy = -cov_l - variance / 2
+                loss = mean + variance / 2 - grow * f_target - b * v_target
+                total[f"entropy{name}"][chunk] = entropy.sum(0)
+                total[f"loss{name}"][chunk] = loss[scored].sum(0)
+                if not name:
+                    cov_u = grow * cov_uf + b * (m["u"] - means["u"] * m["1"])
+                    total["kl_unigram"][chunk] = (-entropy - cov_u).sum(0)
+        return total
+
+    @property
+    def table(self) -> pd.DataFrame:
+        n, scored = self.state["n"].item(), self.state["n_scored"].item()
+        if not n:
+            raise ValueError("no position was read, so there is no effect; give more text")
+        means = {name: (self.state[name] / (scored if "loss" in name or "through" in name else n)) for name in _EFFECTS}
+        columns = {
+            name if name.startswith("through") else f"delta_{name}": v.cpu().numpy() for name, v in means.items()
+        }
+        table = pd.DataFrame({"neuron": self.neurons} | columns)
+        if not self.exact:
+            table["through_unigram"] = np.nan
+        return table
+
+
+def frequency_neurons(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    scan: Scan = "screen",
+    top: int = 50,
+    share: float | int = 1.0,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Which neurons of the last MLP set the model's confidence, and which move it towards word frequency?
+
+    Each neuron is set to its mean over the text, one at a time, by the closed form of this module's docstring: two
+    passes over the text, and no unembedding a neuron. Entropy neurons act through the scale of the final norm: a large
+    `delta_entropy` of which `delta_entropy_frozen` shows little, a large norm and a small `logit_var`. Token-frequency
+    neurons act along log u: `through_unigram` makes much of their `delta_loss`.
+
+    Args:
+        unigram: token counts; the model's own, or else this text's.
+        scan: `"exact"` for all neurons; `"screen"` for all to second order, then exact for the `top`.
+        top: how many exact ones after a screen, by the largest of |Δloss| and |Δentropy| as ranks.
+        share: of the positions, at random, that effects are averaged over (means take all).
+
+    Returns the table `neurons` (layer, neuron, w_out_norm, logit_var, mean_activation, delta_loss, delta_entropy,
+    delta_kl_unigram, delta_loss_frozen, delta_entropy_frozen, through_unigram, exact), ablated less plain, means over
+    positions, nats: entropy H(p), `KL(p‖u)`, and the part of `delta_loss` that is gone when the logits' change along
+    log u is taken out. `w_out_norm` is ‖w̃‖, `logit_var` the variance over the vocabulary of cos(w̃, W_U[:, w]).
+
+    Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, and another vocabulary's counts.
+    """
+    mlp = _LastMLP.of(model)
+    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    counts = unigrams_of(model, prepared, unigram)
+    log_u = torch.from_numpy(counts.log_prior(mlp.real.cpu().numpy()))
+    means = MeanNeurons(model)
+    observe(model, prepared, means, progress=progress)
+    part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)
+    every = list(range(len(mlp.w)))
+    effects = neuron_effects(model, part, every, means.mean, log_u, exact=scan == "exact", progress=progress)
+    if scan == "screen":
+        rank = effects[["delta_loss", "delta_entropy"]].abs().rank(ascending=False).min(axis=1)
+        chosen = sorted(rank.nsmallest(top).index.tolist())
+        exact = neuron_effects(model, part, chosen, means.mean, log_u, exact=True, progress=progress)
+        effects = effects.set_index("neuron")
+        effects.loc[chosen] = exact.set_index("neuron")
+        effects = effects.reset_index().assign(exact=lambda table: table["neuron"].isin(chosen))
+    else:
+        effects["exact"] = True
+    norm = mlp.w_scaled.double().norm(dim=1)
+    cosines = (mlp.w_scaled / norm[:, None].to(mlp.w)) @ (mlp.W_U / mlp.W_U.norm(dim=0))
+    shape = pd.DataFrame(
+        {
+            "layer": model.cfg.n_layers - 1,
+            "neuron": every,
+            "w_out_norm": norm.cpu().numpy(),
+            "logit_var": cosines.double().var(1, correction=0).cpu().numpy(),
+            "mean_activation": means.mean.cpu().numpy(),
+        }
+    )
+    return shape.merge(effects, on="neuron")
+
+
+def neuron_effects(
+    model: Model,
+    batches: Batches,
+    neurons: Sequence[int],
+    means: Float[Tensor, " neurons"],
+    log_unigram: Float[Tensor, " d_vocab"],
+    *,
+    exact: bool,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """The effects of `frequency_neurons` for some neurons, with the means that they are set to."""
+    observer = NeuronEffects(model, neurons, means, log_unigram, exact=exact)
+    observe(model, batches, observer, progress=progress)
+    return observer.table

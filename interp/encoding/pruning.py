@@ -1,0 +1,198 @@
+"""How many dimensions of the output embeddings can go before predictions change?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+import xxhash
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attention.scores import Text
+from interp.corpora import Batch
+from interp.distributions import js, perplexity
+from interp.encoding.regression import Fit, predicted_batches, raw_head
+from interp.observers import Observer, observe
+from interp.sites import Model, Recipe, hook_name
+
+Order = Literal["spearman", "slope", "random", "reverse"]
+Basis = Literal["axis", "pca"]
+ORDERS: tuple[Order, ...] = ("spearman", "slope", "random", "reverse")
+FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
+_ELEMENTS_AT_ONCE = 2**21
+
+
+class PrunedPredictions(Observer):
+    """What is left of the predictions when dimensions of the unembedding's input go, one block after the other.
+
+    The logits of a fraction are those of the one before less `h[:, block] W[block]`, so a whole order costs one
+    unembedding and a softmax a fraction; `E_p[l']` of the KL is `h' · E_p[W]`, a sum over dimensions too.
+
+    After `observe`: `measures` for each order.
+
+    Args:
+        orders: by name, the dimensions in the order in which they go.
+        counts: how many have gone at each point of the curve, rising.
+        rotation: orthonormal rows, the basis the dimensions belong to; None for the axes.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        orders: Mapping[str, Sequence[int]],
+        counts: Sequence[int],
+        *,
+        rotation: Float[np.ndarray, "d_model d_model"] | None = None,
+    ) -> None:
+        head = raw_head(model)
+        described = {name: xxhash.xxh3_64(np.asarray(order).tobytes()).hexdigest() for name, order in orders.items()}
+        turned = None if rotation is None else xxhash.xxh3_64(rotation.tobytes()).hexdigest()
+        super().__init__(model.W_U.device, orders=described, counts=list(counts), rotation=turned)
+        self.model, self.orders, self.counts = model, orders, list(counts)
+        self.real = head.real
+        self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.W_U)
+        self.W = head.W_U if self.rotation is None else self.rotation @ head.W_U
+        for name in orders:
+            self.add_state(f"{name}.probability", (len(counts), head.d_vocab))
+            self.add_state(f"{name}.sums", (len(counts), 3))  # KL, top-1 agreement, NLL
+        self.add_state("probability", (head.d_vocab,))
+        self.add_state("n", ())
+        self.add_state("n_scored", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        seen: dict[str, Tensor] = {}
+
+        def read_input(h: Tensor, hook: object) -> None:
+            seen["h"] = batch.select(h)
+
+        def read_logits(logits: Tensor, hook: object) -> None:
+            h, logits = seen.pop("h"), batch.select(logits)
+            targets = batch.read_targets
+            step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
+            for start in range(0, len(h), step):
+                rows = slice(start, start + step)
+                self._read(h[rows], logits[rows], targets[rows])
+
+        return [(hook_name(self.model, "head_input"), read_input), (hook_name(self.model, "logits"), read_logits)]
+
+    def _read(self, h: Tensor, full: Tensor, targets: Tensor) -> None:
+        h = h if self.rotation is None else h @ self.rotation.T
+        full = full.masked_fill(~self.real, -torch.inf) if not self.real.all() else full
+        best = full.argmax(1)
+        log_Z = full.logsumexp(1)
+        p = (full - log_Z[:, None]).exp()
+        self.add("probability", p.sum(0))
+        self.add("n", len(h))
+        scored = targets >= 0
+        self.add("n_scored", scored.sum())
+        expected = p @ self.W.T  # E_p[W], [positions, d_model]
+        for name, order in self.orders.items():
+            logits = full.clone()
+            gone = 0
+            lost = torch.zeros_like(log_Z)  # E_p[l − l']
+            probability = torch.zeros_like(self.state[f"{name}.probability"])
+            sums = torch.zeros_like(self.state[f"{name}.sums"])
+            for i, count in enumerate(self.counts):
+                block = list(order[gone:count])
+                gone = count
+                if block:
+                    logits.addmm_(h[:, block], self.W[block], alpha=-1)
+                    lost += (h[:, block] * expected[:, block]).sum(1)
+                top, arg = logits.max(1)
+                e = (logits - top[:, None]).exp_()
+                Z = e.sum(1)
+                probability[i] = (Z.reciprocal() @ e).to(probability)
+                log_Z_pruned = top + Z.log()
+                kl = lost - log_Z + log_Z_pruned
+                nll = log_Z_pruned - logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
+                sums[i] = torch.stack([kl.sum(), (arg == best).sum().to(kl), nll[scored].sum()]).to(sums)
+            self.add(f"{name}.probability", probability)
+            self.add(f"{name}.sums", sums)
+
+    def measures(self, name: str) -> pd.DataFrame:
+        """KL, JS, top-1 agreement and perplexity at each count of an order."""
+        n, scored = self.state["n"].item(), self.state["n_scored"].item()
+        if not n:
+            raise ValueError("no position was read, so there is nothing to compare; give more text")
+        full = (self.state["probability"] / n).cpu().numpy()
+        pruned = (self.state[f"{name}.probability"] / n).cpu().numpy()
+        sums = self.state[f"{name}.sums"].cpu().numpy()
+        return pd.DataFrame(
+            {
+                "kl": np.maximum(sums[:, 0] / n, 0),
+                "js": [js(full, one) for one in pruned],
+                "top1_agreement": sums[:, 1] / n,
+                "perplexity": [perplexity(nll / scored) if scored else np.nan for nll in sums[:, 2]],
+            }
+        )
+
+
+def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
+    """The dimensions in the order in which they go.
+
+    `"spearman"` and `"slope"` take the least tied to token probability first, by |Spearman with −log α| and by
+    |slope|; `"reverse"` is Spearman's order from the other end; `"random"` is drawn.
+    """
+    dims = fit.dims[fit.dims["basis"] == basis]
+    if order == "random":
+        return np.random.default_rng(seed).permutation(len(dims)).tolist()
+    key = dims["slope" if order == "slope" else "spearman"].abs().fillna(0).to_numpy()
+    rising = np.argsort(key, kind="stable").tolist()
+    return rising[::-1] if order == "reverse" else rising
+
+
+def pruning_curve(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    fit: Fit,
+    basis: Basis = "axis",
+    order: Order | Sequence[Order] = ("spearman", "random", "reverse"),
+    fractions: Sequence[float | int] = FRACTIONS,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | None = None,
+) -> pd.DataFrame:
+    """Take dimensions off the unembedding's input and compare predictions, all fractions and orders in one pass.
+
+    Cho et al. (2025), §5: rank dimensions by how much they have to do with token probability and remove those that
+    have least. To pay for fewer positions, pass `interp.corpora.sample_positions(batches, share)`.
+
+    Args:
+        fit: of this model; it ranks the dimensions (on its text).
+        basis: dimensions of `W_U`, or principal components of its columns.
+        order: one or several of the orders of `removal_order`.
+        fractions: of dimensions that are gone, rising.
+        seed: of the random order.
+
+    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity): the mean over
+    positions of KL(p_full‖p_pruned), the JS divergence between the corpus-mean distributions (nats), the share of
+    positions whose likeliest token stays, perplexity on the text.
+
+    Raises ValueError for a fit of another model, fractions outside 0 … 1 or not rising, and a folded model.
+    """
+    fit.require(model)
+    orders = [order] if isinstance(order, str) else list(order)
+    if not orders or len(set(orders)) < len(orders):
+        raise ValueError(f"order must be different names, at least one; found {orders}")
+    if not fractions or not all(0 <= f < 1 for f in fractions) or list(fractions) != sorted(set(fractions)):
+        raise ValueError(f"fractions must rise from 0 and stay below 1, found {list(fractions)}")
+    d_model = model.cfg.d_model
+    counts = [round(fraction * d_model) for fraction in fractions]
+    ranked: dict[str, Sequence[int]] = {name: removal_order(fit, name, basis, seed=seed) for name in orders}
+    pruned = PrunedPredictions(model, ranked, counts, rotation=None if basis == "axis" else fit.components)
+    prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
+    observe(model, prepared, pruned, progress=progress, checkpoint=checkpoint)
+    return pruning_table(pruned, basis, fractions)
+
+
+def pruning_table(pruned: PrunedPredictions, basis: Basis, fractions: Sequence[float | int]) -> pd.DataFrame:
+    """The table of `pruning_curve` from an observer that has read a corpus."""
+    parts = []
+    for name in pruned.orders:
+        where = {"basis": basis, "order": name, "fraction": [float(f) for f in fractions], "n_dims": pruned.counts}
+        parts.append(pd.concat([pd.DataFrame(where), pruned.measures(name)], axis=1))
+    return pd.concat(parts, ignore_index=True)

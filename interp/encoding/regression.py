@@ -1,0 +1,277 @@
+"""Minus log mean output probability as a linear function of the output embedding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+from scipy import stats
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from interp.attention.scores import Text
+from interp.corpora import Batch, Batches, as_batches
+from interp.distributions import MeanPredictions, Variant
+from interp.frequency import MASK_RATE
+from interp.lm_head import PredictionHead, prediction_head
+from interp.models import weight_hash
+from interp.observers import Observer, observe
+from interp.sites import Model, Recipe, hook_name, is_encoder
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, float64.
+
+    `slope` A `[d_model]`, `intercept` B (nats), `r2`, `adj_r2 = 1 − (1 − R²)(n − 1)/(n − d − 1)`, and the number
+    of types n and dimensions d.
+    """
+
+    slope: Float[np.ndarray, " d_model"]
+    intercept: float
+    r2: float
+    adj_r2: float
+    n_types: int
+    n_dims: int
+
+
+def fit_arrays(
+    W_U: Float[np.ndarray, "d_model d_vocab"],
+    alpha: Float[np.ndarray, " d_vocab"],
+    *,
+    use: Bool[np.ndarray, " d_vocab"] | None = None,
+) -> Regression:
+    """Regress minus the log of mean output probability on the output embeddings (the columns of `W_U`).
+
+    Args:
+        alpha: mean output probability of each type over a corpus.
+        use: which types take part; all with a probability above 0.
+
+    Raises:
+        ValueError: no more types than dimensions, so that the fit would be exact and say nothing.
+    """
+    keep = (alpha > 0) & (np.ones_like(alpha, bool) if use is None else use)
+    n, d = int(keep.sum()), W_U.shape[0]
+    if n <= d + 1:
+        raise ValueError(f"{n} usable types for {d} dimensions: the regression would fit exactly; it needs more types")
+    y = -np.log(alpha[keep].astype(np.float64))
+    X = np.column_stack([W_U.T[keep].astype(np.float64), np.ones(n)])
+    coefficients, *_ = np.linalg.lstsq(X, y)
+    r2 = 1 - ((y - X @ coefficients) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    return Regression(
+        slope=coefficients[:-1],
+        intercept=float(coefficients[-1]),
+        r2=float(r2),
+        adj_r2=float(1 - (1 - r2) * (n - 1) / (n - d - 1)),
+        n_types=n,
+        n_dims=d,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What the output embeddings of a model say about token probability on a text.
+
+    `alpha` `[d_vocab]` is the mean output probability α, `used` marks the types that took part (tokens that were ever
+    predicted), `regression` their fit, `components` `[d_model, d_model]` the principal axes of the used embeddings
+    (rows, orthonormal, by falling variance), `mean_input` `[d_model]` the mean input of the unembedding E[h],
+    `perplexity_nll` the mean NLL on the text. `tables` holds `regression` and `dims`.
+    """
+
+    alpha: Float[np.ndarray, " d_vocab"]
+    used: Bool[np.ndarray, " d_vocab"]
+    fitted: Regression
+    components: Float[np.ndarray, "d_model d_model"]
+    mean_input: Float[np.ndarray, " d_model"]
+    batches: Batches
+    weight_hash: str
+    regression: pd.DataFrame
+    dims: pd.DataFrame
+
+    @property
+    def slope(self) -> Float[np.ndarray, " d_model"]:
+        """A of `−log α ≈ A·E + B`."""
+        return self.fitted.slope
+
+    @property
+    def intercept(self) -> float:
+        """B of `−log α ≈ A·E + B`, in nats."""
+        return self.fitted.intercept
+
+    def require(self, model: Model) -> None:
+        """Raise ValueError for a fit of another model."""
+        if weight_hash(model) != self.weight_hash:
+            raise ValueError("this fit belongs to a model with other weights; fit this model (interp.encoding.fit)")
+
+
+class MeanHeadInput(Observer):
+    """`E[h]`: the mean of what the unembedding reads, over the positions that are read."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.W_U.device)
+        self.name = hook_name(model, "head_input")
+        self.add_state("sum", (model.cfg.d_model,))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(h: Tensor, hook: object) -> None:
+            chosen = batch.select(h)
+            self.add("sum", chosen.sum(0))
+            self.add("n", len(chosen))
+
+        return [(self.name, read)]
+
+    @property
+    def mean(self) -> Float[np.ndarray, " d_model"]:
+        return (self.state["sum"] / self.state["n"]).cpu().numpy()
+
+
+def predicted_batches(model: Model, text_or_batches: Text, **settings: Any) -> Batches:
+    """Batches of positions that are predicted: every one of a causal model, masked ones of an encoder.
+
+    Raises ValueError for an encoder's batches that mask nothing.
+    """
+    if is_encoder(model) and not isinstance(text_or_batches, Batches):
+        settings.setdefault("mask_rate", MASK_RATE)
+    prepared = as_batches(model, text_or_batches, **settings)
+    if is_encoder(model) and prepared.settings.get("mask_rate") is None:
+        raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate")
+    return prepared
+
+
+def raw_head(model: Model) -> PredictionHead:
+    """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
+    head = prediction_head(model)
+    if head.folded or getattr(model.cfg, "normalization_type", None) in ("LNPre", "RMSPre"):
+        raise ValueError(
+            "the final norm of this model is folded into W_U, so that its columns are not the output embeddings; load "
+            "it raw (interp.load)"
+        )
+    return head
+
+
+def fit(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+    checkpoint: str | None = None,
+) -> Fit:
+    """Regress minus log mean output probability on the output embeddings, from one forward pass.
+
+    `−log α_w ≈ A·E_w + B` by ordinary least squares in float64 (Cho et al. 2025, §3), `α_w` the mean over positions of
+    the predicted probability (masked positions for an encoder), `E_w` the output embedding, a column of `W_U`.
+    Padded rows of the vocabulary and types that were never predicted (α = 0) are left out and counted.
+
+    Args:
+        text_or_batches: anything `interp.corpora.batches` takes, or its batches.
+        seed: of the shuffles that the nulls come from.
+
+    Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, n_not_tokens,
+    n_never_predicted), target `-log alpha` and the same with α `shuffled` over types; and `dims` (basis, dim, slope,
+    standardised_slope, spearman, spearman_shuffled, explained_variance), basis `axis` or `pca`: slope A_j and
+    A_j·SD(E_j), Spearman of the embeddings' coordinate with −log α, and its share of the embeddings' variance.
+
+    Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions.
+    """
+    prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
+    predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)
+    observe(model, prepared, predictions, inputs, progress=progress, checkpoint=checkpoint)
+    return fit_observed(model, prepared, predictions, inputs, seed=seed)
+
+
+def fit_observed(
+    model: Model, prepared: Batches, predictions: MeanPredictions, inputs: MeanHeadInput, *, seed: int = 0
+) -> Fit:
+    """`fit` from observers that have read the batches; the first variant must be the model as it is."""
+    head = raw_head(model)
+    alpha = predictions.distributions[0]
+    real = head.real.cpu().numpy()
+    used = real & (alpha > 0)
+    W_U = head.W_U.double().cpu().numpy()
+    fitted = fit_arrays(W_U, alpha, use=used)
+    rng = np.random.default_rng(seed)
+    shuffled = np.zeros_like(alpha)
+    shuffled[used] = rng.permutation(alpha[used])
+    left_out = {"n_not_tokens": int((~real).sum()), "n_never_predicted": int((real & ~used).sum())}
+    rows = [
+        {"target": target, "r2": r.r2, "adj_r2": r.adj_r2, "n_types": r.n_types, "n_dims": r.n_dims} | left_out
+        for target, r in (("-log alpha", fitted), ("shuffled", fit_arrays(W_U, shuffled, use=used)))
+    ]
+    E, y, null = W_U.T[used], -np.log(alpha[used]), -np.log(shuffled[used])
+    pca = PCA(svd_solver="full").fit(E)
+    scores = pca.transform(E)
+    axis = _dims("axis", E, fitted.slope, y, null, E.var(0) / E.var(0).sum())
+    principal = _dims("pca", scores, pca.components_ @ fitted.slope, y, null, pca.explained_variance_ratio_)
+    return Fit(
+        alpha=alpha,
+        used=used,
+        fitted=fitted,
+        components=pca.components_,
+        mean_input=inputs.mean,
+        batches=prepared,
+        weight_hash=weight_hash(model),
+        regression=pd.DataFrame(rows),
+        dims=pd.concat([axis, principal], ignore_index=True),
+    )
+
+
+def _dims(
+    basis: str,
+    coordinates: Float[np.ndarray, "types d_model"],
+    slope: Float[np.ndarray, " d_model"],
+    y: Float[np.ndarray, " types"],
+    null: Float[np.ndarray, " types"],
+    explained: Float[np.ndarray, " d_model"],
+) -> pd.DataFrame:
+    ranks = stats.rankdata(coordinates, axis=0)
+
+    def spearman(values: Float[np.ndarray, " types"]) -> Float[np.ndarray, " d_model"]:
+        centred = stats.rankdata(values) - (len(values) + 1) / 2
+        columns = ranks - (len(values) + 1) / 2
+        size = np.sqrt((columns**2).sum(0) * (centred**2).sum())
+        return np.divide(centred @ columns, size, out=np.full(len(size), np.nan), where=size > 0)
+
+    return pd.DataFrame(
+        {
+            "basis": basis,
+            "dim": np.arange(len(slope)),
+            "slope": slope,
+            "standardised_slope": slope * coordinates.std(0),
+            "spearman": spearman(y),
+            "spearman_shuffled": spearman(null),
+            "explained_variance": explained,
+        }
+    )
+
+
+def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
+    """How much text does the regression need: fits on the first tokens of the fitted text, against the whole fit.
+
+    Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine of the slope with the whole text's, and the R²
+    with which the small fit predicts the whole text's −log α. Budgets beyond the text are left out.
+    """
+    fit.require(model)
+    W_U = raw_head(model).W_U.double().cpu().numpy()
+    y = -np.log(fit.alpha[fit.used])
+    rows = []
+    predictions = MeanPredictions(model, [Variant()])
+    budgets = list(tokens)
+    for batch in fit.batches:
+        observe(model, replace(fit.batches, read=partial(iter, [batch])), predictions, progress=False)
+        if budgets and predictions.n_tokens >= budgets[0]:
+            budgets = [budget for budget in budgets if budget > predictions.n_tokens]
+            alpha = predictions.distributions[0]
+            part = fit_arrays(W_U, alpha, use=fit.used)
+            guess = part.slope @ W_U[:, fit.used] + part.intercept
+            cosine = part.slope @ fit.slope / np.linalg.norm(part.slope) / np.linalg.norm(fit.slope)
+            r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+            rows.append((predictions.n_tokens, part.adj_r2, cosine, r2))
+        if not budgets:
+            break
+    return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])

@@ -1,0 +1,299 @@
+"""Multiply one token's probability: what is asked, and what comes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from scipy.optimize import brentq
+from torch import Tensor
+
+from interp.attention.scores import Text
+from interp.corpora import Batch, Batches
+from interp.distributions import kl
+from interp.encoding.regression import Fit, predicted_batches
+from interp.lm_head import real_tokens
+from interp.observers import Observer, observe
+from interp.sites import Model, Recipe, hook_name
+
+Mode = Literal["exact", "constant", "regression"]
+MODES: tuple[Mode, ...] = ("exact", "constant", "regression")
+RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
+_LOG_ODDS = 60.0
+_BINS = 2400  # of log-odds, .05 nats wide
+_ELEMENTS_AT_ONCE = 2**21
+
+
+class LogOdds(Observer):
+    """The distribution over positions of `log p/(1 − p)` of some tokens, as a fine histogram with the mean of each bin.
+
+    After `observe`: `shift_for`, the constant on a token's logit that multiplies its mean probability.
+    """
+
+    def __init__(self, model: Model, token_ids: Sequence[int]) -> None:
+        super().__init__(model.W_U.device, tokens=list(token_ids))
+        self.model, self.token_ids = model, list(token_ids)
+        self.real = real_tokens(model)
+        self.add_state("count", (len(token_ids), _BINS))
+        self.add_state("sum", (len(token_ids), _BINS))
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(logits: Tensor, hook: object) -> None:
+            odds = log_odds(batch.select(logits), self.token_ids, self.real).to(self.device)
+            width = 2 * _LOG_ODDS / _BINS
+            bins = ((odds + _LOG_ODDS) / width).long().clamp(0, _BINS - 1).T.contiguous()
+            zero = torch.zeros_like(self.state["count"])
+            self.add("count", zero.scatter_add(1, bins, torch.ones_like(odds.T)))
+            self.add("sum", zero.scatter_add(1, bins, odds.T.contiguous()))
+
+        return [(hook_name(self.model, "logits"), read)]
+
+    def shift_for(self, token_id: int, mean_probability: float) -> float:
+        """The constant s with `E[σ(log-odds + s)] = mean_probability`."""
+        row = self.token_ids.index(token_id)
+        count = self.state["count"][row].cpu().numpy()
+        odds = (self.state["sum"][row].cpu().numpy() / np.maximum(count, 1))[count > 0]
+        weight = count[count > 0] / count.sum()
+
+        def excess(shift: float) -> float:
+            return float(weight @ (1 / (1 + np.exp(-(odds + shift))))) - mean_probability
+
+        return float(brentq(excess, -2 * _LOG_ODDS, 2 * _LOG_ODDS, xtol=1e-10))
+
+
+def log_odds(
+    logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int], real: Tensor
+) -> Float[Tensor, "pos tokens"]:
+    """`log p/(1 − p)` of some tokens, in float64."""
+    logits = logits if bool(real.all()) else logits.masked_fill(~real, -torch.inf)
+    log_p = logits[:, list(token_ids)].double() - logits.double().logsumexp(1, keepdim=True)
+    return log_p - torch.log1p(-log_p.exp().clamp(max=1 - 1e-15))
+
+
+class SteeredMeans(Observer):
+    """Mean probabilities with one token's logit shifted by `s + t · h·u`, for many tokens and shifts at once.
+
+    A shifted logit changes the token's probability to `p' = σ(log-odds + δ)` and multiplies all others by
+    `(1 − p')/(1 − p)`, so nothing is unembedded again.
+
+    Args:
+        variants: `(token id, s, t)`.
+        direction: u `[d_model]`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        variants: Sequence[tuple[int, float, float]],
+        direction: Float[np.ndarray, " d_model"],
+    ) -> None:
+        super().__init__(model.W_U.device, variants=[list(variant) for variant in variants])
+        self.model, self.variants = model, list(variants)
+        self.real = real_tokens(model)
+        self.direction = torch.from_numpy(direction).to(model.W_U.device)
+        self.add_state("steered", (len(variants), model.W_U.shape[1]))
+        self.add_state("plain", (model.W_U.shape[1],))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        seen: dict[str, Tensor] = {}
+
+        def read_input(h: Tensor, hook: object) -> None:
+            seen["along"] = batch.select(h).to(self.direction) @ self.direction
+
+        def read_logits(logits: Tensor, hook: object) -> None:
+            along, logits = seen.pop("along"), batch.select(logits)
+            step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
+            for start in range(0, len(logits), step):
+                self._read(logits[start : start + step], along[start : start + step])
+
+        return [(hook_name(self.model, "head_input"), read_input), (hook_name(self.model, "logits"), read_logits)]
+
+    def _read(self, logits: Tensor, along: Tensor) -> None:
+        logits = logits if bool(self.real.all()) else logits.masked_fill(~self.real, -torch.inf)
+        p = logits.softmax(1)
+        ids = [token_id for token_id, _, _ in self.variants]
+        s, t = (torch.tensor([v[i] for v in self.variants], dtype=along.dtype, device=along.device) for i in (1, 2))
+        tokens = sorted(set(ids))
+        odds = log_odds(logits, tokens, self.real)[:, [tokens.index(i) for i in ids]].T.to(along)
+        shifted = odds + s[:, None] + t[:, None] * along
+        softplus = torch.nn.functional.softplus
+        others = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
+        steered = others.to(p) @ p
+        steered[torch.arange(len(ids)), torch.tensor(ids)] = shifted.sigmoid().sum(1).to(p)
+        self.add("steered", steered)
+        self.add("plain", p.sum(0))
+        self.add("n", len(p))
+
+    @property
+    def measures(self) -> pd.DataFrame:
+        """What each variant does: `got`, the ratio of mean probabilities, and `kl_others`."""
+        plain = (self.state["plain"] / self.state["n"]).cpu().numpy()
+        steered = (self.state["steered"] / self.state["n"]).cpu().numpy()
+        rows = []
+        for (token_id, _, _), after in zip(self.variants, steered, strict=True):
+            p, q = np.delete(plain, token_id), np.delete(after, token_id)
+            rows.append((after[token_id] / plain[token_id], kl(p / p.sum(), q / q.sum())))
+        return pd.DataFrame(rows, columns=["got", "kl_others"])
+
+
+def token_id_of(model: Model, token: str | int) -> int:
+    """The id of one token. Raises ValueError for text that is not one token, and an id that is none."""
+    real = real_tokens(model)
+    if isinstance(token, int):
+        if not (0 <= token < len(real) and bool(real[token])):
+            raise ValueError(f"token id {token} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
+        return token
+    if model.tokenizer is None:
+        raise ValueError("this model has no tokenizer; give the token's id")
+    ids = model.tokenizer(token, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        pieces = model.tokenizer.convert_ids_to_tokens(ids)
+        raise ValueError(f"{token!r} is {len(ids)} tokens ({', '.join(pieces)}), expected one; mind the leading space")
+    return int(ids[0])
+
+
+def steer(
+    model: Model, token: str | int, ratio: float | int, fit: Fit, *, mode: Mode = "exact", progress: bool = True
+) -> Recipe:
+    """Multiply a token's mean probability α by `ratio`, by its logit alone; the model is untouched.
+
+    | mode | the token's logit gets |
+    |---|---|
+    | `exact` | the constant s for which `E_x[p eˢ/(1 − p + p eˢ)] = ratio · α` on the fitted text (one pass) |
+    | `constant` | `log ratio` |
+    | `regression` | `−log(ratio) h·u` with `u = A/‖A‖²`: as if `−log(ratio) u` were added to its output embedding |
+
+    `regression` is Cho et al. (2025), §6: then `A·E` falls by log ratio. It takes `h·u` for −1 at every position,
+    which it is not: see `steering_report`.
+
+    Raises ValueError for a fit of another model, text that is not one token, a token that the fit left out, a ratio
+    that is not positive, and `ratio · α ≥ 1`.
+    """
+    fit.require(model)
+    token_id = token_id_of(model, token)
+    alpha = _check_ratio(fit, token_id, ratio)
+    logits_name = hook_name(model, "logits")
+    if mode == "regression":
+        step = torch.from_numpy(-math.log(ratio) * _direction(fit)).to(model.W_U)
+        seen: dict[str, Tensor] = {}
+
+        def read(h: Tensor, hook: Any) -> None:
+            seen["along"] = h @ step
+
+        def move(logits: Tensor, hook: Any) -> Tensor:
+            logits = logits.clone()
+            logits[..., token_id] += seen.pop("along").to(logits)
+            return logits
+
+        return [(hook_name(model, "head_input"), read), (logits_name, move)]
+    if mode == "constant":
+        shift = math.log(ratio)
+    elif mode == "exact":
+        odds = LogOdds(model, [token_id])
+        observe(model, fit.batches, odds, progress=progress)
+        shift = odds.shift_for(token_id, ratio * alpha)
+    else:
+        raise ValueError(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
+
+    def add(logits: Tensor, hook: Any) -> Tensor:
+        logits = logits.clone()
+        logits[..., token_id] += shift
+        return logits
+
+    return [(logits_name, add)]
+
+
+def _direction(fit: Fit) -> Float[np.ndarray, " d_model"]:
+    return fit.slope / (fit.slope @ fit.slope)
+
+
+def _check_ratio(fit: Fit, token_id: int, ratio: float | int) -> float:
+    if not fit.used[token_id]:
+        raise ValueError(f"token {token_id} was never predicted on the fitted text; nothing can multiply that")
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise ValueError(f"ratio must be a positive number, found {ratio}")
+    alpha = float(fit.alpha[token_id])
+    if ratio * alpha >= 1:
+        raise ValueError(f"ratio {ratio:g} would make a mean probability of {ratio * alpha:.3g}; it must stay below 1")
+    return alpha
+
+
+def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
+    """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α: id → group."""
+    ids = np.flatnonzero(fit.used & (fit.alpha < 0.05))
+    ranked = ids[np.argsort(-fit.alpha[ids], kind="stable")]
+    rng = np.random.default_rng(seed)
+    drawn: dict[int, str] = {}
+    tenth = max(each, len(ranked) // 10)
+    middle = len(ranked) // 2
+    parts = {"frequent": ranked[:tenth], "middling": ranked[middle - tenth // 2 : middle + tenth // 2 + 1]}
+    for group, part in (parts | {"rare": ranked[-tenth:]}).items():
+        drawn |= {int(i): group for i in sorted(rng.choice(part, size=min(each, len(part)), replace=False))}
+    return drawn
+
+
+def steering_report(
+    model: Model,
+    fit: Fit,
+    *,
+    other: Text | None = None,
+    tokens: Sequence[str | int] | None = None,
+    ratios: Sequence[float | int] = RATIOS,
+    modes: Sequence[Mode] = MODES,
+    seed: int = 0,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """What is asked of `steer` and what comes, on the fitted text and on another.
+
+    Args:
+        other: text that the fit has not seen.
+        tokens: which; by default five each of frequent, middling and rare ones with α < .05.
+        ratios: asked; those that would make a mean probability of 1 or more are left out.
+
+    Returns the table `steering` (token, token_id, group, text, mode, alpha, asked, got, kl_others): `text` is
+    `fitted` or `other`; `got` the ratio of mean probabilities on that text, `kl_others` the KL divergence (nats)
+    between the mean distributions over all other tokens, renormalised (at each position they keep their proportions).
+
+    Raises ValueError as `steer` does.
+    """
+    fit.require(model)
+    if tokens is None:
+        groups = sample_tokens(fit, seed=seed)
+    else:
+        groups = {token_id_of(model, token): "given" for token in tokens}
+        for token_id in groups:
+            _check_ratio(fit, token_id, 1.0)
+    if not groups or not ratios or not modes or min(ratios) <= 0:
+        raise ValueError(f"expected tokens, modes and positive ratios, found {len(groups)} tokens, ratios {ratios}")
+    odds = LogOdds(model, list(groups))
+    observe(model, fit.batches, odds, progress=progress)
+    rows, variants = [], []
+    for token_id, group in groups.items():
+        alpha = float(fit.alpha[token_id])
+        for ratio in ratios:
+            if ratio * alpha >= 1:
+                continue
+            shifts = {"exact": (odds.shift_for(token_id, ratio * alpha), 0.0), "constant": (math.log(ratio), 0.0)}
+            shifts["regression"] = (0.0, -math.log(ratio))
+            for mode in modes:
+                rows.append((_name(model, token_id), token_id, group, mode, alpha, float(ratio)))
+                variants.append((token_id, *shifts[mode]))
+    table = pd.DataFrame(rows, columns=["token", "token_id", "group", "mode", "alpha", "asked"])
+    texts: dict[str, Batches] = {"fitted": fit.batches}
+    if other is not None:
+        texts["other"] = predicted_batches(model, other)
+    parts = []
+    for name, prepared in texts.items():
+        means = SteeredMeans(model, variants, _direction(fit))
+        observe(model, prepared, means, progress=progress)
+        parts.append(pd.concat([table.assign(text=name), means.measures], axis=1))
+    order = ["token", "token_id", "group", "text", "mode", "alpha", "asked", "got", "kl_others"]
+    return pd.concat(parts, ignore_index=True)[order]
+
+
+def _name(model: Model, token_id: int) -> str:
+    return str(token_id) if model.tokenizer is None else str(model.tokenizer.convert_ids_to_tokens([token_id])[0])

@@ -1,0 +1,130 @@
+"""Question 3 in whole, on one model and text."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Integer
+
+from interp.attention.scores import Text
+from interp.encoding.directions import directions
+from interp.encoding.neurons import frequency_neurons
+from interp.encoding.pruning import FRACTIONS, ORDERS, Basis, Order, PrunedPredictions, pruning_table, removal_order
+from interp.encoding.regression import Fit, few_shot, fit, predicted_batches
+from interp.encoding.steering import MODES, RATIOS, Mode, steering_report
+from interp.models import origin
+from interp.observers import observe
+from interp.results import Result, provenance
+from interp.sites import Model, is_encoder
+from interp.unigrams import Unigrams
+
+_SCANNED = 500  # positions that the effects of neurons are averaged over
+
+
+@dataclass(frozen=True, eq=False)
+class EncodingStudy(Result):
+    """What `study` found.
+
+    - `regression`, `dims`: see `interp.encoding.fit`; `few_shot`: see `interp.encoding.few_shot`.
+    - `types` (token_id, token, alpha, predicted): mean output probability and what the regression gives.
+    - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
+    - `directions`, `neurons` (empty for encoders), `dynamics` (of models that ship with it): see the functions.
+    """
+
+    analysis: ClassVar[str] = "encoding"
+
+    regression: pd.DataFrame
+    types: pd.DataFrame
+    dims: pd.DataFrame
+    few_shot: pd.DataFrame
+    pruning: pd.DataFrame
+    steering: pd.DataFrame
+    directions: pd.DataFrame
+    neurons: pd.DataFrame
+    dynamics: pd.DataFrame
+
+
+def study(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    other: Text | None = None,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    orders: Sequence[Order] = ORDERS,
+    bases: Sequence[Basis] = ("axis", "pca"),
+    modes: Sequence[Mode] = MODES,
+    ratios: Sequence[float | int] = RATIOS,
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> EncodingStudy:
+    """Regression, pruning, steering, directions and neurons of one model.
+
+    Args:
+        text_or_batches: anything `interp.corpora.batches` takes, or its batches.
+        other: text the fit has not seen, for `steering`.
+        unigram: token counts; the model's own, or else this text's.
+
+    Raises ValueError as the functions it is made of.
+    """
+    prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
+    fitted = fit(model, prepared, seed=seed, progress=progress)
+    counts = [round(fraction * model.cfg.d_model) for fraction in FRACTIONS]
+    curves = {
+        basis: PrunedPredictions(
+            model,
+            {order: removal_order(fitted, order, basis, seed=seed) for order in orders},
+            counts,
+            rotation=None if basis == "axis" else fitted.components,
+        )
+        for basis in bases
+    }
+    observe(model, prepared, *curves.values(), progress=progress)
+    tables = [pruning_table(curve, basis, FRACTIONS) for basis, curve in curves.items()]
+    n_tokens = sum(batch.n_read for batch in prepared)
+    neurons = pd.DataFrame(columns=["layer", "neuron"])
+    if not is_encoder(model) and not model.cfg.attn_only:
+        share = min(1.0, _SCANNED / n_tokens)
+        neurons = frequency_neurons(model, prepared, unigram=unigram, share=share, seed=seed, progress=progress)
+    steering = steering_report(model, fitted, other=other, modes=modes, ratios=ratios, seed=seed, progress=progress)
+    return EncodingStudy(
+        provenance=provenance(
+            model,
+            prepared,
+            active_hooks=sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
+            orders=list(orders),
+            bases=list(bases),
+            modes=list(modes),
+            ratios=[float(ratio) for ratio in ratios],
+            n_tokens=n_tokens,
+        ),
+        regression=fitted.regression,
+        types=_types(model, fitted),
+        dims=fitted.dims,
+        few_shot=few_shot(model, fitted),
+        pruning=pd.concat(tables, ignore_index=True),
+        steering=steering,
+        directions=directions(model, fitted, unigram=unigram, seed=seed),
+        neurons=neurons,
+        dynamics=_dynamics(model),
+    )
+
+
+def _types(model: Model, fitted: Fit) -> pd.DataFrame:
+    ids = np.flatnonzero(fitted.used)
+    tokens = [str(i) for i in ids] if model.tokenizer is None else model.tokenizer.convert_ids_to_tokens(ids.tolist())
+    log_alpha = -(fitted.slope @ model.W_U.detach().double().cpu().numpy()[:, ids] + fitted.intercept)
+    return pd.DataFrame({"token_id": ids, "token": tokens, "alpha": fitted.alpha[ids], "predicted": np.exp(log_alpha)})
+
+
+def _dynamics(model: Model) -> pd.DataFrame:
+    """The table that ships with a model (`dynamics.csv` in its directory), or an empty one."""
+    directory: Path | None = origin(model).directory
+    path = None if directory is None else directory / "dynamics.csv"
+    if path is None or not path.is_file():
+        return pd.DataFrame(columns=["step", "adj_r2", "spearman", "kl_unigram_model", "loss"], dtype=float)
+    return pd.read_csv(path)
