@@ -18,11 +18,14 @@ demo: $(STAMP)
 		bos=$$(test $$model = tiny-gpt2 && echo --bos); \
 		$(BIN)/interp frequency --model $$model --corpus bundled $$bos --scales 0:1:0.1 --out runs/demo/$$model --overwrite || exit; \
 		$(BIN)/interp attention --model $$model --corpus bundled $$bos --out runs/demo/$$model --overwrite || exit; \
+		$(BIN)/interp encoding --model $$model --corpus bundled $$bos --out runs/demo/$$model --overwrite || exit; \
 	done
 	$(BIN)/interp page runs/demo
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/frequency.py
+	$(BIN)/python benchmarks/attention.py
+	$(BIN)/python benchmarks/encoding.py
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

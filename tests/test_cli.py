@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from interp.cli import main, parse_scales
+from interp.encoding import EncodingStudy
 from interp.outliers import AttentionStudy
 from interp.unigrams import Unigrams
 
@@ -269,3 +270,24 @@ def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
     assert message in error
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_encoding_writes_a_run(tmp_path, capsys):
+    arguments = ["encoding", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "30", "--out"]
+    assert main([*arguments, str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.startswith("target\tr2\tadj_r2")
+    study = EncodingStudy.load(tmp_path / "run")
+    assert set(study.pruning["order"]) == {"spearman", "slope", "random", "reverse"}
+    assert len(study.neurons) == 4 * 192
+    assert list(study.dynamics["step"])[-1] > 1_000
+    assert (tmp_path / "run/index.html").stat().st_size < 12e6
+    assert main([*arguments, str(tmp_path / "paper"), "--paper", "--other", "bundled"]) == 0
+    paper = EncodingStudy.load(tmp_path / "paper")
+    assert set(paper.pruning["order"]) == {"spearman", "random"}
+    assert set(paper.steering["mode"]) == {"regression"}
+    assert set(paper.steering["text"]) == {"fitted", "other"}
+    capsys.readouterr()
+    assert main([*arguments, str(tmp_path / "x"), "--unigram", "words.txt"]) == 2
+    assert "interp unigrams" in capsys.readouterr().err
+    assert main([*arguments, str(tmp_path / "run")]) == 2
+    assert "already holds encoding" in capsys.readouterr().err

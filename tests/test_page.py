@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import corpora, outliers, plots, report
+from interp import corpora, encoding, outliers, plots, report
 from interp.frequency import bias_effect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -72,7 +72,12 @@ def test_the_page_in_a_browser(effect, tmp_path):
     effect.save(tmp_path)
     study = outliers.study(interp.load("tiny-bert"), corpora.load("bundled", limit=20), progress=False)
     study.save(tmp_path)
-    n_figures = len(report.frequency_section(effect).figures + report.attention_section(study).figures)
+    encoded = encoding.study(interp.load("tiny-gpt2"), corpora.load("bundled", limit=20), progress=False)
+    encoded.types.loc[9, "token"] = HOSTILE
+    encoded.save(tmp_path)
+    sections = [report.frequency_section(effect), report.attention_section(study), report.encoding_section(encoded)]
+    n_figures = sum(len(section.figures) for section in sections)
+    assert all(len(figure.to_json()) < 200_000 for section in sections for figure in section.figures)
     page = report.write_page(tmp_path)
     text = page.read_text(encoding="utf-8")
     assert HOSTILE not in text
@@ -101,7 +106,7 @@ def test_the_page_in_a_browser(effect, tmp_path):
         seen = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
         assert seen["problems"] == []
         assert seen["title"].startswith("interp · ")
-        assert len(seen["drawn"]) == n_figures == 14
+        assert len(seen["drawn"]) == n_figures == 22
         assert all(seen["drawn"]), "every figure has drawn something"
         assert [name for name in seen["fetched"] if not name.startswith("data:")] == []
         assert seen["wide"] <= 0, "nothing hangs over the edge"

@@ -22,6 +22,7 @@ Basis = Literal["axis", "pca"]
 ORDERS: tuple[Order, ...] = ("spearman", "slope", "random", "reverse")
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
 _ELEMENTS_AT_ONCE = 2**21
+_LARGEST_EXPONENT = 60.0
 
 
 class PrunedPredictions(Observer):
@@ -88,8 +89,9 @@ class PrunedPredictions(Observer):
         scored = targets >= 0
         self.add("n_scored", scored.sum())
         expected = p @ self.W.T  # E_p[W], [positions, d_model]
+        buffer = torch.empty_like(p)
         for name, order in self.orders.items():
-            logits = full.clone()
+            logits = full - log_Z[:, None]  # so that its exponentials need no maximum of their own
             gone = 0
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
             probability = torch.zeros_like(self.state[f"{name}.probability"])
@@ -100,14 +102,16 @@ class PrunedPredictions(Observer):
                 if block:
                     logits.addmm_(h[:, block], self.W[block], alpha=-1)
                     lost += (h[:, block] * expected[:, block]).sum(1)
-                top, arg = logits.max(1)
-                e = (logits - top[:, None]).exp_()
+                top = logits.amax(1)
+                high = top > _LARGEST_EXPONENT
+                shift = torch.where(high, top, 0.0)
+                e = torch.exp(logits - shift[:, None] if bool(high.any()) else logits, out=buffer[: len(h)])
                 Z = e.sum(1)
                 probability[i] = (Z.reciprocal() @ e).to(probability)
-                log_Z_pruned = top + Z.log()
-                kl = lost - log_Z + log_Z_pruned
+                log_Z_pruned = shift + Z.log()
                 nll = log_Z_pruned - logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-                sums[i] = torch.stack([kl.sum(), (arg == best).sum().to(kl), nll[scored].sum()]).to(sums)
+                kept = logits.gather(1, best[:, None])[:, 0] >= top
+                sums[i] = torch.stack([(lost + log_Z_pruned).sum(), kept.sum().to(nll), nll[scored].sum()]).to(sums)
             self.add(f"{name}.probability", probability)
             self.add(f"{name}.sums", sums)
 

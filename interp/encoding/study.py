@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Integer
 
 from interp.attention.scores import Text
+from interp.corpora import sample_positions
 from interp.encoding.directions import directions
 from interp.encoding.neurons import frequency_neurons
 from interp.encoding.pruning import FRACTIONS, ORDERS, Basis, Order, PrunedPredictions, pruning_table, removal_order
@@ -22,7 +23,9 @@ from interp.results import Result, provenance
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
 
-_SCANNED = 500  # positions that the effects of neurons are averaged over
+_FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first per cent matter most
+_PRUNED = 5_000  # positions, at random, that the pruning curves are averaged over
+_SCANNED = 500  # and the effects of neurons
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,9 @@ def study(
 ) -> EncodingStudy:
     """Regression, pruning, steering, directions and neurons of one model.
 
+    Pruning curves are averaged over about 5,000 of the positions, drawn at random, and neurons over about 500; all
+    else over every position.
+
     Args:
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
         other: text the fit has not seen, for `steering`.
@@ -73,7 +79,7 @@ def study(
     """
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
     fitted = fit(model, prepared, seed=seed, progress=progress)
-    counts = [round(fraction * model.cfg.d_model) for fraction in FRACTIONS]
+    counts = [round(fraction * model.cfg.d_model) for fraction in _FRACTIONS]
     curves = {
         basis: PrunedPredictions(
             model,
@@ -83,9 +89,10 @@ def study(
         )
         for basis in bases
     }
-    observe(model, prepared, *curves.values(), progress=progress)
-    tables = [pruning_table(curve, basis, FRACTIONS) for basis, curve in curves.items()]
     n_tokens = sum(batch.n_read for batch in prepared)
+    some = sample_positions(prepared, min(1.0, _PRUNED / n_tokens), seed=seed)
+    observe(model, some, *curves.values(), progress=progress)
+    tables = [pruning_table(curve, basis, _FRACTIONS) for basis, curve in curves.items()]
     neurons = pd.DataFrame(columns=["layer", "neuron"])
     if not is_encoder(model) and not model.cfg.attn_only:
         share = min(1.0, _SCANNED / n_tokens)

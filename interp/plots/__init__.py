@@ -9,9 +9,19 @@ from interp.plots.attention import (
     dimension_means,
     outlier_values,
 )
+from interp.plots.encoding import (
+    dimension_slopes,
+    direction_cosines,
+    dynamics,
+    neurons,
+    probability_fit,
+    pruning,
+    steering,
+)
 from interp.plots.frequency import bias_curve, kl_by_scale, projection
 
 __all__ = [
     "ablation", "attention_by_layer", "attention_view", "bias_curve", "contribution_table", "contributions",
-    "dimension_means", "kl_by_scale", "outlier_values", "projection",
+    "dimension_means", "dimension_slopes", "direction_cosines", "dynamics", "kl_by_scale", "neurons", "outlier_values",
+    "probability_fit", "projection", "pruning", "steering",
 ]  # fmt: skip

@@ -11,10 +11,12 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from interp.encoding import EncodingStudy
 from interp.frequency import BiasEffect
 from interp.observers import replacing
 from interp.outliers import AttentionStudy
 from interp.report.attention import attention_section
+from interp.report.encoding import encoding_section
 from interp.report.frequency import frequency_section
 from interp.report.section import Section
 from interp.results import Result
@@ -23,6 +25,7 @@ _TEMPLATE = Path(__file__).parent / "page.html"
 _SECTIONS: tuple[tuple[type[Result], Callable[[Any], Section]], ...] = (
     (BiasEffect, frequency_section),
     (AttentionStudy, attention_section),
+    (EncodingStudy, encoding_section),
 )
 
 
