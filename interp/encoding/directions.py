@@ -29,9 +29,9 @@ def directions(
     | `b_LN` | the bias of the final layer norm (left out where there is none) |
     | `-A` | the slope of log α on the output embeddings |
     | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
-    | `unigram` | the slope of log u on the output embeddings |
+    | `unigram` | the slope of log u on the output embeddings, over types that occur |
     | `PC1` | the first principal axis of the embeddings, turned towards `-A` |
-    | `dim j` | at most three dimensions of E[h] further than 3 SD from their mean |
+    | `dim j` | at most three dimensions of E[h] further than 3 SD from their mean, turned towards it |
 
     Returns the table `directions` (name_a, name_b, cosine, null_95): `null_95` is the 95th percentile of |cosine|
     when the coordinates of the second are shuffled (1,000 times), so what is large at this width.

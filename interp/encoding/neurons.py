@@ -214,34 +214,55 @@ class NeuronEffects(Observer):
         self, logits: Tensor, targets: Tensor, a: Tensor, b_live: Tensor, b_frozen: Tensor
     ) -> dict[str, Tensor]:
         """Sums over positions of each effect to second order in the change of the logits; no `through_unigram`."""
-        mlp, k = self.mlp, len(self.neurons)
-        total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
+        mlp = self.mlp
+        total = {name: torch.zeros_like(self.state[name]) for name in _EFFECTS}
         scored = targets >= 0
         base, free = logits.log_softmax(1), logits - mlp.constant
         p = base.exp()
         w = mlp.w_scaled[self.neurons]
-        weighted = {"1": p, "l": p * base, "f": p * free, "u": p * self.log_u}
-        mean = {name: value.sum(1, keepdim=True).double() for name, value in weighted.items()}
-        with_v = {name: ((value @ mlp.W_U.T) @ w.T).double() for name, value in weighted.items()}  # E_p[· v]
-        with_f = {name: (value * free).sum(1, keepdim=True).double() for name, value in weighted.items()}
-        cov_v = {name: with_v[name] - mean[name] * with_v["1"] for name in "lfu"}
-        cov_f = {name: with_f[name] - mean[name] * mean["f"] for name in "lfu"}
-        var_v = -with_v["1"].square()
+
+        def mean(values: Tensor) -> Tensor:
+            """`E_p[values]`, `[positions, 1]`."""
+            return (p * values).sum(1, keepdim=True).double()
+
+        def mean_with_v(values: Tensor) -> Tensor:
+            """`E_p[values · v]`, `[positions, neurons]`, without v."""
+            return (((p * values) @ mlp.W_U.T) @ w.T).double()
+
+        mean_v = mean_with_v(torch.ones_like(p))
+        mean_f = mean(free)
+        against = {"l": base, "u": self.log_u.expand_as(p)}
+        f_v, f_f = mean_with_v(free) - mean_f * mean_v, mean(free * free) - mean_f**2
+        centred = {name: g - mean(g).to(g) for name, g in against.items()}
+        with_v2 = {name: torch.zeros_like(mean_v) for name in ("1", *against)}  # E_p[v²], E_p[(g − ḡ) v²]
         step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-        for start in range(0, k, step):
+        for start in range(0, len(w), step):
             chunk = slice(start, start + step)
-            var_v[:, chunk] += (p @ (w[chunk] @ mlp.W_U).square_().T).double()
+            square = (w[chunk] @ mlp.W_U).square_().T
+            for name in with_v2:
+                with_v2[name][:, chunk] = ((p if name == "1" else p * centred[name]) @ square).double()
+        v_v = with_v2["1"] - mean_v**2
+        g_f = {name: mean(g * free) for name, g in centred.items()}
+        g_v = {name: mean_with_v(g) for name, g in centred.items()}
+        g_ff = {name: mean(g * free * free) - 2 * mean_f * g_f[name] for name, g in centred.items()}
+        g_fv = {name: mean_with_v(g * free) - mean_f * g_v[name] - mean_v * g_f[name] for name, g in centred.items()}
+        g_vv = {name: with_v2[name] - 2 * mean_v * g_v[name] for name in centred}
         at_target = targets.clamp(min=0)
         v_target = (mlp.W_U.T[at_target] @ w.T).double()
         f_target = free.gather(1, at_target[:, None]).double()
         for name, grow, b in (("", a - 1, b_live), ("_frozen", torch.zeros_like(a), b_frozen)):
-            variance = grow**2 * cov_f["f"] + 2 * grow * b * cov_v["f"] + b**2 * var_v
-            entropy = -grow * cov_f["l"] - b * cov_v["l"] - variance / 2
-            loss = grow * (mean["f"] - f_target) + b * (with_v["1"] - v_target) + variance / 2
+            variance = grow**2 * f_f + 2 * grow * b * f_v + b**2 * v_v
+            # E_p'[g] − E_p[g] to second order: Cov(g, d) + ½ κ₃(g, d, d)
+            moved = {
+                g: grow * g_f[g] + b * g_v[g] + (grow**2 * g_ff[g] + 2 * grow * b * g_fv[g] + b**2 * g_vv[g]) / 2
+                for g in centred
+            }
+            entropy = -moved["l"] - variance / 2
+            loss = grow * (mean_f - f_target) + b * (mean_v - v_target) + variance / 2
             total[f"entropy{name}"] = entropy.sum(0)
             total[f"loss{name}"] = loss[scored].sum(0)
             if not name:
-                total["kl_unigram"] = (-entropy - grow * cov_f["u"] - b * cov_v["u"]).sum(0)
+                total["kl_unigram"] = (-entropy - moved["u"]).sum(0)
         return total
 
     @property

@@ -176,7 +176,7 @@ def pruning_curve(
     positions of KL(p_full‖p_pruned), the JS divergence between the corpus-mean distributions (nats), the share of
     positions whose likeliest token stays, perplexity on the text.
 
-    Raises ValueError for a fit of another model, fractions outside 0 … 1 or not rising, and a folded model.
+    Raises ValueError for a fit of another model, fractions that do not rise from 0 to below 1, and a folded model.
     """
     fit.require(model)
     orders = [order] if isinstance(order, str) else list(order)

@@ -1,6 +1,6 @@
 """Minus log mean output probability as a linear function of the output embedding."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -51,8 +51,11 @@ def fit_arrays(
         use: which types take part; all with a probability above 0.
 
     Raises:
-        ValueError: no more types than dimensions, so that the fit would be exact and say nothing.
+        ValueError: no more types than dimensions, so that the fit would be exact and say nothing; an α that is
+            negative or not finite.
     """
+    if not np.isfinite(alpha).all() or (alpha < 0).any():
+        raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
     keep = (alpha > 0) & (np.ones_like(alpha, bool) if use is None else use)
     n, d = int(keep.sum()), W_U.shape[0]
     if n <= d + 1:
@@ -76,9 +79,9 @@ class Fit:
     """What the output embeddings of a model say about token probability on a text.
 
     `alpha` `[d_vocab]` is the mean output probability α, `used` marks the types that took part (tokens that were ever
-    predicted), `regression` their fit, `components` `[d_model, d_model]` the principal axes of the used embeddings
-    (rows, orthonormal, by falling variance), `mean_input` `[d_model]` the mean input of the unembedding E[h],
-    `perplexity_nll` the mean NLL on the text. `tables` holds `regression` and `dims`.
+    predicted), `fitted` their regression, `components` `[d_model, d_model]` the principal axes of the used embeddings
+    (rows, orthonormal, by falling variance), `mean_input` `[d_model]` the mean input of the unembedding E[h], `batches`
+    what was read. `regression` and `dims` are the tables that `fit` describes.
     """
 
     alpha: Float[np.ndarray, " d_vocab"]
@@ -261,17 +264,31 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
     y = -np.log(fit.alpha[fit.used])
     rows = []
     predictions = MeanPredictions(model, [Variant()])
-    budgets = list(tokens)
-    for batch in fit.batches:
+    for budget, batch in _up_to(fit.batches, sorted(tokens)):
         observe(model, replace(fit.batches, read=partial(iter, [batch])), predictions, progress=False)
-        if budgets and predictions.n_tokens >= budgets[0]:
-            budgets = [budget for budget in budgets if budget > predictions.n_tokens]
-            alpha = predictions.distributions[0]
-            part = fit_arrays(W_U, alpha, use=fit.used)
-            guess = part.slope @ W_U[:, fit.used] + part.intercept
-            cosine = part.slope @ fit.slope / np.linalg.norm(part.slope) / np.linalg.norm(fit.slope)
-            r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-            rows.append((predictions.n_tokens, part.adj_r2, cosine, r2))
-        if not budgets:
-            break
+        if predictions.n_tokens < budget:
+            continue
+        alpha = predictions.distributions[0]
+        part = fit_arrays(W_U, alpha, use=fit.used)
+        guess = part.slope @ W_U[:, fit.used] + part.intercept
+        cosine = part.slope @ fit.slope / np.linalg.norm(part.slope) / np.linalg.norm(fit.slope)
+        r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+        rows.append((predictions.n_tokens, part.adj_r2, cosine, r2))
     return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])
+
+
+def _up_to(batches: Batches, budgets: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+    """The batches' positions in order, cut where a budget of read positions is reached: (the next budget, part)."""
+    waiting = list(budgets)
+    done = 0
+    for batch in batches:
+        number = batch.read.flatten().cumsum(0).view_as(batch.read) + done
+        start = done
+        while waiting and waiting[0] <= done + batch.n_read:
+            yield waiting[0], replace(batch, read=batch.read & (number > start) & (number <= waiting[0]))
+            start = waiting.pop(0)
+        if not waiting:
+            return
+        done += batch.n_read
+        if done > start:
+            yield waiting[0], replace(batch, read=batch.read & (number > start))

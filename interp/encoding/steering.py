@@ -153,6 +153,10 @@ def token_id_of(model: Model, token: str | int) -> int:
     if len(ids) != 1:
         pieces = model.tokenizer.convert_ids_to_tokens(ids)
         raise ValueError(f"{token!r} is {len(ids)} tokens ({', '.join(pieces)}), expected one; mind the leading space")
+    if ids[0] == model.tokenizer.unk_token_id and token != model.tokenizer.unk_token:
+        raise ValueError(
+            f"{token!r} is not in this model's vocabulary; it would be read as {model.tokenizer.unk_token}"
+        )
     return int(ids[0])
 
 
