@@ -23,6 +23,7 @@ from torch import Tensor
 from interp.attention.scores import Text
 from interp.corpora import Batch, Batches, as_batches, sample_positions, unigrams_of
 from interp.encoding.regression import raw_head
+from interp.lm_head import real_tokens
 from interp.observers import Observer, observe
 from interp.sites import Model, Recipe, hook_name, is_encoder, trunk_output
 from interp.unigrams import Unigrams
@@ -36,13 +37,13 @@ _EFFECTS = ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen", "t
 
 @dataclass(frozen=True, eq=False)
 class _LastMLP:
-    """The last MLP's neurons as the prediction head sees them, over the tokens of the vocabulary alone."""
+    """The last MLP's neurons as the prediction head sees them, over the tokens of the vocabulary (None: all)."""
 
     w: Float[Tensor, "neurons d_model"]
     w_scaled: Float[Tensor, "neurons d_model"]
     W_U: Float[Tensor, "d_model types"]
     constant: Float[Tensor, " types"]
-    real: Tensor
+    types: Tensor | None
     centred: bool
     eps: float
 
@@ -59,12 +60,17 @@ class _LastMLP:
         if norm not in ("LN", "RMS"):
             raise ValueError(f"the closed form needs a final LayerNorm or RMSNorm, found normalization_type={norm!r}")
         centred = norm == "LN" and not model.cfg.final_rms
-        W_U = head.W_U[:, head.real]
-        constant = head.b_U[head.real] + (0 if head.b_ln is None else head.b_ln @ W_U)
+        types = None if bool(head.real.all()) else head.real
+        W_U = _among(head.W_U, types)
+        constant = _among(head.b_U, types) + (0 if head.b_ln is None else head.b_ln @ W_U)
         w = model.blocks[-1].mlp.W_out.detach()
         w = w - w.mean(1, keepdim=True) if centred else w
         assert head.gamma is not None
-        return cls(w, w * head.gamma, W_U, constant, head.real, centred, head.eps)
+        return cls(w, w * head.gamma, W_U, constant, types, centred, head.eps)
+
+
+def _among(values: Tensor, types: Tensor | None) -> Tensor:
+    return values if types is None else values[..., types]
 
 
 def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
@@ -123,7 +129,7 @@ class NeuronEffects(Observer):
         self.model, self.neurons, self.exact = model, list(neurons), exact
         self.mlp = mlp = _LastMLP.of(model)
         self.means = means.to(mlp.w)
-        self.log_u = log_unigram.to(mlp.W_U.device)[mlp.real].to(mlp.w)
+        self.log_u = _among(log_unigram.to(mlp.w), mlp.types)
         direction = self.log_u.double() - self.log_u.double().mean()
         self.unigram_axis = (direction / direction.norm()).to(mlp.w)
         for name in _EFFECTS:
@@ -138,11 +144,11 @@ class NeuronEffects(Observer):
             seen[name] = batch.select(activation)
 
         def read(logits: Tensor, hook: object) -> None:
-            logits = batch.select(logits)[:, self.mlp.real]
-            index = torch.full((len(self.mlp.real),), -1, dtype=torch.int64, device=logits.device)
-            index[self.mlp.real] = torch.arange(logits.shape[1], device=logits.device)
+            logits = _among(batch.select(logits), self.mlp.types)
             targets = batch.read_targets
-            targets = torch.where(targets >= 0, index[targets.clamp(min=0)], -1)
+            if self.mlp.types is not None:
+                place = torch.where(self.mlp.types, self.mlp.types.cumsum(0) - 1, -1)
+                targets = torch.where(targets >= 0, place[targets.clamp(min=0)], -1)
             self._read(logits, targets, seen.pop("a"), seen.pop("resid"))
 
         last = self.model.cfg.n_layers - 1
@@ -315,7 +321,7 @@ def frequency_neurons(
     mlp = _LastMLP.of(model)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     counts = unigrams_of(model, prepared, unigram)
-    log_u = torch.from_numpy(counts.log_prior(mlp.real.cpu().numpy()))
+    log_u = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
     means = MeanNeurons(model)
     observe(model, prepared, means, progress=progress)
     part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)

@@ -21,7 +21,7 @@ Order = Literal["spearman", "slope", "random", "reverse"]
 Basis = Literal["axis", "pca"]
 ORDERS: tuple[Order, ...] = ("spearman", "slope", "random", "reverse")
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
-_ELEMENTS_AT_ONCE = 2**21
+_ELEMENTS_AT_ONCE = 2**23
 _LARGEST_EXPONENT = 60.0
 
 
@@ -54,7 +54,8 @@ class PrunedPredictions(Observer):
         self.model, self.orders, self.counts = model, orders, list(counts)
         self.real = head.real
         self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.W_U)
-        self.W = head.W_U if self.rotation is None else self.rotation @ head.W_U
+        W = head.W_U if self.rotation is None else self.rotation @ head.W_U
+        self.W = W.contiguous()  # a dimension's row is read as a whole
         for name in orders:
             self.add_state(f"{name}.probability", (len(counts), head.d_vocab))
             self.add_state(f"{name}.sums", (len(counts), 3))  # KL, top-1 agreement, NLL
