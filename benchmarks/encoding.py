@@ -77,7 +77,7 @@ def main() -> None:
                 -(p * log_p).sum(-1)
                 (p * (log_p - log_u)).sum(-1)
 
-    exact = every[:32]
+    exact = every[:256]
     scans = alternate(
         {
             "forwards": one_forward_a_neuron,

@@ -123,28 +123,28 @@ class ScoreContributions(Observer):
         counts = circuit.span.up_to(keys.one_hot)
         mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern, keys.one_hot)
         mass = mass * keys.real[..., None, None]
-        mass_of_row = mass.sum(1).expand(-1, q.shape[2], -1)
-        if self.average == "pair":
-            weight = torch.ones_like(mass_of_row)
-        else:
+        mass_of_row = mass.sum(1)  # [b, h or 1, c]
+        weight = torch.ones_like(mass_of_row)
+        if self.average == "sentence":
             weight = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
-
-        if pattern is None:
-            u = _queries_by_key(circuit, q)
+        if pattern is None and not circuit.span.causal:
+            contribution, centred, query = _by_row(circuit, q, x, keys.one_hot, weight[:, 0])
         else:
-            u = circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern, q))
-        classes = range(len(self.classes.names))
-        parts = [_sum_over_keys(circuit, u, x, keys.one_hot[..., c].bool(), weight[..., c]) for c in classes]
-        contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
-        self.add(f"{circuit.layer}.contribution", contribution)
-        self.add(f"{circuit.layer}.query", query)
-        self.add(f"{circuit.layer}.weight", (weight * mass_of_row).sum(0))
-        self.add(f"{circuit.layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
-        if self.centred:
-            share = weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]
-            self.add(
-                f"{circuit.layer}.centred", contribution - self._key_means(circuit, keys, q, x, share, contribution)
-            )
+            u = _queries_by_key(circuit, q) if pattern is None else _attended(circuit, q, pattern)
+            classes = range(len(self.classes.names))
+            parts = [_sum_over_keys(circuit, u, x, keys.one_hot[..., c].bool(), weight[..., c]) for c in classes]
+            contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
+            centred = None
+            if self.centred:
+                share = weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]
+                centred = contribution - self._key_means(circuit, keys, q, x, share, contribution)
+        layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
+        self.add(f"{layer}.contribution", contribution)
+        self.add(f"{layer}.query", query)
+        self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
+        self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
+        if self.centred and centred is not None:
+            self.add(f"{layer}.centred", centred)
 
     def _key_means(
         self, circuit: QKCircuit, keys: KeyClassBatch, q: Tensor, x: Tensor, share: Tensor, contribution: Tensor
@@ -156,7 +156,7 @@ class ScoreContributions(Observer):
         means = torch.zeros_like(contribution)
         n_classes = means.shape[1]
         sums_to_one = self.weights == "mean" and self.average == "pair"
-        once = torch.ones_like(share[:, 0, ..., 0]).expand(-1, q.shape[2])
+        once = torch.ones_like(share[:, 0, ..., 0])
         for c in range(n_classes - sums_to_one):
             if keys.one_hot[..., c].any():
                 u = _queries_by_key(circuit, q * share[..., c, None])
@@ -222,6 +222,34 @@ class ScoreContributions(Observer):
         return mean / circuit.scale if self.scaled else mean
 
 
+def _by_row(
+    circuit: QKCircuit,
+    q: Float[Tensor, "batch pos head d_head"],
+    x: Float[Tensor, "batch pos d_model"],
+    one_hot: Float[Tensor, "batch pos classes"],
+    weight: Float[Tensor, "batch classes"],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums over all pairs of rows in which every query sees every key: contributions, key-centred ones, queries.
+
+    `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`: two vectors a row.
+    """
+    q = q.sum(1)
+    directions = torch.einsum("bhe,hed->bhd", q, circuit.W_K.mT)
+    sums, counts = one_hot.mT @ x, one_hot.sum(1)
+    centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
+    of_class = zip((sums * weight[..., None]).unbind(1), (centred * weight[..., None]).unbind(1), strict=True)
+    parts = [[(directions * row[:, None]).sum(0) for row in both] for both in of_class]
+    contribution, centred = (torch.stack(part, 1) for part in zip(*parts, strict=True))
+    return contribution, centred, torch.einsum("bhe,bc->hce", q, weight * counts)
+
+
+def _attended(
+    circuit: QKCircuit, q: Float[Tensor, "batch pos head d_head"], pattern: Float[Tensor, "batch head query key"]
+) -> Float[Tensor, "batch key head d_head"]:
+    """`u_n = R_nᵀ Σ_m α_mn R_m q_m`."""
+    return circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern, q))
+
+
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
     """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n; one for all keys of a row where all see all."""
     if not circuit.span.causal:
@@ -234,7 +262,7 @@ def _sum_over_keys(
     u: Float[Tensor, "batch key head d_head"],
     x: Float[Tensor, "batch pos d_model"],
     chosen: Bool[Tensor, "batch pos"],
-    weight: Float[Tensor, "batch head"],
+    weight: Float[Tensor, "batch heads"],
 ) -> tuple[Float[Tensor, "head d_model"], Float[Tensor, "head d_head"]]:
     """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, w the weight of the key's row and head."""
     if u.shape[1] == 1:
@@ -242,11 +270,11 @@ def _sum_over_keys(
         total = torch.einsum("bhe,b->he", u, chosen.sum(1).to(u.dtype))
         x = torch.einsum("bnd,bn->bd", x, chosen.to(x.dtype))
     else:
-        u = u[chosen] * weight[chosen.nonzero()[:, 0], :, None]
+        u = u[chosen] * weight[chosen.nonzero()[:, 0], :, None]  # a head's weight, or one for all
         total = u.sum(0)
         x = x[chosen]
     products = (u.flatten(1).T @ x).unflatten(0, total.shape)
-    return torch.einsum("hed,hde->hd", products, circuit.W_K), total
+    return (products * circuit.W_K.mT).sum(1), total
 
 
 def score_contributions(
