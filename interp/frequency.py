@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
 
-from interp.corpora import Batches, Corpus, as_batches, unigrams_of
+from interp.corpora import Batches, Text, as_batches, unigrams_of
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head
 from interp.observers import observe
@@ -61,7 +60,7 @@ class BiasEffect(Result):
 
 def bias_effect(
     model: Model,
-    text_or_batches: str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"],
+    text_or_batches: Text,
     *,
     unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
     biases: Sequence[Bias] | None = None,

@@ -197,7 +197,7 @@ def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...]) -> None:
 
     try:
         with model.hooks(fwd_hooks=[(name, noted(function)) for name, function in recipe]):
-            _forward(model, batch, stop)
+            forward(model, batch, stop)
         if waiting:
             raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
     except BaseException:
@@ -208,7 +208,7 @@ def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...]) -> None:
         observer.commit()
 
 
-def _forward(model: Model, batch: Batch, stop: int | None) -> None:
+def forward(model: Model, batch: Batch, stop: int | None) -> None:
     """Run the model as far as block `stop`; None runs the prediction head too."""
     if is_encoder(model):
         mask = batch.mask if batch.padded else None

@@ -15,7 +15,7 @@ Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
 
 Site: TypeAlias = Literal[
     "embed", "resid_pre", "resid_post", "attn_input", "q", "rotated_q", "k", "v", "attn_scores", "pattern",
-    "mlp_post", "head_norm", "head_input", "logits",
+    "z", "mlp_post", "head_norm", "head_input", "logits",
 ]  # fmt: skip
 
 _NAMES: dict[str, tuple[str, str]] = {
@@ -29,6 +29,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "v": ("blocks.{layer}.attn.hook_v", "blocks.{layer}.attn.hook_v"),
     "attn_scores": ("blocks.{layer}.attn.hook_attn_scores", "blocks.{layer}.attn.hook_attn_scores"),
     "pattern": ("blocks.{layer}.attn.hook_pattern", "blocks.{layer}.attn.hook_pattern"),
+    "z": ("blocks.{layer}.attn.hook_z", "blocks.{layer}.attn.hook_z"),
     "mlp_post": ("blocks.{layer}.mlp.hook_post", "blocks.{layer}.mlp.hook_post"),
     "head_norm": ("ln_final.hook_normalized", "mlm_head.ln.hook_normalized"),
     "head_input": ("unembed.hook_in", "unembed.hook_in"),
@@ -65,6 +66,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     | `q`, `k`, `v` | queries, keys and values, `[batch, pos, head, d_head]`; `rotated_q` after RoPE |
     | `attn_scores` | attention scores, scaled and masked, `[batch, head, query, key]` |
     | `pattern` | attention probabilities in block `layer`, `[batch, head, query, key]` |
+    | `z` | the outputs of the heads before W_O, `[batch, pos, head, d_head]` |
     | `mlp_post` | the MLP's neurons in block `layer`, after the activation, `[batch, pos, d_mlp]` |
     | `head_norm` | the prediction head's layer norm before `·γ + b` |
     | `head_input` | the input of the unembedding, after `·γ + b` |

@@ -139,10 +139,8 @@ def test_minimal_pairs_equal_a_plain_loop(bos, shared):
     assert accuracy["task"].tolist() == ["npi_present_1", "passive_1"]
 
 
-def test_minimal_pairs_refuse_nonsense(gpt2, bert):
+def test_minimal_pairs_refuse_nonsense(gpt2):
     table = pairs.generate(n_per_task=2)
-    with pytest.raises(ValueError, match="an encoder gives a sentence no probability"):
-        minimal_pair_accuracy(bert, table)
     with pytest.raises(ValueError, match="expected a table of minimal pairs"):
         minimal_pair_accuracy(gpt2, table.drop(columns="UID"))
     with pytest.raises(ValueError, match="tokens; expected 2 … 128"):

@@ -12,7 +12,7 @@ so sums over pairs cost one matrix product over the keys.
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,12 +20,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.corpora import Batch, Batches, Corpus, KeyClasses, TokenClasses, as_batches, token_classes
+from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, observe
 from interp.qk import QKCircuit, check_layers, qk_circuit
 from interp.sites import Model, Recipe, hook_name
 
-Text: TypeAlias = str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"]
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
 

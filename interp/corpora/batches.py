@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -96,6 +96,10 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
+
+
+Text: TypeAlias = str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"]
+"""What every analysis reads: anything `batches` takes, or its batches."""
 
 
 def batches(

@@ -20,8 +20,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from interp.attention.scores import Text
-from interp.corpora import Batch, Batches, as_batches, sample_positions, unigrams_of
+from interp.corpora import Batch, Batches, Text, as_batches, sample_positions, unigrams_of
 from interp.encoding.regression import raw_head
 from interp.lm_head import real_tokens
 from interp.observers import Observer, observe

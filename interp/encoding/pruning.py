@@ -10,8 +10,7 @@ import xxhash
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.scores import Text
-from interp.corpora import Batch
+from interp.corpora import Batch, Text
 from interp.distributions import js, perplexity
 from interp.encoding.regression import Fit, predicted_batches, raw_head
 from interp.observers import Observer, observe

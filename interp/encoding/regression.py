@@ -12,8 +12,7 @@ from scipy import stats
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from interp.attention.scores import Text
-from interp.corpora import Batch, Batches, as_batches
+from interp.corpora import Batch, Batches, Text, as_batches
 from interp.distributions import MeanPredictions, Variant
 from interp.frequency import MASK_RATE
 from interp.lm_head import PredictionHead, prediction_head

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from interp.attention.scores import Text
-from interp.corpora import Batch, Batches
+from interp.corpora import Batch, Batches, Text
 from interp.distributions import kl
 from interp.encoding.regression import Fit, predicted_batches
 from interp.lm_head import real_tokens

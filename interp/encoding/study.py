@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Integer
 
-from interp.attention.scores import Text
-from interp.corpora import sample_positions
+from interp.corpora import Text, sample_positions
 from interp.encoding.directions import directions
 from interp.encoding.neurons import frequency_neurons
 from interp.encoding.pruning import FRACTIONS, ORDERS, Basis, Order, PrunedPredictions, pruning_table, removal_order

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from interp import hooks
 from interp.attention.patterns import AttentionByClass
-from interp.attention.scores import KeyClassBatch, Text
-from interp.corpora import Batch, Batches, KeyClasses, TokenClasses, as_batches, token_classes
+from interp.attention.scores import KeyClassBatch
+from interp.corpora import Batch, Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, observe
 from interp.outliers.profile import DimensionProfile
 from interp.qk import QKCircuit, check_layers, qk_circuit

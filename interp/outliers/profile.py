@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.scores import KeyClassBatch, Text, warn_of_absent
-from interp.corpora import Batch, KeyClasses, TokenClasses, as_batches, token_classes
+from interp.attention.scores import KeyClassBatch, warn_of_absent
+from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, observe
 from interp.qk import qk_circuit
 from interp.sites import Model, Recipe, hook_name

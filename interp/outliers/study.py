@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Integer
 
 from interp.attention.patterns import AttentionByClass
-from interp.attention.scores import Average, ScoreContributions, Text, Weights, gaps, warn_of_absent
-from interp.corpora import Batches, Corpus, KeyClasses, as_batches, batches, load, token_classes, unigrams_of
+from interp.attention.scores import Average, ScoreContributions, Weights, gaps, warn_of_absent
+from interp.corpora import Batches, Corpus, KeyClasses, Text, as_batches, batches, load, token_classes, unigrams_of
 from interp.lm_head import real_tokens
 from interp.observers import observe
 from interp.outliers.ablation import Mode, ablate

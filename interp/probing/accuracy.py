@@ -5,36 +5,40 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.pairs import COLUMNS
-from interp.sites import Model, is_encoder
+from interp.sites import Model, is_encoder, trunk_output
 
 _LOGITS_AT_ONCE = 2**25
+_TOKENS_AT_ONCE = 8_192
 
 
 @torch.no_grad()
 def sentence_log_probability(
     model: Model, sentences: Sequence[str], *, bos: bool | None = None, progress: bool = True
 ) -> Float[np.ndarray, " sentence"]:
-    """`Σ_t log p(w_t | w_<t)` of each sentence under a causal model, in nats.
+    """The log-probability of each sentence, in nats.
+
+    Causal models: `Σ_t log p(w_t | w_<t)`. Encoders: the pseudo-log-likelihood `Σ_t log p(w_t | w_∖t)`, each token
+    masked in turn (Salazar et al. 2020, ACL, 2699-2712).
 
     Args:
         bos: put the beginning-of-sequence token first, so that the first token is scored too. By default what
             TransformerLens knows of the model (`cfg.default_prepend_bos`); without it the first token is
-            unscored.
+            unscored. An encoder reads `[CLS] … [SEP]`.
 
     Raises:
-        ValueError: an encoder, a model without tokenizer, a sentence without a token to score, or one longer than
-            the context.
+        ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
+            or one longer than the context.
     """
-    if is_encoder(model):
-        raise ValueError("an encoder gives a sentence no probability of this kind; give a causal model")
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
+    if is_encoder(model):
+        return _pseudo_log_likelihood(model, sentences, progress)
     bos = model.cfg.default_prepend_bos if bos is None else bos
     first = [model.tokenizer.bos_token_id] if bos else []
     if None in first:
@@ -72,10 +76,53 @@ def _scores(model: Model, rows: list[list[int]]) -> Float[Tensor, " sentence"]:
     return -(nll.view(len(rows), -1).double() * mask[:, 1:]).sum(1)
 
 
+def _pseudo_log_likelihood(model: Model, sentences: Sequence[str], progress: bool) -> Float[np.ndarray, " sentence"]:
+    tokenizer = model.tokenizer
+    if tokenizer.mask_token_id is None:
+        raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
+    encoded = tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
+    for sentence, ids in zip(sentences, encoded, strict=True):
+        if not 1 <= len(ids) <= model.cfg.n_ctx - 2:
+            raise ValueError(f"{sentence[:60]!r} has {len(ids)} tokens; expected 1 … {model.cfg.n_ctx - 2}")
+    scores = np.zeros(len(encoded))
+    lengths = np.array([len(ids) for ids in encoded])
+    with tqdm(total=int(lengths.sum()), unit="token", disable=None if progress else True, desc="scoring") as bar:
+        for length in np.unique(lengths):
+            of_length = np.flatnonzero(lengths == length)
+            step = max(1, _TOKENS_AT_ONCE // int(length + 2) // int(length))
+            for start in range(0, len(of_length), step):
+                chosen = of_length[start : start + step]
+                scores[chosen] = _masked_scores(model, torch.tensor([encoded[i] for i in chosen])).cpu().numpy()
+                bar.update(int(length) * len(chosen))
+    if not np.isfinite(scores).all():
+        raise ValueError("the model gives sentences NaN or infinite log-probabilities; check its weights and dtype")
+    return scores
+
+
+def _masked_scores(model: Model, ids: Int[Tensor, "sentence pos"]) -> Float[Tensor, " sentence"]:
+    """Sentences of one length, a row for each token masked."""
+    n, length = ids.shape
+    tokenizer, device = model.tokenizer, model.W_U.device
+    ids = ids.to(device)
+    diagonal = torch.eye(length, dtype=torch.bool, device=device).expand(n, -1, -1)
+    inner = ids[:, None].expand(-1, length, -1).masked_fill(diagonal, tokenizer.mask_token_id).flatten(0, 1)
+    ends = [inner.new_full((len(inner), 1), token_id) for token_id in (tokenizer.cls_token_id, tokenizer.sep_token_id)]
+    where = torch.arange(1, length + 1, device=device).repeat(n)
+    rows = torch.arange(len(inner), device=device)
+    at_mask = [(trunk_output(model), lambda resid, hook: resid[rows, where][:, None])]
+    with model.hooks(fwd_hooks=at_mask):
+        logits = model(torch.cat([ends[0], inner, ends[1]], 1))[:, 0]
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    nll = torch.nn.functional.cross_entropy(wide, ids.flatten(), reduction="none")
+    return -nll.view(n, length).double().sum(1)
+
+
 def minimal_pair_accuracy(
     model: Model, pairs: pd.DataFrame, *, bos: bool | None = None, progress: bool = True
 ) -> pd.DataFrame:
     """The share of pairs of each task whose good sentence has the higher log-probability (ties are wrong).
+
+    For encoders the pseudo-log-likelihood, which needs a row for each token.
 
     Args:
         pairs: a table from `interp.pairs`.

@@ -1,0 +1,139 @@
+"""Many probes as one problem: tasks side by side, and strengths, seeds and controls as columns of each.
+
+`X` is `[tasks, samples, d]`, labels `[tasks, samples, columns]`; the data of a task is read once for all its columns.
+Probes have no intercept: `p = σ(X (w ⊙ m))`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.probing.gates import deterministic_gate, open_probability, sample_gate
+
+STEPS = 1_000
+LEARNING_RATE = 0.05
+_START = 2.0  # of the gates' log α: all open
+_SPREAD = 0.01  # of the first weights and gates
+_NEWTON_STEPS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """Fitted L0 probes: weights w, gates m at test time, and `P(z ≠ 0)`, each `[tasks, columns, d]`."""
+
+    weight: Float[Tensor, "tasks columns d"]
+    gate: Float[Tensor, "tasks columns d"]
+    expected_open: Float[Tensor, "tasks columns d"]
+
+    @property
+    def coefficients(self) -> Float[Tensor, "tasks columns d"]:
+        return self.weight * self.gate
+
+
+def fit_sparse(
+    X: Float[Tensor, "tasks samples d"],
+    y: Float[Tensor, "tasks samples columns"],
+    *,
+    strengths: Sequence[float],
+    seeds: Sequence[int],
+    steps: int = STEPS,
+    tick: Callable[[], object] = lambda: None,
+) -> Sparse:
+    """L0 probes by hard-concrete gates: minimise `λ · BCE + (1 − λ) · mean_d P(z ≠ 0)` (Louizos et al. 2018).
+
+    Each column has a strength λ and a seed. Weights and gates start near 0 and open (log α = 2, both with SD .01);
+    Adam at .05 falling to zero along a cosine, over `steps` full-batch steps, with one draw of the gates' noise a
+    step. Columns of the same seed share their noise, whatever else is in the batch, so that a probe does not depend
+    on its company.
+
+    Args:
+        strengths: λ of each column, in (0, 1].
+        seeds: of each column.
+        tick: called after each step.
+
+    Raises ValueError for λ outside (0, 1] and lists that do not fit the columns.
+    """
+    tasks, _, d = X.shape
+    columns = y.shape[2]
+    if len(strengths) != columns or len(seeds) != columns:
+        raise ValueError(f"{columns} columns need as many strengths and seeds, found {len(strengths)} and {len(seeds)}")
+    if not all(0 < strength <= 1 for strength in strengths):
+        raise ValueError(f"strengths λ must lie in (0, 1], found {list(strengths)}")
+    known = sorted(set(seeds))
+    place = torch.tensor([known.index(seed) for seed in seeds])
+    generators = [torch.Generator().manual_seed(seed) for seed in known]
+
+    def draw(sampler: Callable[..., Tensor]) -> Tensor:
+        drawn = torch.stack([sampler(d, generator=generator) for generator in generators])
+        return drawn[place].to(X).expand(tasks, -1, -1)
+
+    weight = (_SPREAD * draw(torch.randn)).clone().requires_grad_()
+    log_alpha = (_START + _SPREAD * draw(torch.randn)).clone().requires_grad_()
+    strength = torch.tensor(list(strengths)).to(X)
+    optimiser = torch.optim.Adam([weight, log_alpha], lr=LEARNING_RATE, betas=(0.9, 0.99))
+    tiny = torch.finfo(X.dtype).eps
+    for step in range(steps):
+        optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2
+        gate = sample_gate(log_alpha, draw(torch.rand).clamp(tiny, 1 - tiny))
+        logits = torch.bmm(X, (weight * gate).mT)
+        fit = torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none").mean(1)
+        penalty = open_probability(log_alpha).mean(2)
+        loss = (strength * fit + (1 - strength) * penalty).sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        tick()
+    found = log_alpha.detach()
+    return Sparse(weight.detach(), deterministic_gate(found), open_probability(found))
+
+
+@torch.no_grad()
+def fit_dense(
+    X: Float[Tensor, "tasks samples d"], y: Float[Tensor, "tasks samples columns"], *, C: float = 1.0
+) -> Float[Tensor, "tasks columns d"]:
+    """L2 logistic regression without intercept: minimise `½‖w‖² + C Σ log(1 + exp(−ỹ x·w))`, by Newton's method.
+
+    In float64; where there are fewer samples than dimensions, in the space that the samples span.
+    """
+    X, y = X.double(), y.double()
+    tasks, n, d = X.shape
+    basis = None
+    if n < d:
+        values, vectors = torch.linalg.eigh(X @ X.mT)
+        root = values.clamp(min=0).sqrt()
+        basis = X.mT @ (vectors / root.clamp(min=1e-12 * float(root.max()))[:, None, :])
+        X = vectors * root[:, None, :]
+    solutions = []
+    eye = torch.eye(X.shape[2], dtype=X.dtype, device=X.device)
+    for column in range(y.shape[2]):
+        target = y[..., column]
+        w = torch.zeros(tasks, X.shape[2], dtype=X.dtype, device=X.device)
+        value = _objective(X, target, w, C)
+        for _ in range(_NEWTON_STEPS):
+            p = torch.sigmoid((X @ w[..., None])[..., 0])
+            gradient = w + C * (X.mT @ (p - target)[..., None])[..., 0]
+            if float(gradient.abs().max()) < 1e-8 * (1 + C * n):
+                break
+            hessian = eye + C * (X * (p * (1 - p))[..., None]).mT @ X
+            step = torch.linalg.solve(hessian, gradient)
+            length = torch.ones(tasks, 1, dtype=X.dtype, device=X.device)
+            for _ in range(30):
+                tried = _objective(X, target, w - length * step, C)
+                worse = tried > value
+                if not worse.any():
+                    break
+                length = torch.where(worse[:, None], length / 2, length)
+            w = w - length * step
+            value = _objective(X, target, w, C)
+        solutions.append(w if basis is None else (basis @ w[..., None])[..., 0])
+    return torch.stack(solutions, 1)
+
+
+def _objective(X: Tensor, y: Tensor, w: Tensor, C: float) -> Float[Tensor, " tasks"]:
+    logits = (X @ w[..., None])[..., 0]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none").sum(1)
+    return w.square().sum(1) / 2 + C * loss

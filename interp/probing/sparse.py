@@ -1,0 +1,106 @@
+"""One sparse probe with scikit-learn's interface."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from interp.probing.fitting import STEPS, fit_dense, fit_sparse
+from interp.probing.selection import scores, top
+
+
+class SparseProbe(ClassifierMixin, BaseEstimator):
+    """A linear probe without intercept that reads few dimensions: `p = σ(w ⊙ m · x)`.
+
+    `"l0"` learns the gates m (`interp.probing.fitting.fit_sparse`); `"topk"` opens the k dimensions of the largest
+    Welch t and fits an L2 logistic regression (C = 1) on them (Gurnee et al. 2023); `"dense"` opens all. Inputs are
+    standardised with the training mean and SD unless `raw`: on raw states a probe without intercept takes a dimension
+    with a large mean for one.
+
+    Attributes learned: `coef_` w ⊙ m `[d]`, on standardised inputs; `gate_` m `[d]`; `mean_`, `scale_`; `classes_`;
+    `n_open_`; `n_features_in_`.
+
+    Args:
+        method: how dimensions are chosen.
+        strength: λ in (0, 1] of `"l0"`: small opens few gates.
+        k: dimensions of `"topk"`.
+        raw: leave the inputs as they are.
+        steps: of the optimiser of `"l0"`.
+        seed: of its weights, gates and noise.
+    """
+
+    def __init__(
+        self,
+        method: Literal["l0", "topk", "dense"] = "l0",
+        *,
+        strength: float | int = 0.2,
+        k: int = 40,
+        raw: bool = False,
+        steps: int = STEPS,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.strength = strength
+        self.k = k
+        self.raw = raw
+        self.steps = steps
+        self.seed = seed
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> "SparseProbe":
+        """Fit to samples `[n, d]` and two classes.
+
+        Raises ValueError for NaN, for other than two classes, an unknown method, λ outside (0, 1] and k > d.
+        """
+        X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            raise ValueError(
+                f"Only binary classification is supported. The number of classes must be two, found "
+                f"{len(self.classes_)} class{'es' if len(self.classes_) > 1 else ''}"
+            )
+        self.mean_ = np.zeros(X.shape[1]) if self.raw else X.mean(0, dtype=np.float64)
+        spread = np.ones(X.shape[1]) if self.raw else X.std(0, dtype=np.float64)
+        self.scale_ = np.where(spread > 1e-9 * np.abs(self.mean_), spread, np.inf)
+        Z = torch.from_numpy(((X - self.mean_) / self.scale_).astype(X.dtype))[None]
+        target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
+        if self.method == "l0":
+            found = fit_sparse(Z, target, strengths=[self.strength], seeds=[self.seed], steps=self.steps)
+            self.gate_ = found.gate[0, 0].double().numpy()
+            self.coef_ = found.coefficients[0, 0].double().numpy()
+        elif self.method in ("topk", "dense"):
+            d = X.shape[1]
+            chosen = np.ones(d, dtype=bool)
+            if self.method == "topk":
+                chosen = top(scores(X[labels == 1], X[labels == 0], "welch"), self.k)
+            self.gate_ = chosen.astype(np.float64)
+            self.coef_ = np.zeros(d)
+            self.coef_[chosen] = fit_dense(Z[..., torch.from_numpy(chosen)], target)[0, 0].numpy()
+        else:
+            raise ValueError(f"unknown method {self.method!r}; expected 'l0', 'topk' or 'dense'")
+        self.n_open_ = int((self.gate_ > 0).sum())
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """`(w ⊙ m) · x` of each sample; above 0 is the second class."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
+        return ((X - self.mean_) / self.scale_) @ self.coef_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each sample."""
+        above = self.decision_function(X) > 0
+        return self.classes_[above.astype(int)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of both classes, `[n, 2]`."""
+        p = 1 / (1 + np.exp(-self.decision_function(X)))
+        return np.stack([1 - p, p], 1)

@@ -1,0 +1,47 @@
+"""Pairs split into training, validation and test, and what the words alone can tell."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+
+FEWEST_PAIRS = 10
+_TRAIN, _VALIDATION = 0.6, 0.2
+_SEED = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Numbers of the pairs of one task, in the table of all pairs."""
+
+    train: Int[np.ndarray, " train"]
+    validation: Int[np.ndarray, " validation"]
+    test: Int[np.ndarray, " test"]
+
+
+def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
+    """60 : 20 : 20 of a task's pairs, both sentences of a pair on the same side.
+
+    Split by sentence, the twin of a test sentence with the other label would be in training.
+
+    Raises ValueError for fewer than ten pairs.
+    """
+    rows = np.flatnonzero(pairs["UID"].to_numpy() == task)
+    if len(rows) < FEWEST_PAIRS:
+        raise ValueError(f"task {task!r} has {len(rows)} pairs; a split needs at least {FEWEST_PAIRS}")
+    rows = np.random.default_rng(_SEED).permutation(rows)
+    first, second = round(_TRAIN * len(rows)), round((_TRAIN + _VALIDATION) * len(rows))
+    return Split(*(np.sort(part) for part in (rows[:first], rows[first:second], rows[second:])))
+
+
+def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:
+    """Test accuracy of an L2 logistic regression (C = 1) on word counts: what a probe must beat to say anything."""
+    columns = ["sentence_good", "sentence_bad"]
+    sides = [pairs.iloc[rows][columns].to_numpy().ravel(order="F") for rows in (split.train, split.test)]
+    words = CountVectorizer(token_pattern=r"\S+")
+    X, X_test = words.fit_transform(sides[0]), words.transform(sides[1])
+    y, y_test = (np.repeat([1, 0], len(side) // 2) for side in sides)
+    return float(LogisticRegression(max_iter=1_000).fit(X, y).score(X_test, y_test))

@@ -1,0 +1,271 @@
+"""Hidden states of minimal pairs: one vector a sentence and layer."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+import xxhash
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from interp.corpora import Batch
+from interp.models import weight_hash
+from interp.observers import forward, replacing
+from interp.pairs import COLUMNS
+from interp.sites import Model, Recipe, hook_name, is_encoder
+
+Position = Literal["eos", "last", "mean", "cls"]
+Of = Literal["residual", "neurons", "heads"]
+_TOKENS_AT_ONCE = 4_096
+_SENTENCES_A_SHARD = 8_192
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """One vector for each sentence of each pair, by state.
+
+    `pairs` is the table they were read from; `states` their numbers (0 the embeddings, L + 1 after block L; block
+    numbers for neurons and heads); `width` the length of a vector. `load(state)` gives `[pairs, 2, width]`, good
+    before bad.
+    """
+
+    pairs: pd.DataFrame
+    states: tuple[int, ...]
+    width: int
+    settings: dict[str, Any]
+    _shards: tuple[Path, ...] = field(default=(), repr=False)
+    _kept: dict[int, Float[np.ndarray, "pairs 2 width"]] = field(default_factory=dict, repr=False)
+
+    @property
+    def tasks(self) -> list[str]:
+        """In the order of the pairs."""
+        return list(dict.fromkeys(self.pairs["UID"]))
+
+    def load(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
+        """The vectors of one state. Raises ValueError for a state that was not collected."""
+        if state not in self.states:
+            raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
+        if self._kept:
+            return self._kept[state]
+        parts = []
+        for shard in self._shards:
+            with safe_open(shard, "pt") as file:
+                parts.append(file.get_tensor(str(state)).numpy())
+        return np.concatenate(parts).reshape(-1, 2, self.width)
+
+
+@torch.no_grad()
+def collect(
+    model: Model,
+    pairs: pd.DataFrame,
+    *,
+    layers: Sequence[int] | None = None,
+    position: Position | None = None,
+    of: Of = "residual",
+    bos: bool | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    memory: float | int = 2e9,
+    progress: bool = True,
+) -> States:
+    """Read one vector a sentence and layer from a model, in one pass, keeping nothing else.
+
+    Args:
+        pairs: a table from `interp.pairs`.
+        layers: which states: 0 … n_layers for the residual stream (0: the embeddings), block numbers for neurons and
+            heads; all by default.
+        position: `"eos"`: at an end-of-sequence token that is appended (an encoder's `[SEP]`), the default of causal
+            models; `"last"`: at the last token of the sentence; `"mean"` over its tokens; `"cls"`: at an encoder's
+            `[CLS]`, its default.
+        of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
+            all heads of a layer side by side).
+        bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
+        directory: for safetensors shards; a run that was killed goes on with the shard it was at.
+        memory: bytes that may be kept without a directory.
+
+    Raises ValueError for a table without pairs, a sentence longer than the context or without a token, a layer that
+    does not exist, states that are not finite or too large for `memory`, a directory of another run.
+    """
+    missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
+    if missing or pairs.empty:
+        raise ValueError(f"expected a table of minimal pairs from interp.pairs.load, missing: {missing or 'any row'}")
+    encoder = is_encoder(model)
+    position = position or ("cls" if encoder else "eos")
+    names = _names(model, layers, of)
+    rows, index = _rows(model, pairs, position, bos)
+    width = _width(model, of)
+    settings = {
+        "model": weight_hash(model),
+        "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
+        "states": list(names), "position": position, "of": of, "first": rows[0][0], "index": index,
+    }  # fmt: skip
+    size = 4.0 * len(rows) * width * len(names)
+    if directory is None and size > memory:
+        raise ValueError(
+            f"the states take {size / 1e9:.1f} GB, more than memory={memory / 1e9:.1f} GB; give a directory"
+        )
+    found = States(pairs.reset_index(drop=True), tuple(names), width, settings)
+    with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
+        if directory is None:
+            vectors = _read(model, rows, names, index, width, bar)
+            kept = {state: values.reshape(-1, 2, width) for state, values in vectors.items()}
+            return States(found.pairs, found.states, width, settings, _kept=kept)
+        shards = []
+        root = Path(directory)
+        _claim(root, settings)
+        for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):
+            part = rows[start : start + _SENTENCES_A_SHARD]
+            shard = root / f"states-{number:05d}.safetensors"
+            if not _whole(shard, len(part), names):
+                vectors = _read(model, part, names, index, width, bar)
+                with replacing(shard) as temporary:
+                    save_file({str(state): torch.from_numpy(v) for state, v in vectors.items()}, temporary)
+            else:
+                bar.update(len(part))
+            shards.append(shard)
+    return States(found.pairs, found.states, width, settings, _shards=tuple(shards))
+
+
+def _claim(root: Path, settings: dict[str, Any]) -> None:
+    """Write what this run is, or see that the directory belongs to it."""
+    path = root / "states.json"
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        different = [key for key in settings if known.get(key) != settings[key]]
+        if different:
+            raise ValueError(
+                f"{root} holds states of another run ({', '.join(different)} differ); empty it or choose another"
+            )
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(settings), encoding="utf-8")
+
+
+def _whole(shard: Path, n: int, names: dict[int, str]) -> bool:
+    try:
+        with safe_open(shard, "pt") as file:
+            return all(file.get_slice(str(state)).get_shape()[0] == n for state in names)
+    except (OSError, SafetensorError):
+        return False
+
+
+def _names(model: Model, layers: Sequence[int] | None, of: Of) -> dict[int, str]:
+    """Hook points by state."""
+    n_layers = model.cfg.n_layers
+    if of == "residual":
+        every = {0: hook_name(model, "embed")}
+        every |= {layer + 1: hook_name(model, "resid_post", layer) for layer in range(n_layers)}
+    else:
+        site: Any = {"neurons": "mlp_post", "heads": "z"}[of]
+        every = {layer: hook_name(model, site, layer) for layer in range(n_layers)}
+    chosen = list(every) if layers is None else [int(layer) for layer in layers]
+    if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
+        raise ValueError(f"layers must be different numbers in 0 … {max(every)}, found {chosen}")
+    return {state: every[state] for state in chosen}
+
+
+def _width(model: Model, of: Of) -> int:
+    cfg = model.cfg
+    return int({"residual": cfg.d_model, "neurons": cfg.d_mlp, "heads": cfg.n_heads * cfg.d_head}[of] or 0)
+
+
+def _rows(model: Model, pairs: pd.DataFrame, position: Position, bos: bool | None) -> tuple[list[list[int]], str]:
+    """Token ids of every sentence, good and bad in turn, and which of them is read: last, mean or first."""
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
+    encoder = is_encoder(model)
+    if position == "cls" and not encoder:
+        raise ValueError("position 'cls' is for encoders; a causal model's first token has seen nothing")
+    before, after = ([tokenizer.cls_token_id], [tokenizer.sep_token_id]) if encoder else ([], [])
+    if not encoder:
+        bos = model.cfg.default_prepend_bos if bos is None else bos
+        if bos and tokenizer.bos_token_id is None:
+            raise ValueError("this model's tokenizer has no beginning-of-sequence token; give bos=False")
+        before = [tokenizer.bos_token_id] if bos else []
+        if position == "eos":
+            after = [_end(tokenizer)]
+    sentences = pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist()
+    encoded = tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
+    rows = [before + ids + after for ids in encoded]
+    for sentence, ids, row in zip(sentences, encoded, rows, strict=True):
+        if not ids or len(row) > model.cfg.n_ctx:
+            raise ValueError(
+                f"{sentence[:60]!r} has {len(row)} tokens; expected a word or more and at most {model.cfg.n_ctx}"
+            )
+    return rows, {"eos": "last", "last": "before last" if encoder else "last", "mean": "mean", "cls": "first"}[position]
+
+
+def _end(tokenizer: Any) -> int:
+    if tokenizer.eos_token_id is not None:
+        return int(tokenizer.eos_token_id)
+    for name in ("sep", "bos", "pad"):
+        token_id = getattr(tokenizer, f"{name}_token_id")
+        if token_id is not None:
+            token = getattr(tokenizer, f"{name}_token")
+            warnings.warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead", stacklevel=4)
+            return int(token_id)
+    raise ValueError("this tokenizer has no token to append; choose position='last' or 'mean'")
+
+
+def _read(
+    model: Model, rows: list[list[int]], names: dict[int, str], index: str, width: int, bar: Any
+) -> dict[int, Float[np.ndarray, "sentences width"]]:
+    found = {state: np.empty((len(rows), width), dtype=np.float32) for state in names}
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+    for chosen in _groups(order, rows):
+        batch = _batch([rows[i] for i in chosen], model)
+        lengths = batch.mask.sum(1)
+        recipe: Recipe = [(name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()]
+        with model.hooks(fwd_hooks=recipe):
+            forward(model, batch, model.cfg.n_layers)
+        bar.update(len(chosen))
+    for state, values in found.items():
+        if not np.isfinite(values).all():
+            raise ValueError(f"state {state} has NaN or infinite values; check the model's weights and dtype")
+    return found
+
+
+def _groups(order: list[int], rows: list[list[int]]) -> Iterator[list[int]]:
+    """Indices of rows, in order of length, whose padded batch stays small."""
+    group: list[int] = []
+    for i in order:
+        if group and (len(group) + 1) * len(rows[i]) > _TOKENS_AT_ONCE:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
+
+
+def _batch(rows: list[list[int]], model: Model) -> Batch:
+    width = max(map(len, rows))
+    pad = model.tokenizer.pad_token_id or 0
+    tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.W_U.device)
+    lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
+    mask = torch.arange(width, device=tokens.device) < lengths[:, None]
+    return Batch(tokens, mask.long(), mask, torch.full_like(tokens, -1))
+
+
+def _keeper(into: np.ndarray, chosen: list[int], lengths: Tensor, index: str, batch: Batch) -> Any:
+    def keep(activation: Tensor, hook: object) -> None:
+        values = activation.flatten(2)
+        if index == "mean":
+            real = batch.mask.to(values.dtype)[..., None]
+            picked = (values * real).sum(1) / real.sum(1)
+        else:
+            where = {"first": torch.zeros_like(lengths), "last": lengths - 1, "before last": lengths - 2}[index]
+            picked = values[torch.arange(len(values), device=values.device), where]
+        into[chosen] = picked.float().cpu().numpy()
+
+    return keep

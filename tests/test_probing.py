@@ -1,0 +1,372 @@
+"""Sparse probes against scipy, scikit-learn, numbers worked by hand, plain transformers and planted truth."""
+
+import math
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import interp
+from interp import pairs, probing
+from interp.probing import SparseProbe, selection
+from interp.probing.fitting import fit_dense, fit_sparse
+from interp.probing.gates import deterministic_gate, open_probability, sample_gate
+from interp.probing.split import bag_of_words, split_pairs
+from interp.probing.states import States
+from interp.probing.sweep import _agreement
+
+
+def toy_pairs(n=12, task="t"):
+    rows = [(f"w{i % 9} w{i % 7} w1", f"w{i % 9} w2 w{i % 5} w3", task, str(i), "", "") for i in range(n)]
+    return pd.DataFrame(rows, columns=list(pairs.COLUMNS))
+
+
+def planted(n=400, d=128, informative=6, seed=0, shift=1.0):
+    """Pairs whose sides differ in a few dimensions; one dimension with a large mean, some that follow others."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(n, 2, d))
+    vectors[:, 0, :informative] += shift
+    vectors[:, :, informative] += 30  # the same on both sides
+    vectors[:, :, informative + 1 : informative + 4] += 0.3 * vectors[:, :, :3]
+    return vectors.astype(np.float32)
+
+
+def test_gates_by_hand():
+    a = torch.tensor([0.0, 1.0, -3.0], dtype=torch.float64)
+    gate = deterministic_gate(a)
+    assert gate[0].item() == pytest.approx(0.5 * 1.2 - 0.1)
+    assert gate[1].item() == pytest.approx(1 / (1 + math.exp(-1)) * 1.2 - 0.1)
+    assert gate[2].item() == 0, "0.0474 · 1.2 − 0.1 < 0"
+    expected = 1 / (1 + math.exp(2 / 3 * math.log(0.1 / 1.1)))
+    assert open_probability(a)[0].item() == pytest.approx(expected) == pytest.approx(0.8318, abs=1e-4)
+    u = torch.tensor([0.3], dtype=torch.float64)
+    by_hand = 1 / (1 + math.exp(-(math.log(0.3) - math.log(0.7) + 1.0) / (2 / 3))) * 1.2 - 0.1
+    assert sample_gate(torch.ones(1, dtype=torch.float64), u).item() == pytest.approx(by_hand)
+    uniform = torch.rand(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    drawn = sample_gate(torch.full_like(uniform, -1.0), uniform)
+    assert (drawn > 0).double().mean().item() == pytest.approx(open_probability(torch.tensor(-1.0)).item(), abs=0.005)
+
+
+def test_scores_are_scipys():
+    rng = np.random.default_rng(0)
+    good, bad = rng.normal(100, 1, (50, 7)), rng.normal(100.2, 2, (50, 7))
+    good[:, 3] = bad[:, 3] = 100.0
+    t, p = selection.welch(good.astype(np.float32), bad.astype(np.float32))
+    for dim in range(7):
+        if dim == 3:
+            assert (t[dim], p[dim]) == (0, 1)
+            continue
+        x, y = (side[:, dim].astype(np.float32).astype(np.float64) for side in (good, bad))
+        expected = (x.mean() - y.mean()) / math.sqrt(x.var(ddof=1) / 50 + y.var(ddof=1) / 50)
+        assert t[dim] == pytest.approx(expected)
+        paired = stats.ttest_rel(good[:, dim], bad[:, dim]).statistic
+        assert selection.scores(good, bad, "paired")[dim] == pytest.approx(abs(paired))
+        f = stats.f_oneway(good[:, dim], bad[:, dim]).statistic
+        assert selection.scores(good, bad, "f")[dim] == pytest.approx(f)
+    assert selection.scores(good, bad, "mutual_information").shape == (7,)
+    assert selection.top(np.array([1.0, 3, 3, 2]), 2).tolist() == [False, True, True, False]
+    with pytest.raises(ValueError, match="k must be 1 … 4"):
+        selection.top(np.arange(4.0), 5)
+    p = np.array([0.01, 0.04, 0.03, 0.5])
+    assert selection.adjusted_p(p) == pytest.approx([0.04, 0.04 * 4 / 3, 0.04 * 4 / 3, 0.5])
+
+
+def test_agreement_knows_its_largest_value():
+    gate = np.array([0, 0, 0, 0, 0.2, 0.7, 1.0, 1.0])
+    found = _agreement(np.arange(8.0), gate)
+    assert found["spearman"] == pytest.approx(found["spearman_max"])
+    assert found["auroc"] == 1
+    ties = (4**3 - 4) + (2**3 - 2)
+    assert found["spearman_max"] == pytest.approx(math.sqrt(1 - ties / (8**3 - 8)))
+
+
+@pytest.mark.parametrize(("n", "d"), [(120, 12), (60, 100)])
+def test_dense_probes_reach_scikit_learns_optimum(n, d):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, n, d))
+    y = (X[:, :, 0] + 0.5 * rng.normal(size=(20, n)) > 0).astype(float)
+    ours = fit_dense(torch.from_numpy(X), torch.from_numpy(y)[..., None])[:, 0].numpy()
+    for task in range(20):
+        theirs = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=10_000).fit(X[task], y[task])
+
+        def loss(w, task=task):
+            return 0.5 * w @ w + np.logaddexp(0, -(2 * y[task] - 1) * (X[task] @ w)).sum()
+
+        assert loss(ours[task]) <= loss(theirs.coef_[0]) + 1e-4
+        np.testing.assert_allclose(ours[task], theirs.coef_[0], atol=1e-4)
+
+
+def test_a_probe_does_not_depend_on_its_company():
+    X = torch.from_numpy(np.stack([planted(100, 40, seed=s).reshape(200, 40) for s in (0, 1)]))
+    X = (X - X.mean(1, keepdim=True)) / X.std(1, keepdim=True)
+    y = torch.tensor([1.0, 0.0]).repeat(100)[None, :, None].expand(2, -1, 4)
+    columns = {"strengths": [0.2, 0.2, 0.7, 1.0], "seeds": [0, 1, 0, 1]}
+    together = fit_sparse(X, y, **columns, steps=200)
+    for task in range(2):
+        for column in range(4):
+            one = {name: [values[column]] for name, values in columns.items()}
+            alone = fit_sparse(X[task : task + 1], y[:1, :, :1], **one, steps=200)
+            differ = (alone.gate[0, 0] > 0) != (together.gate[task, column] > 0)
+            assert differ.float().mean() <= 0.001
+            torch.testing.assert_close(
+                alone.coefficients[0, 0], together.coefficients[task, column], atol=1e-3, rtol=1e-2
+            )
+    assert (together.gate[:, 3] > 0).all(), "no penalty, all open"
+    assert ((together.gate[:, 0] > 0).sum(1) < (together.gate[:, 2] > 0).sum(1)).all()
+
+
+def test_bad_columns():
+    X, y = torch.randn(1, 8, 3), torch.zeros(1, 8, 1)
+    for strength in (0.0, 1.5, -1.0):
+        with pytest.raises(ValueError, match=r"must lie in \(0, 1\]"):
+            fit_sparse(X, y, strengths=[strength], seeds=[0])
+    with pytest.raises(ValueError, match="as many strengths and seeds"):
+        fit_sparse(X, y, strengths=[0.2, 0.3], seeds=[0])
+
+
+@pytest.mark.parametrize("method", ["l0", "topk"])
+def test_planted_dimensions_are_found(method):
+    vectors = planted(n=800, d=256)
+    X, y = vectors.reshape(-1, 256), np.tile([1, 0], 800)
+    probe = SparseProbe(method, strength=0.2, k=6).fit(X, y)
+    chosen = set(np.flatnonzero(probe.gate_ > 0)) if method == "topk" else set(np.argsort(-np.abs(probe.coef_))[:6])
+    assert chosen == set(range(6))
+    assert probe.score(X, y) > 0.85
+    if method == "l0":
+        assert probe.coef_[6] == pytest.approx(0, abs=0.05), "the dimension of large mean says nothing"
+        raw = SparseProbe("l0", strength=0.2, raw=True).fit(X, y)
+        assert raw.gate_[6] > 0, "raw, a probe without intercept takes it for one"
+        assert raw.coef_[6] * 30 < -1
+
+
+TYPED = {"check_do_not_raise_errors_in_init_or_set_params": "the test run checks types at every call"}
+
+
+@parametrize_with_checks(
+    [SparseProbe("dense"), SparseProbe("topk", k=1), SparseProbe(steps=100)], expected_failed_checks=lambda probe: TYPED
+)
+def test_scikit_learns_own_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+def test_probe_refuses():
+    X, y = np.random.default_rng(0).normal(size=(20, 4)), np.tile([0, 1], 10)
+    for options, message in (({"method": "topk", "k": 5}, "1 … 4"), ({"strength": 2.0}, "must lie in")):
+        with pytest.raises(ValueError, match=message):
+            SparseProbe(**options).fit(X, y)
+    with pytest.raises(ValueError, match="1 class"):
+        SparseProbe().fit(X, np.zeros(20))
+    with pytest.raises(ValueError, match="NaN"):
+        SparseProbe().fit(np.where(X > 1, np.nan, X), y)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize("position", ["eos", "last", "mean", "cls"])
+def test_states_are_transformers_hidden_states(kind, position, hf_directory, load_toy):
+    model = load_toy(kind)
+    if position == "cls" and kind != "bert":
+        with pytest.raises(ValueError, match="'cls' is for encoders"):
+            probing.collect(model, toy_pairs(), position=position, progress=False)
+        return
+    table = toy_pairs()
+    found = probing.collect(model, table, position=position, bos=False, progress=False)
+    make = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+    hf = make.from_pretrained(hf_directory(kind)).eval()
+    tokenizer = model.tokenizer
+    for row, side in ((0, 0), (5, 1), (11, 0)):
+        ids = tokenizer(table.iloc[row, side], add_special_tokens=False)["input_ids"]
+        if kind == "bert":
+            ids = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+        elif position == "eos":
+            ids = [*ids, tokenizer.eos_token_id]
+        with torch.no_grad():
+            states = hf(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        last = len(states) - (kind != "bert")  # transformers norms the last one of a causal model
+        for state in range(last):
+            h = states[state][0]
+            at = {"eos": h[-1], "last": h[-2] if kind == "bert" else h[-1], "mean": h.mean(0), "cls": h[0]}[position]
+            np.testing.assert_allclose(found.load(state)[row, side], at, atol=2e-5)
+
+
+def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch):
+    model, table = load_toy("gpt2"), toy_pairs(20)
+    monkeypatch.setattr("interp.probing.states._SENTENCES_A_SHARD", 16)
+    for of, width in (("neurons", 64), ("heads", 16), ("residual", 16)):
+        kept = probing.collect(model, table, of=of, progress=False)
+        assert kept.width == width
+        sharded = probing.collect(model, table, of=of, directory=tmp_path / of, progress=False)
+        assert len(list((tmp_path / of).glob("*.safetensors"))) == 3
+        for state in kept.states:
+            np.testing.assert_allclose(kept.load(state), sharded.load(state), atol=1e-6)
+    first = tmp_path / "residual/states-00000.safetensors"
+    written = first.stat().st_mtime_ns
+    (tmp_path / "residual/states-00001.safetensors").write_bytes(b"cut")
+    again = probing.collect(model, table, directory=tmp_path / "residual", progress=False)
+    assert first.stat().st_mtime_ns == written, "a whole shard is not made again"
+    np.testing.assert_allclose(again.load(2), kept.load(2), atol=1e-6)
+    with pytest.raises(ValueError, match=r"another run \(position"):
+        probing.collect(model, table, position="mean", directory=tmp_path / "residual", progress=False)
+    with pytest.raises(ValueError, match="give a directory"):
+        probing.collect(model, table, memory=100, progress=False)
+    with pytest.raises(ValueError, match="0 … 2"):
+        probing.collect(model, table, layers=[3], progress=False)
+    with pytest.raises(ValueError, match="not collected"):
+        probing.collect(model, table, layers=[1], progress=False).load(2)
+
+
+def test_sentences_that_cannot_be_read(load_toy):
+    model, table = load_toy("gpt2"), toy_pairs()
+    table.loc[3, "sentence_good"] = " ".join(["w1"] * 40)
+    with pytest.raises(ValueError, match="has 4[12] tokens; expected a word or more and at most 24"):
+        probing.collect(model, table, progress=False)
+    with pytest.raises(ValueError, match="expected a table of minimal pairs"):
+        probing.collect(model, table[["UID"]], progress=False)
+    model.tokenizer.eos_token = None
+    with pytest.warns(UserWarning, match=r"no end-of-sequence token; \[SEP\] is appended instead"):
+        probing.collect(model, toy_pairs(), progress=False)
+    with torch.no_grad():
+        model.blocks[0].attn.b_O[0] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        probing.collect(model, toy_pairs(), position="last", progress=False)
+
+
+def states_of(vectors, task_pairs):
+    return States(task_pairs, (3,), vectors.shape[2], {"made": "here"}, _kept={3: vectors})
+
+
+@pytest.fixture(scope="module")
+def swept():
+    vectors = np.concatenate([planted(200, 64, seed=s, shift=1.5) for s in (0, 1)])
+    both = pd.concat([toy_pairs(200, "a"), toy_pairs(200, "b")], ignore_index=True)
+    return vectors, both, probing.sweep(states_of(vectors, both), ks=(1, 6, 64), steps=300, progress=False)
+
+
+def test_sweep_tables(swept):
+    vectors, both, found = swept
+    table = found.probes.set_index(["task", "method", "strength", "control"])
+    assert len(found.probes) == 2 * (6 * 2 + 2 + 3)
+    for task in ("a", "b"):
+        assert table.loc[(task, "dense", 1.0, "none"), "accuracy"] > 0.9
+        assert table.loc[(task, "dense", 1.0, "none"), "pair_accuracy"] > 0.95
+        assert table.loc[(task, "dense", 1.0, "flip"), "accuracy"] < 0.7
+        assert table.loc[(task, "topk:welch", 6.0, "none"), "n_open"] == 6
+        assert table.loc[(task, "topk:welch", 6.0, "none"), "accuracy"] > 0.9
+        assert (
+            table.loc[(task, "topk:welch", 64.0, "none"), "accuracy"]
+            == table.loc[(task, "dense", 1.0, "none"), "accuracy"]
+        )
+    neurons = found.neurons.query("task == 'a'")
+    assert set(neurons.sort_values("p_adjusted")["dim"].head(6)) == set(range(6))
+    split = split_pairs(both, "b")
+    t, _ = selection.welch(vectors[split.train, 0], vectors[split.train, 1])
+    np.testing.assert_allclose(found.neurons.query("task == 'b'")["t"], t)
+    assert (found.agreement["spearman"] <= found.agreement["spearman_max"] + 1e-9).all()
+    assert found.agreement.query("strength == 0.2")["auroc"].min() > 0.9
+    assert set(found.random_k["k"]) == {1, 2, 4, 8, 16, 32}
+    assert (found.equivalence["low"] <= found.equivalence["high"]).all()
+
+
+def test_dense_probe_of_the_sweep_is_scikit_learns(swept):
+    vectors, both, found = swept
+    split = split_pairs(both, "a")
+    X = np.concatenate([vectors[split.train, 0], vectors[split.train, 1]])
+    X_test = np.concatenate([vectors[split.test, 0], vectors[split.test, 1]])
+    y, y_test = (np.repeat([1, 0], len(side) // 2) for side in (X, X_test))
+    mean, sd = X.mean(0), X.std(0)
+    theirs = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=5_000).fit((X - mean) / sd, y)
+    ours = found.probes.query("task == 'a' and method == 'dense' and control == 'none'")["accuracy"].item()
+    assert ours == pytest.approx(theirs.score((X_test - mean) / sd, y_test))
+
+
+def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
+    vectors, both, _ = swept
+    states = states_of(vectors, both)
+    options = {"methods": ["dense", "topk"], "ks": (2,), "progress": False, "directory": tmp_path}
+    first = probing.sweep(states, **options)
+    monkeypatch.setattr(sys.modules["interp.probing.sweep"], "fit_dense", None)
+    again = probing.sweep(states, **options)
+    pd.testing.assert_frame_equal(first.probes, again.probes)
+    with pytest.raises(ValueError, match=r"another sweep \(ks"):
+        probing.sweep(states, **(options | {"ks": (3,)}))
+    for wrong, message in (
+        ({"tasks": ["z"]}, "unknown tasks z; found a, b"),
+        ({"ks": (65,)}, "1 … 64"),
+        ({"layers": [0]}, "was not collected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            probing.sweep(states, progress=False, **wrong)
+    few = pd.concat([both.iloc[:5]], ignore_index=True)
+    with pytest.raises(ValueError, match="has 5 pairs; a split needs at least 10"):
+        probing.sweep(states_of(vectors[:5], few), progress=False)
+
+
+def test_bag_of_words_sees_words_and_nothing_else():
+    table = toy_pairs(100)
+    assert bag_of_words(table, split_pairs(table, "t")) == 1.0, "w3 is in every bad sentence"
+    same = table.assign(sentence_bad=table["sentence_good"].map(lambda text: " ".join(reversed(text.split()))))
+    assert bag_of_words(same, split_pairs(same, "t")) == 0.5
+
+
+def test_pseudo_log_likelihood_is_a_loop_over_masks(hf_directory, load_toy):
+    model = load_toy("bert")
+    hf = transformers.AutoModelForMaskedLM.from_pretrained(hf_directory("bert")).eval()
+    sentences = ["w1 w2 w3", "w5", "w7 w8 w9 w10 w11"]
+    found = probing.sentence_log_probability(model, sentences, progress=False)
+    tokenizer = model.tokenizer
+    for sentence, score in zip(sentences, found, strict=True):
+        ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
+        expected = 0.0
+        for position, target in enumerate(ids, 1):
+            row = [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
+            row[position] = tokenizer.mask_token_id
+            with torch.no_grad():
+                expected += hf(torch.tensor([row])).logits[0, position].log_softmax(-1)[target].item()
+        assert score == pytest.approx(expected, abs=1e-4)
+
+
+def test_tiny_models_on_bundled_pairs():
+    """Word order alone: the words and state 0 know nothing, later states do."""
+    tasks = ["left_branch", "npi_scope", "reflexive_possessor"]
+    table = pairs.generate(n_per_task=150, tasks=tasks)
+    states = probing.collect(interp.load("tiny-gpt2"), table, layers=[0, 4], bos=True, progress=False)
+    found = probing.sweep(states, methods=["dense"], controls=["none"], progress=False).probes
+    assert (found["bag_of_words"] <= 0.6).all()
+    at = found.groupby("state")["pair_accuracy"].mean()
+    assert at[0] == pytest.approx(0.5, abs=0.05)
+    assert at[4] > 0.85
+    accuracy = probing.minimal_pair_accuracy(interp.load("tiny-bert"), table.groupby("UID").head(20), progress=False)
+    assert accuracy["accuracy"].mean() > 0.5
+
+
+def test_transfer_is_each_probe_on_each_task():
+    base = planted(120, 32, informative=4, seed=0, shift=1.5)
+    shared = planted(120, 32, informative=4, seed=1, shift=1.5)
+    other = planted(120, 32, informative=4, seed=2, shift=1.5)[:, :, ::-1].copy()  # other dimensions carry it
+    table = pd.concat([toy_pairs(120, name) for name in "abc"], ignore_index=True)
+    states = states_of(np.concatenate([base, shared, other]), table)
+    found = probing.transfer(states, steps=200).set_index(["train_task", "test_task"])
+    assert len(found) == 9
+    assert found.loc[("a", "b"), "dense_pair_accuracy"] > 0.9
+    assert abs(found.loc[("a", "c"), "dense_pair_accuracy"] - 0.5) < 0.2
+    vectors = {"a": base, "b": shared, "c": other}
+    split = split_pairs(table, "a")
+    X = np.concatenate([base[split.train, 0], base[split.train, 1]]).astype(float)
+    y = np.repeat([1, 0], len(split.train))
+    mean, sd = X.mean(0), X.std(0)
+    theirs = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10).fit((X - mean) / sd, y)
+    for name in "abc":
+        rows = split_pairs(table, name).test - 120 * "abc".index(name)
+        good, bad = (theirs.decision_function((vectors[name][rows, side] - mean) / sd) for side in (0, 1))
+        assert found.loc[("a", name), "dense_accuracy"] == pytest.approx(((good > 0).mean() + (bad < 0).mean()) / 2)
+        assert found.loc[("a", name), "dense_pair_accuracy"] == pytest.approx((good > bad).mean())
+    with pytest.raises(ValueError, match="unknown tasks z"):
+        probing.transfer(states, tasks=["z"])
