@@ -17,7 +17,7 @@ from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from scipy import stats
 
-from interp.corpora import Batches, Text, as_batches, unigrams_of
+from interp.corpora import Batches, Text, as_batches, shipped_counts, unigrams_of
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head
 from interp.observers import observe
@@ -160,7 +160,7 @@ def _check_scales(scales: Iterable[float | int]) -> list[float]:
 def _unigrams(model: Model, prepared: Batches, given: Any) -> Unigrams:
     """The counts to compare with; warns where they are the text's own and few."""
     counts = unigrams_of(model, prepared, given)
-    if given is None and counts.n_tokens < _ENOUGH_TOKENS:
+    if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
         warnings.warn(
             f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens; sampling error raises the KL "
             f"below about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)",

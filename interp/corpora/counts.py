@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,18 @@ def unigrams_of(
     return counts
 
 
-def _default(model: Model, prepared: Batches) -> Unigrams:
-    """The counts in the model's directory (`unigram.safetensors`), or else this text's own."""
+def shipped_counts(model: Model) -> Path | None:
+    """The file of counts in the model's directory (`unigram.safetensors`), where there is one."""
     directory = origin(model).directory
-    if directory is not None and (directory / "unigram.safetensors").is_file():
-        return unigrams.load(directory / "unigram.safetensors")
+    path = None if directory is None else directory / "unigram.safetensors"
+    return path if path is not None and path.is_file() else None
+
+
+def _default(model: Model, prepared: Batches) -> Unigrams:
+    """The counts that ship with the model, or else this text's own."""
+    shipped = shipped_counts(model)
+    if shipped is not None:
+        return unigrams.load(shipped)
     if prepared.corpus is not None:
         return count_unigrams(model, prepared.corpus.whole)
     if is_encoder(model) and prepared.settings.get("mask_rate") is not None:

@@ -119,7 +119,7 @@ def fit_dense(
             if float(gradient.abs().max()) < 1e-8 * (1 + C * n):
                 break
             hessian = eye + C * (X * (p * (1 - p))[..., None]).mT @ X
-            step = torch.linalg.solve(hessian, gradient)
+            step = torch.cholesky_solve(gradient[..., None], torch.linalg.cholesky(hessian))[..., 0]
             length = torch.ones(tasks, 1, dtype=X.dtype, device=X.device)
             for _ in range(30):
                 tried = _objective(X, target, w - length * step, C)
