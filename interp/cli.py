@@ -173,6 +173,8 @@ def attention(
     """
     model_directory(model, weights=not dry_run)
     if dry_run:
+        if layers is not None:
+            raise ValueError("--dry-run counts all layers; leave --layers out")
         _print_cost(model)
         return
     if corpus is None and not paper:

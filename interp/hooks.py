@@ -116,8 +116,8 @@ def ablate_dims(
     `"keys"` and `"queries"` replace `x_j` by `m_j` in that block's keys (or queries) alone, exactly: at every token
     `Σ_j (x_j − m_j) W_K[j]` is taken off the key, with x the attention input after `·γ + b`; values and the residual
     stream stay. `"residual"` sets the dimensions of the residual stream that enters the block. `m` is 0, or the
-    given means for `mode="mean"`: of x for keys and queries, of the residual stream for `"residual"`. Two recipes
-    for the same keys compose.
+    given means for `mode="mean"`: of x for keys and queries, of the residual stream for `"residual"`. Recipes for
+    different dimensions of the same keys compose; one for the residual stream goes before one for its keys.
 
     Args:
         dims: dimensions of the residual stream, 0 … d_model − 1.
@@ -152,14 +152,12 @@ def ablate_dims(
 
     def subtract(projected: Tensor, hook: Any) -> Tensor:
         excess = seen.pop("x")[..., chosen] - fill
-        return projected - torch.einsum("bpj,hje->bphe", excess, rows)
+        return projected - torch.einsum("bpj,hje->bphe", excess, rows).to(projected.dtype)
 
     return [(circuit.input_name, read), (hook_name(model, "k" if where == "keys" else "q", layer), subtract)]
 
 
-def prune_output_dims(
-    model: Model, dims: Sequence[int], *, basis: Float[Tensor, "d_model d_model"] | None = None
-) -> Recipe:
+def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | None = None) -> Recipe:
     """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
 
     Zeroing a tied matrix would change the input embeddings too; this leaves them.
@@ -181,10 +179,10 @@ def prune_output_dims(
 
         return [(hook_name(model, "head_input"), zero)]
     d_model = model.cfg.d_model
-    wide = basis.double()
-    if basis.shape != (d_model, d_model) or not torch.allclose(wide @ wide.T, torch.eye(d_model).to(wide), atol=1e-4):
-        raise ValueError(f"basis must be [{d_model}, {d_model}] with orthonormal rows, found {tuple(basis.shape)}")
-    removed = basis[chosen].to(model.W_U)
+    rows = torch.as_tensor(basis).double()
+    if rows.shape != (d_model, d_model) or not torch.allclose(rows @ rows.T, torch.eye(d_model).to(rows), atol=1e-4):
+        raise ValueError(f"basis must be [{d_model}, {d_model}] with orthonormal rows, found {tuple(rows.shape)}")
+    removed = rows[chosen].to(model.W_U)
     return [(hook_name(model, "head_input"), lambda h, hook: h - (h @ removed.T) @ removed)]
 
 

@@ -148,7 +148,7 @@ def observe(
     start = 0
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
-        if _hooks_active(model):
+        if hooks_active(model):
             raise ValueError(
                 "a checkpoint cannot tell which hooks were active on the model; run without checkpoint, or reset "
                 "the hooks"
@@ -176,7 +176,8 @@ def observe(
         _save(path, identity, observers, done)
 
 
-def _hooks_active(model: Model) -> bool:
+def hooks_active(model: Model) -> bool:
+    """Whether somebody has hooks on the model right now."""
     return any(point.has_hooks() for point in model.hook_dict.values())
 
 

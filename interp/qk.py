@@ -86,7 +86,7 @@ class QKCircuit:
         if not self.span.causal:
             return activation
         x = activation if self.gamma is None else activation * self.gamma
-        return x if self.ln_bias is None else x + self.ln_bias
+        return (x if self.ln_bias is None else x + self.ln_bias).to(self.W_K.dtype)
 
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""

@@ -294,3 +294,37 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     view = plots.attention_view(model, "The cat, <b>they</b> say, sat.", 1, 48)
     assert "head 0, dimension 48" in str(view)
     assert "<b>" not in str(view)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_half_precision_counts_and_runs(kind, hf_directory, load_toy):
+    """Counts are exact, and the analysis runs, where the model is in bfloat16."""
+    half, full = load_toy(kind, dtype=torch.bfloat16), load_toy(kind)
+    tokens = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
+    options = {"key_classes": {"a": range(7, 30)}, "progress": False}
+    ours = attention.score_contributions(half, tokens, **options)
+    theirs = attention.score_contributions(full, tokens, **options)
+    assert ours["n_pairs"].tolist() == theirs["n_pairs"].tolist()
+    np.testing.assert_allclose(ours["mean"], theirs["mean"], atol=0.05 * theirs["mean"].abs().max())
+    study = outliers.study(half, tokens, key_classes={"a": range(7, 30)}, k=1.5, progress=False)
+    totals = study.attention.groupby(["layer", "head"])["sum"].sum()
+    np.testing.assert_allclose(totals, 1, atol=0.02)
+    with half.hooks(fwd_hooks=hooks.ablate_dims(half, 0, [1], where="keys")):
+        half(tokens[:2])
+
+
+def test_a_sample_keeps_the_separator(bert_study):
+    model, _, _ = bert_study
+    texts = corpora.batches(model, corpora.load("bundled", limit=30, separator=" so ."))
+    every = outliers.study(model, texts, progress=False)
+    sampled = outliers.study(model, texts, sample=30, progress=False)
+    pd.testing.assert_frame_equal(sampled.scores, every.scores, rtol=1e-4, atol=1e-4)
+
+
+def test_observers_of_other_things_do_not_merge(load_toy):
+    model = load_toy("gpt2")
+    one, other = (DimensionCorrelations(model, torch.linspace(*ends, 67)) for ends in ((-9, -1), (-1, -9)))
+    with pytest.raises(ValueError, match="cannot merge"):
+        one.merge(other)
+    with pytest.raises(ValueError, match="'all' of all"):
+        corpora.token_classes(model, {"all": [1]})

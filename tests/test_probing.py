@@ -370,3 +370,28 @@ def test_transfer_is_each_probe_on_each_task():
         assert found.loc[("a", name), "dense_pair_accuracy"] == pytest.approx((good > bad).mean())
     with pytest.raises(ValueError, match="unknown tasks z"):
         probing.transfer(states, tasks=["z"])
+
+
+def test_states_of_a_hooked_model_are_not_kept_in_a_directory(load_toy, tmp_path):
+    model, table = load_toy("gpt2"), toy_pairs()
+    with model.hooks(fwd_hooks=interp.hooks.ablate_dims(model, 0, [1], where="residual")):
+        with pytest.raises(ValueError, match="which hooks were active"):
+            probing.collect(model, table, directory=tmp_path, progress=False)
+        edited = probing.collect(model, table, progress=False)
+    assert np.abs(edited.load(2) - probing.collect(model, table, progress=False).load(2)).max() > 1e-3
+
+
+def test_states_without_variance_give_a_probe_that_says_nothing():
+    assert (fit_dense(torch.zeros(1, 20, 64), torch.tensor([1.0, 0.0]).repeat(10)[None, :, None]) == 0).all()
+    table = toy_pairs(20)
+    states = states_of(np.ones((20, 2, 64), dtype=np.float32), table)
+    found = probing.sweep(states, methods=["dense", "topk"], ks=(1, 20), progress=False).probes
+    assert (found[["accuracy", "pair_accuracy"]] == 0.5).all(axis=None)
+    assert (probing.transfer(states, steps=20)["dense_pair_accuracy"] == 0.5).all()
+
+
+def test_random_probes_alone(swept):
+    vectors, both, whole = swept
+    alone = probing.sweep(states_of(vectors, both), methods=["random"], progress=False)
+    pd.testing.assert_frame_equal(alone.random_k, whole.random_k)
+    assert alone.probes.empty

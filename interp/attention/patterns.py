@@ -51,15 +51,15 @@ class AttentionByClass(Observer):
             seen["v"] = v
 
         def read_pattern(pattern: Tensor, hook: object) -> None:
-            W_O = self.model.blocks[layer].attn.W_O
+            W_O = self.model.blocks[layer].attn.W_O.to(keys.one_hot.dtype)
             gram = torch.einsum("hed,hfd->hef", W_O, W_O)
-            v = seen.pop("v")
+            v, pattern = seen.pop("v").to(W_O), pattern.to(W_O)
             v = v.repeat_interleave(W_O.shape[0] // v.shape[2], 2)
             size = torch.einsum("bnhe,hef,bnhf->bhn", v, gram, v).clamp(min=0).sqrt()
             received = (pattern * keys.real[:, None, :, None]).sum(2)
             self.add(f"{layer}.attention", torch.einsum("bhn,bnc->hc", received, keys.one_hot))
             self.add(f"{layer}.norm", torch.einsum("bhn,bnc->hc", received * size, keys.one_hot))
-            counts = span(self.model, layer).up_to(keys.one_hot) * keys.real[..., None]
+            counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
             self.add(f"{layer}.pairs", counts.sum((0, 1)))
             self.add(f"{layer}.uniform", (counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum((0, 1)))
 

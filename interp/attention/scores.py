@@ -33,14 +33,16 @@ class KeyClassBatch:
     """A batch with the class of each token: what the observers of attention share."""
 
     def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
+        """`one_hot` is in `dtype`, in float32 at least; `counts` beside it in float64, for sums that must be exact."""
         if bool((batch.mask.diff(dim=1) > 0).any()):
             raise ValueError(
                 "a row of this batch is padded on the left; put the padding on the right (interp.corpora.batches does)"
             )
         self.real = batch.mask.bool()
         self.numbers = classes(batch.tokens)
-        self.one_hot = torch.nn.functional.one_hot(self.numbers, len(classes.names)).to(dtype)
-        self.one_hot *= self.real[..., None]
+        one_hot = torch.nn.functional.one_hot(self.numbers, len(classes.names)) * self.real[..., None]
+        self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))
+        self.counts = one_hot.double() if one_hot.device.type != "mps" else one_hot.float()
 
 
 class ScoreContributions(Observer):
@@ -109,8 +111,9 @@ class ScoreContributions(Observer):
             finish(pattern)
 
         def finish(pattern: Tensor | None) -> None:
-            x = circuit.attn_input(seen.pop("input")) * keys.real[..., None]
-            self._read(circuit, keys, seen.pop("q") * keys.real[..., None, None], x, pattern)
+            x = circuit.attn_input(seen.pop("input")).to(keys.one_hot) * keys.real[..., None]
+            q = seen.pop("q").to(x) * keys.real[..., None, None]
+            self._read(circuit, keys, q, x, None if pattern is None else pattern.to(x))
 
         recipe: Recipe = [(circuit.input_name, read_input), (circuit.query_name, read_query)]
         if self.weights == "attention":
@@ -119,13 +122,15 @@ class ScoreContributions(Observer):
 
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, q: Tensor, x: Tensor, pattern: Tensor | None) -> None:
         """Add this batch's sums. Shapes: b rows, m queries, n keys, h heads, c classes, e d_head, d d_model."""
-        counts = circuit.span.up_to(keys.one_hot)
+        counts = circuit.span.up_to(keys.counts)
         mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern, keys.one_hot)
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         weight = torch.ones_like(mass_of_row)
         if self.average == "sentence":
             weight = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
+        total = (weight * mass_of_row).sum(0)
+        weight = weight.to(q)
         if pattern is None and not circuit.span.causal:
             contribution, centred, query = _by_row(circuit, q, x, keys.one_hot, weight[:, 0])
         else:
@@ -135,12 +140,12 @@ class ScoreContributions(Observer):
             contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
             centred = None
             if self.centred:
-                share = weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]
+                share = (weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]).to(q)
                 centred = contribution - self._key_means(circuit, keys, q, x, share, contribution)
         layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
         self.add(f"{layer}.contribution", contribution)
         self.add(f"{layer}.query", query)
-        self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
+        self.add(f"{layer}.weight", total.expand(shape))
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
         if self.centred and centred is not None:
             self.add(f"{layer}.centred", centred)
@@ -233,7 +238,7 @@ def _by_row(
     `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`: two vectors a row.
     """
     q = q.sum(1)
-    directions = torch.einsum("bhe,hed->bhd", q, circuit.W_K.mT)
+    directions = torch.einsum("bhe,hed->bhd", q, circuit.W_K.mT.to(q.dtype))
     sums, counts = one_hot.mT @ x, one_hot.sum(1)
     centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
     of_class = zip((sums * weight[..., None]).unbind(1), (centred * weight[..., None]).unbind(1), strict=True)
@@ -273,7 +278,7 @@ def _sum_over_keys(
         total = u.sum(0)
         x = x[chosen]
     products = (u.flatten(1).T @ x).unflatten(0, total.shape)
-    return (products * circuit.W_K.mT).sum(1), total
+    return (products * circuit.W_K.mT.to(u.dtype)).sum(1), total
 
 
 def score_contributions(

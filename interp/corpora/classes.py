@@ -58,9 +58,13 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     """
     if isinstance(classes, TokenClasses):
         return classes
-    by_name = _defaults(model) if classes is None else {name: list(ids) for name, ids in classes.items()}
-    if not by_name or "other" in by_name:
-        raise ValueError("key classes must name at least one class beside 'other', which is made of the rest")
+    if classes is not None and not isinstance(classes, Mapping):
+        raise TypeError(
+            f"key classes are {{'name': [token ids]}} or TokenClasses(names, function), found {type(classes).__name__}"
+        )
+    by_name = _defaults(model) if classes is None else {name: sorted(set(ids)) for name, ids in classes.items()}
+    if not by_name or {"other", "all"} & set(by_name):
+        raise ValueError("key classes must name at least one class; 'other' is made of the rest, 'all' of all")
     d_vocab = model.cfg.d_vocab
     table = torch.full((d_vocab,), len(by_name), dtype=torch.int64)
     for number, (name, ids) in enumerate(by_name.items()):

@@ -29,7 +29,7 @@ def directions(
     | `b_LN` | the bias of the final layer norm (left out where there is none) |
     | `-A` | the slope of log α on the output embeddings |
     | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
-    | `unigram` | the slope of log u on the output embeddings, over types that occur |
+    | `unigram` | the slope of log u on the output embeddings, over types that occur, if enough of them do |
     | `PC1` | the first principal axis of the embeddings, turned towards `-A` |
     | `dim j` | at most three dimensions of E[h] further than 3 SD from their mean, turned towards it |
 
@@ -47,7 +47,9 @@ def directions(
         found["b_LN"] = head.b_ln.double().cpu().numpy()
     found["-A"] = -fit.slope
     found["E[h]"] = fit.mean_input
-    found["unigram"] = -fit_arrays(W_U, u, use=head.real.cpu().numpy()).slope
+    seen = head.real.cpu().numpy() & (u > 0)
+    if seen.sum() > len(W_U) + 1:
+        found["unigram"] = -fit_arrays(W_U, u, use=seen).slope
     first = fit.components[0]
     found["PC1"] = first * np.sign(first @ found["-A"] or 1.0)
     z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()

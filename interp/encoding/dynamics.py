@@ -38,7 +38,7 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
         for step in steps:
             yield step, models.load(str(source), checkpoint=step)
         return
-    found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-*")}
+    found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
     missing = sorted(set(steps or []) - set(found))
     if not found or missing:
         what = f"no checkpoint of step {missing[0]}" if missing else "no checkpoints/step-N"

@@ -12,11 +12,12 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import torch
+import xxhash
 from jaxtyping import Float, Integer
 from torch import Tensor
 
@@ -62,7 +63,9 @@ class _LastMLP:
         types = None if bool(head.real.all()) else head.real
         W_U = _among(head.W_U, types)
         constant = _among(head.b_U, types) + (0 if head.b_ln is None else head.b_ln @ W_U)
-        w = model.blocks[-1].mlp.W_out.detach()
+        wide = torch.promote_types(W_U.dtype, torch.float32)
+        W_U, constant = W_U.to(wide), constant.to(wide)
+        w = model.blocks[-1].mlp.W_out.detach().to(wide)
         w = w - w.mean(1, keepdim=True) if centred else w
         assert head.gamma is not None
         return cls(w, w * head.gamma, W_U, constant, types, centred, head.eps)
@@ -124,7 +127,8 @@ class NeuronEffects(Observer):
         *,
         exact: bool,
     ) -> None:
-        super().__init__(model.W_U.device, neurons=list(neurons), exact=exact, means=float(means.sum()))
+        described = [xxhash.xxh3_64(v.double().cpu().numpy().tobytes()).hexdigest() for v in (means, log_unigram)]
+        super().__init__(model.W_U.device, neurons=list(neurons), exact=exact, means_and_unigram=described)
         self.model, self.neurons, self.exact = model, list(neurons), exact
         self.mlp = mlp = _LastMLP.of(model)
         self.means = means.to(mlp.w)
@@ -143,12 +147,12 @@ class NeuronEffects(Observer):
             seen[name] = batch.select(activation)
 
         def read(logits: Tensor, hook: object) -> None:
-            logits = _among(batch.select(logits), self.mlp.types)
+            logits = _among(batch.select(logits).to(self.mlp.w), self.mlp.types)
             targets = batch.read_targets
             if self.mlp.types is not None:
                 place = torch.where(self.mlp.types, self.mlp.types.cumsum(0) - 1, -1)
                 targets = torch.where(targets >= 0, place[targets.clamp(min=0)], -1)
-            self._read(logits, targets, seen.pop("a"), seen.pop("resid"))
+            self._read(logits, targets, seen.pop("a").to(logits), seen.pop("resid").to(logits))
 
         last = self.model.cfg.n_layers - 1
         return [
@@ -317,6 +321,8 @@ def frequency_neurons(
 
     Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, and another vocabulary's counts.
     """
+    if scan not in get_args(Scan):
+        raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
     mlp = _LastMLP.of(model)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     counts = unigrams_of(model, prepared, unigram)
@@ -336,7 +342,9 @@ def frequency_neurons(
     else:
         effects["exact"] = True
     norm = mlp.w_scaled.double().norm(dim=1)
-    cosines = (mlp.w_scaled / norm[:, None].to(mlp.w)) @ (mlp.W_U / mlp.W_U.norm(dim=0))
+    size = mlp.W_U.norm(dim=0)
+    units = (mlp.W_U / size)[:, size > 0]
+    cosines = (mlp.w_scaled / norm[:, None].to(mlp.w)) @ units
     shape = pd.DataFrame(
         {
             "layer": model.cfg.n_layers - 1,

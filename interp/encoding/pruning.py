@@ -1,7 +1,7 @@
 """How many dimensions of the output embeddings can go before predictions change?"""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -52,8 +52,9 @@ class PrunedPredictions(Observer):
         super().__init__(model.W_U.device, orders=described, counts=list(counts), rotation=turned)
         self.model, self.orders, self.counts = model, orders, list(counts)
         self.real = head.real
-        self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.W_U)
-        W = head.W_U if self.rotation is None else self.rotation @ head.W_U
+        W_U = head.W_U.to(torch.promote_types(head.W_U.dtype, torch.float32))
+        self.rotation = None if rotation is None else torch.from_numpy(rotation).to(W_U)
+        W = W_U if self.rotation is None else self.rotation @ W_U
         self.W = W.contiguous()  # a dimension's row is read as a whole
         for name in orders:
             self.add_state(f"{name}.probability", (len(counts), head.d_vocab))
@@ -69,7 +70,7 @@ class PrunedPredictions(Observer):
             seen["h"] = batch.select(h)
 
         def read_logits(logits: Tensor, hook: object) -> None:
-            h, logits = seen.pop("h"), batch.select(logits)
+            h, logits = seen.pop("h").to(self.W), batch.select(logits).to(self.W)
             targets = batch.read_targets
             step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
             for start in range(0, len(h), step):
@@ -139,6 +140,8 @@ def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 
     `"spearman"` and `"slope"` take the least tied to token probability first, by |Spearman with −log α| and by
     |slope|; `"reverse"` is Spearman's order from the other end; `"random"` is drawn.
     """
+    if order not in ORDERS or basis not in get_args(Basis):
+        raise ValueError(f"unknown order {order!r} or basis {basis!r}; expected {ORDERS} and {get_args(Basis)}")
     dims = fit.dims[fit.dims["basis"] == basis]
     if order == "random":
         return np.random.default_rng(seed).permutation(len(dims)).tolist()
@@ -176,7 +179,8 @@ def pruning_curve(
     positions of KL(p_full‖p_pruned), the JS divergence between the corpus-mean distributions (nats), the share of
     positions whose likeliest token stays, perplexity on the text.
 
-    Raises ValueError for a fit of another model, fractions that do not rise from 0 to below 1, and a folded model.
+    Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not rise from 0 to below
+    1, and a folded model.
     """
     fit.require(model)
     orders = [order] if isinstance(order, str) else list(order)

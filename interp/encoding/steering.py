@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
+import xxhash
 from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
@@ -89,7 +90,8 @@ class SteeredMeans(Observer):
         variants: Sequence[tuple[int, float, float]],
         direction: Float[np.ndarray, " d_model"],
     ) -> None:
-        super().__init__(model.W_U.device, variants=[list(variant) for variant in variants])
+        described = xxhash.xxh3_64(direction.tobytes()).hexdigest()
+        super().__init__(model.W_U.device, variants=[list(variant) for variant in variants], direction=described)
         self.model, self.variants = model, list(variants)
         self.real = real_tokens(model)
         self.direction = torch.from_numpy(direction).to(model.W_U.device)
@@ -142,7 +144,8 @@ class SteeredMeans(Observer):
 def token_id_of(model: Model, token: str | int) -> int:
     """The id of one token. Raises ValueError for text that is not one token, and an id that is none."""
     real = real_tokens(model)
-    if isinstance(token, int):
+    if isinstance(token, int | np.integer):
+        token = int(token)
         if not (0 <= token < len(real) and bool(real[token])):
             raise ValueError(f"token id {token} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
         return token
@@ -270,8 +273,10 @@ def steering_report(
         groups = {token_id_of(model, token): "given" for token in tokens}
         for token_id in groups:
             _check_ratio(fit, token_id, 1.0)
-    if not groups or not ratios or not modes or min(ratios) <= 0:
-        raise ValueError(f"expected tokens, modes and positive ratios, found {len(groups)} tokens, ratios {ratios}")
+    if not groups or not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
+        raise ValueError(f"expected tokens and positive ratios, found {len(groups)} tokens, ratios {ratios}")
+    if not modes or not set(modes) <= set(MODES):
+        raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
     odds = LogOdds(model, list(groups))
     observe(model, fit.batches, odds, progress=progress)
     rows, variants = [], []
@@ -285,6 +290,8 @@ def steering_report(
             for mode in modes:
                 rows.append((_name(model, token_id), token_id, group, mode, alpha, float(ratio)))
                 variants.append((token_id, *shifts[mode]))
+    if not rows:
+        raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
     table = pd.DataFrame(rows, columns=["token", "token_id", "group", "mode", "alpha", "asked"])
     texts: dict[str, Batches] = {"fitted": fit.batches}
     if other is not None:

@@ -63,11 +63,12 @@ class KeyAblation(Observer):
             seen["q"] = q
 
         def read_scores(scores: Tensor, hook: object) -> None:
-            x, q = circuit.attn_input(seen.pop("input")), seen.pop("q")
+            x, q = circuit.attn_input(seen.pop("input")).to(keys.one_hot), seen.pop("q").to(keys.one_hot)
+            scores = scores.to(x)
             self.add(f"{layer}.before", self._by_class(scores.softmax(-1), keys))
             after = []
             for dim, fill in self.fills[layer].items():
-                direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0]
+                direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
                 change = torch.einsum("bmhe,nhe->bhmn", q, direction) * (x[:, None, None, :, dim] - fill)
                 after.append(self._by_class((scores - change / circuit.scale).softmax(-1), keys))
             self.add(f"{layer}.after", torch.stack(after))

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import torch
+import xxhash
 from jaxtyping import Float
 from torch import Tensor
 
@@ -93,7 +94,8 @@ class DimensionCorrelations(Observer):
     """
 
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
-        super().__init__(model.W_U.device, log_unigram=float(log_unigram.double().sum()))
+        described = xxhash.xxh3_64(log_unigram.double().cpu().numpy().tobytes()).hexdigest()
+        super().__init__(model.W_U.device, log_unigram=described)
         self.model, self.log_unigram = model, log_unigram.double()
         d_model = model.cfg.d_model
         for layer in range(model.cfg.n_layers):
@@ -116,7 +118,9 @@ class DimensionCorrelations(Observer):
 
         def read_pattern(pattern: Tensor, hook: object) -> None:
             x = circuit.attn_input(seen.pop("input"))[real].double()
-            received = (pattern * real[:, None, :, None]).sum(2).mean(1)
+            received = (
+                (pattern.to(torch.promote_types(pattern.dtype, torch.float32)) * real[:, None, :, None]).sum(2).mean(1)
+            )
             viewers = circuit.span.up_to(real.flip(1).to(received.dtype)).flip(1)
             y = torch.stack([log_u[real], (received / viewers.clamp(min=1))[real].double()])
             self.add(f"{layer}.xy", y @ x)

@@ -13,7 +13,7 @@ from jaxtyping import Integer
 
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import Average, ScoreContributions, Weights, gaps, warn_of_absent
-from interp.corpora import Batches, Corpus, KeyClasses, Text, as_batches, batches, load, token_classes, unigrams_of
+from interp.corpora import Batches, KeyClasses, Text, as_batches, batches, token_classes, unigrams_of
 from interp.lm_head import real_tokens
 from interp.observers import observe
 from interp.outliers.ablation import Mode, ablate
@@ -75,7 +75,8 @@ def study(
         k: see `find_outliers`.
         mode: see `ablation_effect`.
         unigram: token counts for the correlations; the model's own, or else this text's.
-        sample: take the contributions from this many texts, drawn at random, in a pass of their own (the paper: 100).
+        sample: take the contributions from this many texts, drawn at random, a text a row, in a pass of their own (the
+            paper: 100).
         seed: of the sample and of the random dimensions.
         checkpoint: see `interp.observe`; the ablation pass has one beside it.
 
@@ -97,8 +98,9 @@ def study(
     if sample is None:
         observe(model, prepared, contributions, *together, progress=progress, checkpoint=checkpoint)
     else:
+        sampled = _sampled(model, prepared, sample, seed)
         observe(model, prepared, *together, progress=progress, checkpoint=checkpoint)
-        observe(model, _sampled(model, prepared, sample, seed, batch_size), contributions, progress=progress)
+        observe(model, sampled, contributions, progress=progress)
     profile = residual.table
     warn_of_absent(classes, profile["key_class"])
     outliers = find_outliers(profile, k=k)
@@ -137,11 +139,11 @@ def study(
     )
 
 
-def _sampled(model: Model, prepared: Batches, sample: int, seed: int, batch_size: int | None) -> Batches:
+def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:
+    """Batches of some of the texts, a text a row."""
     if prepared.corpus is None:
         raise ValueError("a sample needs texts; token ids have none")
     texts = list(prepared.corpus)
     picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
-    settings: dict[str, Any] = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos")}
-    corpus: Corpus = load([texts[i] for i in sorted(picked)])
-    return batches(model, corpus, batch_size=batch_size, **settings)
+    settings: dict[str, Any] = {name: prepared.settings[name] for name in ("context", "bos", "eos", "batch_size")}
+    return batches(model, [texts[i] for i in sorted(picked)], layout="texts", **settings)

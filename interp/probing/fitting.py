@@ -105,7 +105,8 @@ def fit_dense(
     if n < d:
         values, vectors = torch.linalg.eigh(X @ X.mT)
         root = values.clamp(min=0).sqrt()
-        basis = X.mT @ (vectors / root.clamp(min=1e-12 * float(root.max()))[:, None, :])
+        spans = root > 1e-9 * root.amax(1, keepdim=True)
+        basis = X.mT @ (vectors * torch.where(spans, 1 / root, 0.0)[:, None, :])
         X = vectors * root[:, None, :]
     solutions = []
     eye = torch.eye(X.shape[2], dtype=X.dtype, device=X.device)

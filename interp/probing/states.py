@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from interp.corpora import Batch
 from interp.models import weight_hash
-from interp.observers import forward, replacing
+from interp.observers import forward, hooks_active, replacing
 from interp.pairs import COLUMNS
 from interp.sites import Model, Recipe, hook_name, is_encoder
 
@@ -84,8 +84,8 @@ def collect(
         layers: which states: 0 … n_layers for the residual stream (0: the embeddings), block numbers for neurons and
             heads; all by default.
         position: `"eos"`: at an end-of-sequence token that is appended (an encoder's `[SEP]`), the default of causal
-            models; `"last"`: at the last token of the sentence; `"mean"` over its tokens; `"cls"`: at an encoder's
-            `[CLS]`, its default.
+            models; `"last"`: at the last token of the sentence; `"mean"` over all its tokens, special ones too;
+            `"cls"`: at an encoder's `[CLS]`, its default.
         of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
             all heads of a layer side by side).
         bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
@@ -93,13 +93,21 @@ def collect(
         memory: bytes that may be kept without a directory.
 
     Raises ValueError for a table without pairs, a sentence longer than the context or without a token, a layer that
-    does not exist, states that are not finite or too large for `memory`, a directory of another run.
+    does not exist, states that are not finite or too large for `memory`, a directory of another run, or a directory
+    while hooks are active on the model.
     """
     missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
     if missing or pairs.empty:
         raise ValueError(f"expected a table of minimal pairs from interp.pairs.load, missing: {missing or 'any row'}")
-    encoder = is_encoder(model)
-    position = position or ("cls" if encoder else "eos")
+    if position not in (None, *get_args(Position)) or of not in get_args(Of):
+        raise ValueError(
+            f"unknown position {position!r} or of={of!r}; expected {get_args(Position)} and {get_args(Of)}"
+        )
+    if directory is not None and hooks_active(model):
+        raise ValueError(
+            "a directory cannot tell which hooks were active on the model; collect without one, or reset them"
+        )
+    position = position or ("cls" if is_encoder(model) else "eos")
     names = _names(model, layers, of)
     rows, index = _rows(model, pairs, position, bos)
     width = _width(model, of)
@@ -107,6 +115,7 @@ def collect(
         "model": weight_hash(model),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
         "states": list(names), "position": position, "of": of, "first": rows[0][0], "index": index,
+        "active_hooks": sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
     if directory is None and size > memory:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.probing.fitting import STEPS, fit_dense, fit_sparse
-from interp.probing.selection import Selector, adjusted_p, scores, top, welch
+from interp.probing.selection import SELECTORS, Selector, adjusted_p, scores, top, welch
 from interp.probing.split import Split, bag_of_words, split_pairs
 from interp.probing.states import States
 from interp.results import Result, replacing_directory
@@ -93,7 +93,8 @@ def sweep(
     Args:
         tasks, layers: which; all by default.
         strengths: λ of `l0`.
-        ks: of `topk` and `random`; those above the width are refused.
+        ks: of `topk`; those above the width are refused. `random` doubles from the size of the top 1 %.
+        controls: of `l0` and `dense`.
         seeds: of gates, weights and noise.
         raw: as the paper does; then a probe without intercept uses a dimension with a large mean for one.
         directory: keep each finished state here, and go on from there.
@@ -101,8 +102,11 @@ def sweep(
     Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control, or
     unknown names.
     """
-    if not methods or not controls:
-        raise ValueError("expected at least one method and one control")
+    for name, given, known in (
+        ("methods", methods, METHODS), ("controls", controls, get_args(Control)), ("selectors", selectors, SELECTORS),
+    ):  # fmt: skip
+        if not given or not set(given) <= set(known):
+            raise ValueError(f"expected {name} of {', '.join(known)}, found {list(given)}")
     chosen = list(tasks or states.tasks)
     unknown = sorted(set(chosen) - set(states.tasks))
     if unknown or not chosen:
@@ -229,7 +233,7 @@ class Group:
                     self._note(f"topk:{selector}", float(k), 0, "none", weight, None)
         if "random" in methods:
             found["random_k"], found["equivalence"] = self._random()
-        return found | {"probes": pd.concat(self.rows, ignore_index=True)}
+        return found | ({"probes": pd.concat(self.rows, ignore_index=True)} if self.rows else {})
 
     def _labels(self, n: int, control: Control, seed: int) -> Float[Tensor, " samples"]:
         """1 for good, 0 for bad; swapped within half of the pairs for `flip`."""

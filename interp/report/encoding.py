@@ -60,7 +60,8 @@ def steering_error(steering: pd.DataFrame) -> pd.DataFrame:
 def _finding(study: EncodingStudy) -> str:
     fitted = study.regression.set_index("target")["adj_r2"]
     kept = removable(study.pruning).set_index(["basis", "order"])["95%"].to_dict()
-    error = steering_error(study.steering).set_index(["text", "mode"])["all"]["fitted"]
+    missed = steering_error(study.steering)
+    error = missed[missed["text"] == "fitted"].set_index("mode")["all"] if "text" in missed else pd.Series(dtype=float)
     sentences = [
         f"−log α is linear in the output embeddings with adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled)."
@@ -72,5 +73,6 @@ def _finding(study: EncodingStudy) -> str:
             + (f" ({kept['axis', 'random']:.0%} at random)." if ("axis", "random") in kept else ".")
         )
     parts = [f"{mode} {value:.3f}" for mode, value in error.items()]
-    sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
+    if parts:
+        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
     return " ".join(sentences)
