@@ -19,7 +19,7 @@ from scipy import stats
 
 from interp.corpora import Batches, Text, as_batches, shipped_counts, unigrams_of
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
-from interp.lm_head import Bias, PredictionHead, prediction_head
+from interp.lm_head import Bias, PredictionHead, prediction_head, token_names
 from interp.observers import observe
 from interp.results import Result, provenance
 from interp.sites import Model, is_encoder
@@ -124,7 +124,6 @@ def bias_effect(
             model,
             prepared,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
-            active_hooks=sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
             scales=scales,
             n_tokens=predictions.n_tokens,
         ),
@@ -207,13 +206,18 @@ def _effect(head: PredictionHead, bias: Bias) -> Float[np.ndarray, " d_vocab"]:
 
 def _types(model: Model, head: PredictionHead, counts: Unigrams) -> pd.DataFrame:
     ids = _real(head)
-    tokens = [str(i) for i in ids] if model.tokenizer is None else model.tokenizer.convert_ids_to_tokens(ids.tolist())
     columns = {"projection_ln": "ln", "bias_last": "last"}
     effects: dict[str, Any] = {
         column: _effect(head, bias)[ids] if bias in head.biases else np.nan for column, bias in columns.items()
     }
     return pd.DataFrame(
-        {"token_id": ids, "token": tokens, "count": counts.counts[ids], "unigram": counts.distribution[ids]} | effects
+        {
+            "token_id": ids,
+            "token": token_names(model, ids),
+            "count": counts.counts[ids],
+            "unigram": counts.distribution[ids],
+        }
+        | effects
     )
 
 

@@ -4,9 +4,10 @@ HookedTransformer: `logits = ((x − m)/s ⊙ γ + b_LN) W_U + b_last`.
 HookedEncoder (BERT): `x' = GELU(x W_fc + b_fc)`, then the same on `x'`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, SupportsInt, TypeAlias, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -173,6 +174,14 @@ def _view(
         folded=folded,
         why_absent=absent,
     )
+
+
+def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
+    """Tokens as the vocabulary spells them; their ids where there is no tokenizer."""
+    numbers = [int(i) for i in ids]
+    if model.tokenizer is None:
+        return [str(i) for i in numbers]
+    return list(model.tokenizer.convert_ids_to_tokens(numbers))
 
 
 def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from interp.corpora import Batch, Batches
 from interp.models import weight_hash
-from interp.sites import Model, Recipe, depth, head_is_hooked, is_encoder, trunk_output
+from interp.sites import Model, Recipe, active_hooks, depth, head_is_hooked, is_encoder, trunk_output
 
 Reduction = Literal["sum", "max", "min"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -148,7 +148,7 @@ def observe(
     start = 0
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
-        if hooks_active(model):
+        if active_hooks(model):
             raise ValueError(
                 "a checkpoint cannot tell which hooks were active on the model; run without checkpoint, or reset "
                 "the hooks"
@@ -174,11 +174,6 @@ def observe(
             bar.update(batch.n_texts)
     if path is not None and done > start:
         _save(path, identity, observers, done)
-
-
-def hooks_active(model: Model) -> bool:
-    """Whether somebody has hooks on the model right now."""
-    return any(point.has_hooks() for point in model.hook_dict.values())
 
 
 @torch.no_grad()

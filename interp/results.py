@@ -91,6 +91,7 @@ def replacing_directory(target: Path) -> Iterator[Path]:
 def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
     """What a reader needs to make a result again: model, corpus, settings, machine kind and versions."""
     from interp.models import origin, weight_hash
+    from interp.sites import active_hooks
 
     source = origin(model)
     return {
@@ -102,6 +103,7 @@ def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         **batches.settings,
+        "active_hooks": active_hooks(model),
         **more,
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "commit": _commit(),

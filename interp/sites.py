@@ -104,6 +104,11 @@ def depth(names: Iterable[str]) -> int | None:
     return blocks
 
 
+def active_hooks(model: Model) -> list[str]:
+    """The hook points on which somebody has hooks right now."""
+    return sorted(name for name, point in model.hook_dict.items() if point.has_hooks())
+
+
 def head_is_hooked(model: Model) -> bool:
     """Whether somebody has hooks on the prediction head right now."""
-    return any(point.has_hooks() for name, point in model.hook_dict.items() if _HEAD.match(name))
+    return any(_HEAD.match(name) for name in active_hooks(model))

@@ -274,7 +274,7 @@ def test_a_sample_of_texts_for_the_contributions(bert_study):
 
 
 def test_figures_are_small_and_refuse_what_they_lack(bert_study):
-    model, _, study = bert_study
+    _, _, study = bert_study
     figures = [plots.dimension_means(study), plots.attention_by_layer(study), plots.outlier_values(study)]
     figures += [plots.contributions(study, 1, "cls"), plots.contribution_table(study, 1, 48)]
     figures += [plots.ablation(study, "sep")]
@@ -291,9 +291,10 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     ):
         with pytest.raises(ValueError, match="not in this study|expected dimensions|no ablation"):
             call()
-    view = plots.attention_view(model, "The cat, <b>they</b> say, sat.", 1, 48)
-    assert "head 0, dimension 48" in str(view)
-    assert "<b>" not in str(view)
+    view = plots.attention_view(interp.load("tiny-gpt2"), "<|endoftext|>The cat, they say, sat.", 1, 21)
+    assert "dim 21" in str(view)
+    assert '"\\u003c|endoftext|>"' in str(view), "a token with < is escaped in the script, and shown as it is"
+    assert "<|endoftext|>" not in str(view)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])

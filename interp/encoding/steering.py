@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.corpora import Batch, Batches, Text
 from interp.distributions import kl
 from interp.encoding.regression import Fit, predicted_batches
-from interp.lm_head import real_tokens
+from interp.lm_head import real_tokens, token_names
 from interp.observers import Observer, observe
 from interp.sites import Model, Recipe, hook_name
 
@@ -153,8 +153,8 @@ def token_id_of(model: Model, token: str | int) -> int:
         raise ValueError("this model has no tokenizer; give the token's id")
     ids = model.tokenizer(token, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
-        pieces = model.tokenizer.convert_ids_to_tokens(ids)
-        raise ValueError(f"{token!r} is {len(ids)} tokens ({', '.join(pieces)}), expected one; mind the leading space")
+        pieces = ", ".join(token_names(model, ids))
+        raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
     if ids[0] == model.tokenizer.unk_token_id and token != model.tokenizer.unk_token:
         raise ValueError(
             f"{token!r} is not in this model's vocabulary; it would be read as {model.tokenizer.unk_token}"
@@ -288,7 +288,7 @@ def steering_report(
             shifts = {"exact": (odds.shift_for(token_id, ratio * alpha), 0.0), "constant": (math.log(ratio), 0.0)}
             shifts["regression"] = (0.0, -math.log(ratio))
             for mode in modes:
-                rows.append((_name(model, token_id), token_id, group, mode, alpha, float(ratio)))
+                rows.append((*token_names(model, [token_id]), token_id, group, mode, alpha, float(ratio)))
                 variants.append((token_id, *shifts[mode]))
     if not rows:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
@@ -303,7 +303,3 @@ def steering_report(
         parts.append(pd.concat([table.assign(text=name), means.measures], axis=1))
     order = ["token", "token_id", "group", "text", "mode", "alpha", "asked", "got", "kl_others"]
     return pd.concat(parts, ignore_index=True)[order]
-
-
-def _name(model: Model, token_id: int) -> str:
-    return str(token_id) if model.tokenizer is None else str(model.tokenizer.convert_ids_to_tokens([token_id])[0])

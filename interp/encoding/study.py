@@ -16,6 +16,7 @@ from interp.encoding.neurons import frequency_neurons
 from interp.encoding.pruning import FRACTIONS, ORDERS, Basis, Order, PrunedPredictions, pruning_table, removal_order
 from interp.encoding.regression import Fit, few_shot, fit, predicted_batches
 from interp.encoding.steering import MODES, RATIOS, Mode, steering_report
+from interp.lm_head import token_names
 from interp.models import origin
 from interp.observers import observe
 from interp.results import Result, provenance
@@ -101,7 +102,6 @@ def study(
         provenance=provenance(
             model,
             prepared,
-            active_hooks=sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
             orders=list(orders),
             bases=list(bases),
             modes=list(modes),
@@ -122,9 +122,10 @@ def study(
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     ids = np.flatnonzero(fitted.used)
-    tokens = [str(i) for i in ids] if model.tokenizer is None else model.tokenizer.convert_ids_to_tokens(ids.tolist())
     log_alpha = -(fitted.slope @ model.W_U.detach().double().cpu().numpy()[:, ids] + fitted.intercept)
-    return pd.DataFrame({"token_id": ids, "token": tokens, "alpha": fitted.alpha[ids], "predicted": np.exp(log_alpha)})
+    return pd.DataFrame(
+        {"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids], "predicted": np.exp(log_alpha)}
+    )
 
 
 def _dynamics(model: Model) -> pd.DataFrame:

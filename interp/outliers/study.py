@@ -117,7 +117,6 @@ def study(
             model,
             prepared,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
-            active_hooks=sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
             layers=chosen,
             weights=weights,
             scaled=scaled,

@@ -1,5 +1,6 @@
 """Pairs split into training, validation and test, and what the words alone can tell."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,23 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
     rows = np.random.default_rng(_SEED).permutation(rows)
     first, second = round(_TRAIN * len(rows)), round((_TRAIN + _VALIDATION) * len(rows))
     return Split(*(np.sort(part) for part in (rows[:first], rows[first:second], rows[second:])))
+
+
+def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, Split]:
+    """The split of each task, or of all. Raises ValueError for one that the pairs do not have."""
+    known = list(dict.fromkeys(pairs["UID"]))
+    unknown = sorted(set(tasks or ()) - set(known))
+    if unknown:
+        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(known)}")
+    return {task: split_pairs(pairs, task) for task in tasks or known}
+
+
+def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
+    """The splits, those of equal size together: they can be fitted as one problem."""
+    groups: dict[tuple[int, int], dict[str, Split]] = {}
+    for task, split in splits.items():
+        groups.setdefault((len(split.train), len(split.test)), {})[task] = split
+    return list(groups.values())
 
 
 def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:

@@ -20,9 +20,9 @@ from tqdm.auto import tqdm
 
 from interp.corpora import Batch
 from interp.models import weight_hash
-from interp.observers import forward, hooks_active, replacing
+from interp.observers import forward, replacing
 from interp.pairs import COLUMNS
-from interp.sites import Model, Recipe, hook_name, is_encoder
+from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder
 
 Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
@@ -103,7 +103,7 @@ def collect(
         raise ValueError(
             f"unknown position {position!r} or of={of!r}; expected {get_args(Position)} and {get_args(Of)}"
         )
-    if directory is not None and hooks_active(model):
+    if directory is not None and active_hooks(model):
         raise ValueError(
             "a directory cannot tell which hooks were active on the model; collect without one, or reset them"
         )
@@ -115,7 +115,7 @@ def collect(
         "model": weight_hash(model),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
         "states": list(names), "position": position, "of": of, "first": rows[0][0], "index": index,
-        "active_hooks": sorted(name for name, point in model.hook_dict.items() if point.has_hooks()),
+        "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
     if directory is None and size > memory:

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from interp.probing.fitting import STEPS, fit_dense, fit_sparse
 from interp.probing.selection import SELECTORS, Selector, adjusted_p, scores, top, welch
-from interp.probing.split import Split, bag_of_words, split_pairs
+from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.results import Result, replacing_directory
 
@@ -107,20 +107,16 @@ def sweep(
     ):  # fmt: skip
         if not given or not set(given) <= set(known):
             raise ValueError(f"expected {name} of {', '.join(known)}, found {list(given)}")
-    chosen = list(tasks or states.tasks)
-    unknown = sorted(set(chosen) - set(states.tasks))
-    if unknown or not chosen:
-        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(states.tasks)}")
+    splits = split_tasks(states.pairs, tasks)
     if "topk" in methods and not all(1 <= k <= states.width for k in ks):
         raise ValueError(f"ks must be 1 … {states.width} dimensions, found {list(ks)}")
     numbers = list(states.states if layers is None else layers)
     settings = {
-        "states": states.settings, "tasks": chosen, "methods": list(methods), "selectors": list(selectors),
+        "states": states.settings, "tasks": list(splits), "methods": list(methods), "selectors": list(selectors),
         "strengths": [float(s) for s in strengths], "ks": list(ks), "seeds": list(seeds), "controls": list(controls),
         "raw": raw, "steps": steps,
     }  # fmt: skip
-    splits = {task: split_pairs(states.pairs, task) for task in chosen}
-    words = {task: bag_of_words(states.pairs, splits[task]) for task in chosen}
+    words = {task: bag_of_words(states.pairs, split) for task, split in splits.items()}
     work = steps if "l0" in methods else 1
     parts: list[dict[str, pd.DataFrame]] = []
     with tqdm(total=len(numbers) * work, unit="step", disable=None if progress else True) as bar:
@@ -169,12 +165,9 @@ def _tables(
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state; tasks of the same size are fitted together."""
     vectors = states.load(state)
-    sizes: dict[tuple[int, int], list[str]] = {}
-    for task, split in splits.items():
-        sizes.setdefault((len(split.train), len(split.test)), []).append(task)
     rows: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
-    for number, tasks in enumerate(sizes.values()):
-        group = Group(vectors, {task: splits[task] for task in tasks}, settings, device)
+    for number, some in enumerate(of_equal_size(splits)):
+        group = Group(vectors, some, settings, device)
         for name, table in group.tables(tick if number == 0 else lambda: None).items():
             rows[name].append(table)
     tables = {

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from interp.probing.fitting import STEPS, fit_dense, fit_sparse
-from interp.probing.split import split_pairs
+from interp.probing.split import of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.probing.sweep import Group
 
@@ -41,20 +41,14 @@ def transfer(
 
     Raises ValueError as `sweep` does.
     """
-    chosen = list(tasks or states.tasks)
-    unknown = sorted(set(chosen) - set(states.tasks))
-    if unknown:
-        raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(states.tasks)}")
-    splits = {task: split_pairs(states.pairs, task) for task in chosen}
-    sizes: dict[tuple[int, int], list[str]] = {}
-    for task, split in splits.items():
-        sizes.setdefault((len(split.train), len(split.test)), []).append(task)
+    splits = split_tasks(states.pairs, tasks)
+    chosen = list(splits)
     tables = []
     for state in states.states if layers is None else layers:
         vectors = states.load(state)
         weights: dict[str, dict[str, tuple[Float[np.ndarray, " d"], float]]] = {kind: {} for kind in _KINDS}
-        for some in sizes.values():
-            group = Group(vectors, {task: splits[task] for task in some}, {"raw": raw}, torch.device("cpu"))
+        for some in of_equal_size(splits):
+            group = Group(vectors, some, {"raw": raw}, torch.device("cpu"))
             for kind, found in zip(_KINDS, _fitted(group, strength, steps, seed), strict=True):
                 scaled = found / group.spread
                 offset = -(scaled * group.mean).sum(1)
