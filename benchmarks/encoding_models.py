@@ -1,0 +1,65 @@
+"""The README's table of token probability in output embeddings, on the bundled models and those under ../shared.
+
+Prints two Markdown tables. `python benchmarks/encoding_models.py`; INTERP_SHARED names another ../shared.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from timing import markdown
+
+import interp
+from interp import corpora, encoding, report
+
+SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+def jobs() -> dict[str, tuple[str | Path, Any, dict[str, Any]]]:
+    """Model, text and options of `interp.corpora.batches` for each row."""
+    yelp = (SHARED / "data/yelp/valid.txt").read_text(encoding="utf-8")
+    stories = json.loads((SHARED / "data/tinystories/tinystories_1000.json").read_text(encoding="utf-8"))[:200]
+    texts = [story if isinstance(story, str) else story["text"] for story in stories]
+    return {
+        "gpt2-yelp": (SHARED / "models/gpt2-yelp", [yelp], {}),
+        "llama-stories260k": (SHARED / "models/llama-stories260k", texts, {"bos": True}),
+        "tiny-gpt2": ("tiny-gpt2", "bundled", {"bos": True}),
+        "tiny-bert": ("tiny-bert", "bundled", {"mask_rate": 0.12}),
+    }
+
+
+def main() -> None:
+    rows, removed = [], []
+    for name, (source, text, options) in jobs().items():
+        model = interp.load(source)
+        batches = corpora.batches(model, text, **options)
+        study = encoding.study(model, batches, progress=False)
+        fit = encoding.fit(model, batches, progress=False)
+        r2 = study.regression.set_index("target")["adj_r2"]
+        cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
+        error = report.steering_error(study.steering).set_index("mode")["all"]
+        rows.append(
+            {
+                "model": name,
+                "adjusted R²": f"{r2['-log alpha']:.3f}",
+                "shuffled": f"{r2['shuffled']:.3f}",
+                "cos(−A, E[h])": f"{cosine['-A', 'E[h]']:.2f}",
+                "cos(−A, b_LN)": f"{cosine['-A', 'b_LN']:.2f}" if ("-A", "b_LN") in cosine else "no b_LN",
+                "mean h·u": f"{fit.mean_input @ fit.slope / (fit.slope @ fit.slope):.2f}",
+            }
+            | {mode: f"{error[mode]:.2g}" for mode in ("regression", "constant", "exact")}
+        )
+        curves = study.pruning.query("basis == 'axis' and order in ('spearman', 'random')")
+        at_30 = curves[curves["fraction"] == 0.3].set_index("order")["top1_agreement"]
+        kept = report.removable(curves).assign(model=name)
+        kept["top-1 agreement at 30 %"] = kept["order"].map(at_30)
+        removed.append(kept)
+    print(markdown(rows), "\n")
+    table = pd.concat(removed)[["model", "order", "99%", "95%", "top-1 agreement at 30 %"]]
+    print(markdown(table.round(3).astype(str).to_dict("records")))
+
+
+if __name__ == "__main__":
+    main()
