@@ -1,0 +1,72 @@
+"""The application and its exit codes.
+
+Options and paths are checked before torch is imported. Bad input ends with one line on stderr and exit code 2, a
+failure with 1, Ctrl-C with 130.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from interp.cli.attention import attention
+from interp.cli.encoding import encoding
+from interp.cli.frequency import frequency
+from interp.cli.page import page
+from interp.cli.train import train
+from interp.cli.unigrams import unigrams
+
+app = typer.Typer(
+    name="interp",
+    help="Mechanistic interpretability of language models: hook functions on TransformerLens.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+_BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
+_COMMANDS = (frequency, attention, encoding, unigrams, page, train)
+
+for command in _COMMANDS:
+    app.command()(command)
+
+
+def _show_version(value: bool) -> bool:
+    if value:
+        typer.echo(f"interp {version('interp')}")
+        raise typer.Exit
+    return value
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    show: Callable[..., None] = lambda message, *_, **__: print(f"interp: note: {message}", file=sys.stderr)  # noqa: E731
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = show
+            given = sys.argv[1:] if arguments is None else list(arguments)
+            code = app(args=given or ["--help"], standalone_mode=False)
+        return _fail("stopped", 130) if code == 130 else code or 0
+    except (typer.Abort, KeyboardInterrupt):
+        return _fail("stopped", 130)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), 2)
+    except _BAD_INPUT as error:
+        return _fail(str(error), 2)
+    except Exception as error:
+        return _fail(f"{type(error).__name__}: {error}", 1)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"interp: error: {' '.join(message.split())}", file=sys.stderr)
+    return code

@@ -1,0 +1,88 @@
+"""`interp attention`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interp.cli.options import ColumnOption, LimitOption, ModelOption, SeparatorOption, parse_layers, unescaped
+from interp.cli.output import print_table, progress
+from interp.paths import check_output, corpus_file, model_directory
+
+
+def attention(
+    model: ModelOption,
+    corpus: Annotated[str | None, typer.Option(help="As for frequency; --paper takes 'stsb' if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory to write to.")] = None,
+    layers: Annotated[str | None, typer.Option(help="TransformerLens' block numbers: 0,5.  [default: all]")] = None,
+    limit: LimitOption = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = "",
+    bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
+    scaled: Annotated[bool, typer.Option("--scaled", help="Contributions in nats: divided by √d_head.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Of random dimensions and of --paper's sample.", min=0)] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's: STS-B sentences, contributions of 100 of them, layers from 1.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print memory and FLOPs from the config alone.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+) -> None:
+    """Attention scores by residual dimension, outlier dimensions, and what removing them does to attention.
+
+    Writes DIR/attention/*.parquet, result.json and DIR/index.html. A run that was killed goes on where it was.
+    """
+    model_directory(model, weights=not dry_run)
+    if dry_run:
+        if layers is not None:
+            raise ValueError("--dry-run counts all layers; leave --layers out")
+        _print_cost(model)
+        return
+    if corpus is None and not paper:
+        raise ValueError("--corpus is missing; expected a file, a named corpus or 'bundled'")
+    if out is None:
+        raise ValueError("--out is missing; expected a directory to write to")
+    if paper and scaled:
+        raise ValueError("--paper gives contributions unscaled, as the paper does; leave --scaled out")
+    chosen = parse_layers(layers)
+    corpus = corpus or "stsb"
+    corpus_file(corpus)
+    check_output(out, "attention", overwrite=overwrite)
+
+    from interp import corpora, models, outliers, report
+
+    with progress(f"loading {model}"):
+        loaded = models.load(model, device=device)
+    source = corpora.load(corpus, limit=limit, column=column, separator=unescaped(separator))
+    batches = corpora.batches(loaded, source, bos=bos, batch_size=batch_size)
+    checkpoint = out / ".attention.checkpoint.safetensors"
+    study = outliers.study(
+        loaded, batches, layers=chosen, scaled=scaled, sample=100 if paper else None, seed=seed, checkpoint=checkpoint
+    )
+    study.save(out, overwrite=overwrite)
+    checkpoint.unlink(missing_ok=True)
+    page = report.write_page(out)
+    by_layer = study.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
+    where = f"{Path(model).name} on {source.name}"
+    if paper:
+        by_layer["layer"] += 1
+    print_table(by_layer, f"attention by class of the key, mean over heads: {where}")
+    print_table(study.outliers, f"outlier dimensions: {where}")
+    typer.echo(f"written to {page}")
+
+
+def _print_cost(model: str) -> None:
+    from interp.attention.cost import cost
+
+    found = cost(model)
+    typer.echo(
+        f"{model}: {found.n_layers} layers, {found.n_heads} heads, d_model {found.d_model}, {found.n_classes} classes\n"
+        f"sums of contributions: {found.contribution_bytes / 2**20:,.0f} MiB\n"
+        f"sums of the dimension profiles: {found.profile_bytes / 2**20:,.0f} MiB\n"
+        f"blocks of the forward pass: {found.forward / 1e9:,.3f} GFLOP a token\n"
+        f"mean contributions: {found.contributions / 1e9:,.3f} GFLOP a token\n"
+        f"key-centred contributions: {found.centred / 1e9:,.3f} GFLOP a token\n"
+        f"together {found.ratio:.1%} of the forward pass\n"
+        f"table scores: {found.rows:,} rows"
+    )

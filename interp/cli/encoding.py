@@ -1,0 +1,80 @@
+"""`interp encoding`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli.options import (
+    ColumnOption,
+    CorpusOption,
+    LimitOption,
+    ModelOption,
+    OutOption,
+    SeparatorOption,
+    is_counts,
+    unescaped,
+)
+from interp.cli.output import print_table, progress
+from interp.paths import check_output, corpus_file, model_directory
+
+
+def encoding(
+    model: ModelOption,
+    corpus: CorpusOption,
+    out: OutOption,
+    other: Annotated[
+        str | None, typer.Option(help="Text the fit has not seen, to steer on; read like --corpus.")
+    ] = None,
+    unigram: Annotated[str | None, typer.Option(help="File of token counts. Default: shipped, else --corpus.")] = None,
+    limit: LimitOption = None,
+    column: ColumnOption = None,
+    separator: SeparatorOption = "",
+    bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Of masks, random orders, nulls and the sample of tokens.", min=0)] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's: axes by |Spearman| and at random, steering by the regression.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+) -> None:
+    """Token probability in output embeddings: regression, pruning, steering, directions, neurons.
+
+    Writes DIR/encoding/*.parquet, result.json and DIR/index.html.
+    """
+    model_directory(model)
+    for text in (corpus, other):
+        if text is not None:
+            corpus_file(text)
+    if unigram is not None and not is_counts(unigram):
+        raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
+    check_output(out, "encoding", overwrite=overwrite)
+
+    from interp import corpora, models, report
+    from interp.encoding.study import study
+    from interp.frequency import MASK_RATE
+    from interp.sites import is_encoder
+
+    with progress(f"loading {model}"):
+        loaded = models.load(model, device=device)
+    mask_rate = MASK_RATE if is_encoder(loaded) else None
+    sources = [
+        None if text is None else corpora.load(text, limit=limit, column=column, separator=unescaped(separator))
+        for text in (corpus, other)
+    ]
+    batches, unseen = (
+        None
+        if source is None
+        else corpora.batches(loaded, source, bos=bos, batch_size=batch_size, mask_rate=mask_rate, seed=seed)
+        for source in sources
+    )
+    options: Any = {"orders": ["spearman", "random"], "bases": ["axis"], "modes": ["regression"]} if paper else {}
+    assert batches is not None
+    found = study(loaded, batches, other=unseen, unigram=unigram, seed=seed, **options)
+    found.save(out, overwrite=overwrite)
+    page = report.write_page(out)
+    print_table(found.regression, f"−log α on the output embeddings: {Path(model).name} on {Path(corpus).name}")
+    print_table(report.removable(found.pruning), "fraction of dimensions removed before top-1 agreement falls")
+    print_table(report.steering_error(found.steering), "steering, ratios 1/5 to 5: median |log(got/asked)|")
+    typer.echo(f"written to {page}")

@@ -1,0 +1,78 @@
+"""Options that commands share, and what is read from them."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+BIASES = ("ln", "fc", "last")
+
+ModelOption = Annotated[str, typer.Option(help="Hub name, local directory or bundled model.", show_default=False)]
+CorpusOption = Annotated[
+    str, typer.Option(help="File (.txt, .jsonl, .csv, .gz of these), a named corpus, or 'bundled'.", show_default=False)
+]
+OutOption = Annotated[Path, typer.Option(help="Directory to write to.", show_default=False)]
+ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
+SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
+LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1)]
+
+
+def _list(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",")]
+
+
+def parse_scales(text: str) -> list[float]:
+    """`0,0.5,1`, or `0:1:0.1` with both ends included."""
+    parts = text.split(":")
+    try:
+        numbers = [float(item) for item in (parts if len(parts) == 3 else _list(text))]
+    except ValueError:
+        raise ValueError(f"--scales {text!r} is not a list of numbers; write 0,0.5,1 or 0:1:0.1") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"--scales {text!r} has a number that is not finite")
+    if len(parts) != 3:
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(f"--scales {text!r} names a number twice")
+        return numbers
+    start, stop, step = numbers
+    if step <= 0 or stop < start or (stop - start) / step > 1_000:
+        raise ValueError(
+            f"--scales {text!r}: expected start:stop:step with start ≤ stop, a step above 0 and at most 1,000 steps"
+        )
+    n = round((stop - start) / step)
+    if abs(start + n * step - stop) > 1e-9 * max(1.0, abs(stop)):
+        raise ValueError(f"--scales {text!r}: {stop:g} is not a whole number of steps of {step:g} away from {start:g}")
+    return [round(start + i * step, 12) for i in range(n + 1)]
+
+
+def parse_biases(text: str | None) -> list[Any] | None:
+    if text is None:
+        return None
+    for bias in _list(text):
+        if bias not in BIASES:
+            raise ValueError(f"--biases {text!r}: unknown bias {bias!r}; expected {', '.join(BIASES)}")
+    if len(set(_list(text))) < len(_list(text)):
+        raise ValueError(f"--biases {text!r} names a bias twice")
+    return _list(text)
+
+
+def parse_layers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    if not all(item.isdecimal() for item in _list(text)):
+        raise ValueError(f"--layers {text!r} is not a list of block numbers; write 0,5")
+    return [int(item) for item in _list(text)]
+
+
+def unescaped(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def is_counts(unigram: str) -> bool:
+    path = Path(unigram)
+    if path.suffix not in (".safetensors", ".json"):
+        return False
+    if not path.is_file():
+        raise FileNotFoundError(f"unigram counts {unigram!r} do not exist; expected a file of counts or a corpus")
+    return True

@@ -1,0 +1,51 @@
+"""`interp train`."""
+
+from typing import Annotated
+
+import typer
+
+from interp.cli.options import ColumnOption, CorpusOption, LimitOption, OutOption
+from interp.paths import corpus_file
+
+
+def train(
+    kind: Annotated[str, typer.Option(help="gpt2 or bert.", show_default=False)],
+    corpus: CorpusOption,
+    tokens: Annotated[float, typer.Option(help="Tokens to see, such as 16e6.", min=1, show_default=False)],
+    out: OutOption,
+    held_out: Annotated[float, typer.Option(help="Share of the texts, from the end, that is held out.")] = 0.01,
+    batch_size: Annotated[int | None, typer.Option(help="Rows or examples in a step.", min=1)] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The peak of warm-up and linear decay.")] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; they decide the last bits.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, order and masks.", min=0)] = 0,
+    limit: LimitOption = None,
+    column: ColumnOption = None,
+) -> None:
+    """Train a small GPT-2 or BERT, as the bundled ones were. A run that was killed goes on where it was."""
+    if kind not in ("gpt2", "bert"):
+        raise ValueError(f"--kind {kind!r}: expected gpt2 or bert")
+    if not 0 < held_out < 1:
+        raise ValueError(f"--held-out {held_out}: expected a share between 0 and 1")
+    corpus_file(corpus)
+
+    import logging
+
+    from interp import corpora, training
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    texts = list(corpora.load(corpus, limit=limit, column=column))
+    cut = len(texts) - max(1, int(len(texts) * held_out))
+    directory = training.train(
+        kind,  # type: ignore[arg-type]
+        texts[:cut],
+        held_out=texts[cut:],
+        tokens=int(tokens),
+        out=out,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        bf16=bf16,
+        threads=threads,
+        seed=seed,
+    )
+    typer.echo(f"written to {directory}")
