@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.lm_head import Bias, prediction_head
 from interp.qk import check_dims, qk_circuit
-from interp.sites import Model, Recipe, Site, check_model, hook_name, trunk_output
+from interp.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
 
 
 def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:
@@ -115,9 +115,10 @@ def ablate_dims(
 
     `"keys"` and `"queries"` replace `x_j` by `m_j` in that block's keys (or queries) alone, exactly: at every token
     `Σ_j (x_j − m_j) W_K[j]` is taken off the key, with x the attention input after `·γ + b`; values and the residual
-    stream stay. `"residual"` sets the dimensions of the residual stream that enters the block. `m` is 0, or the
-    given means for `mode="mean"`: of x for keys and queries, of the residual stream for `"residual"`. Recipes for
-    different dimensions of the same keys compose; one for the residual stream goes before one for its keys.
+    stream stay. `"residual"` sets the dimensions of the residual stream that enters the block (layer n_layers: of the
+    last one, which the prediction head reads). `m` is 0, or the given means for `mode="mean"`: of x for keys and
+    queries, of the residual stream for `"residual"`. Recipes for different dimensions of the same keys compose; one
+    for the residual stream goes before one for its keys.
 
     Args:
         dims: dimensions of the residual stream, 0 … d_model − 1.
@@ -140,7 +141,7 @@ def ablate_dims(
             resid[..., chosen] = fill.to(resid)
             return resid
 
-        return [(hook_name(model, "resid_pre", layer), overwrite)]
+        return [(state_name(model, layer), overwrite)]
     if where not in ("keys", "queries"):
         raise ValueError(f"unknown where {where!r}; expected 'keys', 'queries' or 'residual'")
     circuit = qk_circuit(model, layer)

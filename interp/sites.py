@@ -88,9 +88,19 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     return name.format(layer=layer)
 
 
+def state_name(model: Model, state: int) -> str:
+    """The hook point of a hidden state: 0 is the embeddings, L + 1 the residual stream after block L.
+
+    Raises ValueError for a state that does not exist.
+    """
+    if not 0 <= state <= model.cfg.n_layers:
+        raise ValueError(f"hidden states are 0 … {model.cfg.n_layers}, found {state}")
+    return hook_name(model, "resid_post", state - 1) if state else hook_name(model, "embed")
+
+
 def trunk_output(model: Model) -> str:
     """The hook point of the last residual stream, which the prediction head reads."""
-    return hook_name(model, "resid_post", model.cfg.n_layers - 1)
+    return state_name(model, model.cfg.n_layers)
 
 
 def depth(names: Iterable[str]) -> int | None:

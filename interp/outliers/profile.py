@@ -14,7 +14,7 @@ from interp.attention.scores import KeyClassBatch, warn_of_absent
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, observe
 from interp.qk import qk_circuit
-from interp.sites import Model, Recipe, hook_name
+from interp.sites import Model, Recipe, hook_name, state_name
 
 
 class DimensionProfile(Observer):
@@ -54,8 +54,7 @@ class DimensionProfile(Observer):
             self.add(f"{state}.square", one_hot.T @ x.square_())
 
         if self.of == "residual":
-            at_start = hook_name(self.model, "embed")
-            return [(hook_name(self.model, "resid_post", state - 1) if state else at_start, read)]
+            return [(state_name(self.model, state), read)]
         circuit = qk_circuit(self.model, state)
         seen: list[Tensor] = []
         return [

@@ -22,7 +22,7 @@ from interp.corpora import Batch
 from interp.models import weight_hash
 from interp.observers import forward, replacing
 from interp.pairs import COLUMNS
-from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder
+from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder, state_name
 
 Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
@@ -172,8 +172,7 @@ def _names(model: Model, layers: Sequence[int] | None, of: Of) -> dict[int, str]
     """Hook points by state."""
     n_layers = model.cfg.n_layers
     if of == "residual":
-        every = {0: hook_name(model, "embed")}
-        every |= {layer + 1: hook_name(model, "resid_post", layer) for layer in range(n_layers)}
+        every = {state: state_name(model, state) for state in range(n_layers + 1)}
     else:
         site: Any = {"neurons": "mlp_post", "heads": "z"}[of]
         every = {layer: hook_name(model, site, layer) for layer in range(n_layers)}
