@@ -353,10 +353,14 @@ def test_transfer_is_each_probe_on_each_task():
     other = planted(120, 32, informative=4, seed=2, shift=1.5)[:, :, ::-1].copy()  # other dimensions carry it
     table = pd.concat([toy_pairs(120, name) for name in "abc"], ignore_index=True)
     states = states_of(np.concatenate([base, shared, other]), table)
-    found = probing.transfer(states, steps=200).set_index(["train_task", "test_task"])
-    assert len(found) == 9
-    assert found.loc[("a", "b"), "dense_pair_accuracy"] > 0.9
-    assert abs(found.loc[("a", "c"), "dense_pair_accuracy"] - 0.5) < 0.2
+    every = probing.transfer(states, steps=200)
+    assert len(every) == 27
+    assert every.groupby(["method", "strength"]).size().to_dict() == {("l0", 0.2): 9, ("l0", 1.0): 9, ("dense", 1.0): 9}
+    own = every.query("method == 'l0' and strength == 0.2 and train_task == test_task")
+    assert (own["accuracy"] > 0.9).all()
+    found = every.query("method == 'dense'").set_index(["train_task", "test_task"])
+    assert found.loc[("a", "b"), "pair_accuracy"] > 0.9
+    assert abs(found.loc[("a", "c"), "pair_accuracy"] - 0.5) < 0.2
     vectors = {"a": base, "b": shared, "c": other}
     split = split_pairs(table, "a")
     X = np.concatenate([base[split.train, 0], base[split.train, 1]]).astype(float)
@@ -366,8 +370,8 @@ def test_transfer_is_each_probe_on_each_task():
     for name in "abc":
         rows = split_pairs(table, name).test - 120 * "abc".index(name)
         good, bad = (theirs.decision_function((vectors[name][rows, side] - mean) / sd) for side in (0, 1))
-        assert found.loc[("a", name), "dense_accuracy"] == pytest.approx(((good > 0).mean() + (bad < 0).mean()) / 2)
-        assert found.loc[("a", name), "dense_pair_accuracy"] == pytest.approx((good > bad).mean())
+        assert found.loc[("a", name), "accuracy"] == pytest.approx(((good > 0).mean() + (bad < 0).mean()) / 2)
+        assert found.loc[("a", name), "pair_accuracy"] == pytest.approx((good > bad).mean())
     with pytest.raises(ValueError, match="unknown tasks z"):
         probing.transfer(states, tasks=["z"])
 
@@ -387,7 +391,7 @@ def test_states_without_variance_give_a_probe_that_says_nothing():
     states = states_of(np.ones((20, 2, 64), dtype=np.float32), table)
     found = probing.sweep(states, methods=["dense", "topk"], ks=(1, 20), progress=False).probes
     assert (found[["accuracy", "pair_accuracy"]] == 0.5).all(axis=None)
-    assert (probing.transfer(states, steps=20)["dense_pair_accuracy"] == 0.5).all()
+    assert (probing.transfer(states, steps=20)["pair_accuracy"] == 0.5).all()
 
 
 def test_random_probes_alone(swept):

@@ -40,6 +40,7 @@ def fit_sparse(
     *,
     strengths: Sequence[float],
     seeds: Sequence[int],
+    weights: Float[Tensor, "tasks samples columns"] | None = None,
     steps: int = STEPS,
     tick: Callable[[], object] = lambda: None,
 ) -> Sparse:
@@ -53,6 +54,7 @@ def fit_sparse(
     Args:
         strengths: λ of each column, in (0, 1].
         seeds: of each column.
+        weights: of the samples in each column's BCE, a weighted mean; all alike by default. 0 leaves a sample out.
         tick: called after each step.
 
     Raises ValueError for λ outside (0, 1] and lists that do not fit the columns.
@@ -75,12 +77,13 @@ def fit_sparse(
     log_alpha = (_START + _SPREAD * draw(torch.randn)).clone().requires_grad_()
     strength = torch.tensor(list(strengths)).to(X)
     optimiser = torch.optim.Adam([weight, log_alpha], lr=LEARNING_RATE, betas=(0.9, 0.99))
+    share = torch.tensor(1 / X.shape[1]).to(X) if weights is None else weights / weights.sum(1, keepdim=True)
     tiny = torch.finfo(X.dtype).eps
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2
         gate = sample_gate(log_alpha, draw(torch.rand).clamp(tiny, 1 - tiny))
         logits = torch.bmm(X, (weight * gate).mT)
-        fit = torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none").mean(1)
+        fit = (torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none") * share).sum(1)
         penalty = open_probability(log_alpha).mean(2)
         loss = (strength * fit + (1 - strength) * penalty).sum()
         optimiser.zero_grad()

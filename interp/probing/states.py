@@ -109,12 +109,13 @@ def collect(
         )
     position = position or ("cls" if is_encoder(model) else "eos")
     names = _names(model, layers, of)
-    rows, index = _rows(model, pairs, position, bos)
+    rows = sentence_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    index = {"last": "before last" if is_encoder(model) else "last", "cls": "first"}.get(position, position)
     width = _width(model, of)
     settings = {
-        "model": weight_hash(model),
+        "weight_hash": weight_hash(model),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
-        "states": list(names), "position": position, "of": of, "first": rows[0][0], "index": index,
+        "states": list(names), "position": position, "of": of, "first": rows[0][0],
         "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
@@ -187,8 +188,13 @@ def _width(model: Model, of: Of) -> int:
     return int({"residual": cfg.d_model, "neurons": cfg.d_mlp, "heads": cfg.n_heads * cfg.d_head}[of] or 0)
 
 
-def _rows(model: Model, pairs: pd.DataFrame, position: Position, bos: bool | None) -> tuple[list[list[int]], str]:
-    """Token ids of every sentence, good and bad in turn, and which of them is read: last, mean or first."""
+def sentence_rows(
+    model: Model, sentences: Sequence[str], position: Position, *, bos: bool | None = None
+) -> list[list[int]]:
+    """Token ids of every sentence with the special ones that its states are read with.
+
+    Raises ValueError as `collect` does.
+    """
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
@@ -203,15 +209,14 @@ def _rows(model: Model, pairs: pd.DataFrame, position: Position, bos: bool | Non
         before = [tokenizer.bos_token_id] if bos else []
         if position == "eos":
             after = [_end(tokenizer)]
-    sentences = pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist()
-    encoded = tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
     rows = [before + ids + after for ids in encoded]
     for sentence, ids, row in zip(sentences, encoded, rows, strict=True):
         if not ids or len(row) > model.cfg.n_ctx:
             raise ValueError(
                 f"{sentence[:60]!r} has {len(row)} tokens; expected a word or more and at most {model.cfg.n_ctx}"
             )
-    return rows, {"eos": "last", "last": "before last" if encoder else "last", "mean": "mean", "cls": "first"}[position]
+    return rows
 
 
 def _end(tokenizer: Any) -> int:
@@ -272,7 +277,7 @@ def _keeper(into: np.ndarray, chosen: list[int], lengths: Tensor, index: str, ba
             real = batch.mask.to(values.dtype)[..., None]
             picked = (values * real).sum(1) / real.sum(1)
         else:
-            where = {"first": torch.zeros_like(lengths), "last": lengths - 1, "before last": lengths - 2}[index]
+            where = {"first": 0 * lengths, "eos": lengths - 1, "last": lengths - 1, "before last": lengths - 2}[index]
             picked = values[torch.arange(len(values), device=values.device), where]
         into[chosen] = picked.float().cpu().numpy()
 

@@ -1,0 +1,154 @@
+"""Do the neurons that a probe found matter to the model's own judgement?"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from tqdm.auto import tqdm
+
+from interp.corpora import Batch, batches
+from interp.hooks import ablate_dims
+from interp.observers import Observer, observe
+from interp.pairs import COLUMNS
+from interp.probing.accuracy import sentence_log_probability
+from interp.probing.probe import Probe
+from interp.probing.split import split_pairs
+from interp.sites import Model, Recipe, is_encoder, state_name
+
+Mode = Literal["zero", "mean"]
+_LEAST_ACCURACY = 0.6
+_NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
+
+
+class _Moments(Observer):
+    """Sums and sums of squares of a hidden state over every token of the text."""
+
+    def __init__(self, model: Model, state: int) -> None:
+        super().__init__(model.W_U.device, state=state)
+        self.name = state_name(model, state)
+        self.add_state("sum", (model.cfg.d_model,))
+        self.add_state("square", (model.cfg.d_model,))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(resid: torch.Tensor, hook: object) -> None:
+            x = resid[batch.mask.bool()].to(self.state["sum"].dtype)
+            self.add("sum", x.sum(0))
+            self.add("square", x.square().sum(0))
+            self.add("n", len(x))
+
+        return [(self.name, read)]
+
+
+def ablation_effect(
+    model: Model,
+    pairs: pd.DataFrame,
+    probes: Sequence[Probe],
+    *,
+    modes: Sequence[Mode] = ("zero", "mean"),
+    draws: int = 5,
+    limit: int | None = None,
+    bos: bool | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Take a probe's neurons out of the residual stream: does the model still prefer the good sentence?
+
+    The neurons are set to zero, or to their means over every token of the tested sentences, at all positions of their
+    state (`interp.hooks.ablate_dims`). Beside the `found` neurons stand `draws` sets as large of other neurons, at
+    `random`, and `matched`: for each found neuron one of the five unused others whose root mean square is nearest to
+    its own. Tasks are skipped where the model itself prefers fewer than .6 of the good sentences, since there is no
+    judgement to take away. Tested are a task's test pairs, which its probe has not seen.
+
+    Args:
+        pairs: the table that the probes' states were collected from.
+        probes: from `interp.probing.probe`, one a task.
+        limit: at most so many test pairs a task.
+        bos: see `sentence_log_probability`.
+
+    Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
+    margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
+    mean square of the neurons, margin the mean of `log p(good) − log p(bad)` and log_probability the mean over all
+    sentences, in nats.
+
+    Raises ValueError for a probe that reads no neuron or more than half of them, unknown modes, draws or a limit
+    below 1, and as `sentence_log_probability` does.
+    """
+    if not modes or not set(modes) <= {"zero", "mean"}:
+        raise ValueError(f"expected modes of zero, mean, found {list(modes)}")
+    if draws < 1 or (limit is not None and limit < 1):
+        raise ValueError(f"draws and limit must be 1 or more, found {draws} and {limit}")
+    for probe in probes:
+        if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
+            raise ValueError(
+                f"the probe of {probe.task} at state {probe.state} reads {len(probe.dims)} of {model.cfg.d_model} "
+                "neurons; expected at least one, and at most half, so that others can stand beside them; fit it with "
+                "another strength"
+            )
+    rows = []
+    with tqdm(total=len(probes), unit="task", disable=None if progress else True, desc="ablating") as bar:
+        for probe in probes:
+            chosen = pairs.iloc[split_pairs(pairs, probe.task).test[:limit]]
+            rows += list(_of_task(model, chosen, probe, modes, draws, bos, seed))
+            bar.update()
+    columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
+    measures = [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
+    return pd.DataFrame(rows, columns=[*columns, *measures, "n_pairs"])
+
+
+def _of_task(
+    model: Model, chosen: pd.DataFrame, probe: Probe, modes: Sequence[Mode], draws: int, bos: bool | None, seed: int
+) -> Iterator[tuple[object, ...]]:
+    sentences = [*chosen[COLUMNS[0]], *chosen[COLUMNS[1]]]
+
+    def judged() -> tuple[float, float, float]:
+        scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
+        good, bad = scores[: len(chosen)], scores[len(chosen) :]
+        return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
+
+    before = judged()
+    if before[0] < _LEAST_ACCURACY:
+        return
+    means, size = _moments(model, sentences, probe.state, bos)
+    rng = np.random.default_rng(seed)
+    others = np.setdiff1d(np.arange(len(size)), probe.dims)
+    sets = [("found", 0, probe.dims)]
+    for draw in range(draws):
+        sets.append(("matched", draw, _matched(probe.dims, others, size, rng)))
+        sets.append(("random", draw, rng.choice(others, len(probe.dims), replace=False).tolist()))
+    for mode in modes:
+        for name, draw, dims in sets:
+            fill = torch.from_numpy(means) if mode == "mean" else None
+            recipe = ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)
+            with model.hooks(fwd_hooks=recipe):
+                after = judged()
+            measured = [value for both in zip(before, after, strict=True) for value in both]
+            where = probe.task, probe.state, mode, name, draw, len(dims), float(size[dims].mean())
+            yield (*where, *measured, len(chosen))
+
+
+def _moments(
+    model: Model, sentences: list[str], state: int, bos: bool | None
+) -> tuple[Float[np.ndarray, " d_model"], Float[np.ndarray, " d_model"]]:
+    """Mean and root mean square of every dimension over the tokens, each sentence read alone."""
+    bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
+    moments = _Moments(model, state)
+    observe(model, batches(model, sentences, layout="texts", bos=bos), moments, progress=False)
+    total, square, n = (moments.state[name].cpu().numpy() for name in ("sum", "square", "n"))
+    return total / n, np.sqrt(square / n)
+
+
+def _matched(
+    dims: Sequence[int], others: np.ndarray, size: Float[np.ndarray, " d_model"], rng: np.random.Generator
+) -> list[int]:
+    """For each dimension, the largest first, one of the unused others of nearest magnitude."""
+    free = list(others)
+    found = []
+    for dim in sorted(dims, key=lambda dim: -size[dim]):
+        distance = np.abs(np.log(size[free] + 1e-12) - np.log(size[dim] + 1e-12))
+        nearest = np.argsort(distance, kind="stable")[:_NEAREST]
+        found.append(int(free.pop(int(rng.choice(nearest)))))
+    return found
