@@ -1,5 +1,6 @@
 """Loading models with raw weights, checked against transformers."""
 
+import copy
 import logging
 import os
 import tempfile
@@ -35,6 +36,7 @@ ARCHITECTURES = {
 """Supported `model_type`s of a Hugging Face `config.json`, and the class each is read with."""
 
 PARITY_TOLERANCE = 1e-4
+_FIRST_SD = 0.02
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
 
 
@@ -110,6 +112,23 @@ def origin(model: Model) -> Origin:
     """Where a model came from; for one that was not loaded by `load`, its config's name."""
     found = getattr(model, "interp_origin", None)
     return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
+
+
+def untrained(model: Model, *, seed: int = 0) -> Model:
+    """A copy of a model as it might have been before training: the control for what the architecture alone can do.
+
+    Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
+    """
+    fresh = copy.deepcopy(model)
+    fresh.reset_hooks()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(fresh.named_parameters()):
+            leaf = name.rpartition(".")[2].lstrip("_")
+            drawn = _FIRST_SD * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(torch.ones(()) if leaf == "w" else torch.zeros(()) if leaf.startswith("b") else drawn)
+    fresh.interp_origin = Origin(f"{origin(model).name} untrained", None, None)
+    return fresh
 
 
 def weight_hash(model: Model) -> str:

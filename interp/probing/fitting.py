@@ -71,23 +71,29 @@ def fit_sparse(
 
     def draw(sampler: Callable[..., Tensor]) -> Tensor:
         drawn = torch.stack([sampler(d, generator=generator) for generator in generators])
-        return drawn[place].to(X).expand(tasks, -1, -1)
+        return drawn[place].to(X)
 
-    weight = (_SPREAD * draw(torch.randn)).clone().requires_grad_()
-    log_alpha = (_START + _SPREAD * draw(torch.randn)).clone().requires_grad_()
+    weight = (_SPREAD * draw(torch.randn)).repeat(tasks, 1, 1).requires_grad_()
+    log_alpha = (_START + _SPREAD * draw(torch.randn)).repeat(tasks, 1, 1).requires_grad_()
     strength = torch.tensor(list(strengths)).to(X)
     optimiser = torch.optim.Adam([weight, log_alpha], lr=LEARNING_RATE, betas=(0.9, 0.99))
-    share = torch.tensor(1 / X.shape[1]).to(X) if weights is None else weights / weights.sum(1, keepdim=True)
+    target = y.mT  # [tasks, columns, samples]
+    share = (
+        torch.full_like(target[:1], 1 / X.shape[1]) if weights is None else (weights / weights.sum(1, keepdim=True)).mT
+    )
+    share = strength[:, None] * share
+    penalised = (1 - strength)[:, None] / d
     tiny = torch.finfo(X.dtype).eps
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2
         gate = sample_gate(log_alpha, draw(torch.rand).clamp(tiny, 1 - tiny))
-        logits = torch.bmm(X, (weight * gate).mT)
-        fit = (torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none") * share).sum(1)
-        penalty = open_probability(log_alpha).mean(2)
-        loss = (strength * fit + (1 - strength) * penalty).sum()
+        coefficients = weight * gate
+        penalty = (penalised * open_probability(log_alpha)).sum()
+        with torch.no_grad():  # λ · ∂BCE/∂logits = λ (p − y) / n, without the loss itself
+            residual = torch.bmm(coefficients, X.mT).sigmoid_().sub_(target).mul_(share)
+            pull = torch.bmm(residual, X)
         optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward([coefficients, penalty], [pull, torch.ones_like(penalty)])
         optimiser.step()
         tick()
     found = log_alpha.detach()

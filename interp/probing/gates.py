@@ -12,7 +12,7 @@ from torch import Tensor
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 
 
-def sample_gate(log_alpha: Float[Tensor, "*dims"], uniform: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
+def sample_gate(log_alpha: Float[Tensor, "*dims"], uniform: Float[Tensor, "*#dims"]) -> Float[Tensor, "*dims"]:
     """`clip(σ((log u − log(1 − u) + a)/β)(ζ − γ) + γ, 0, 1)`, u uniform on (0, 1)."""
     noise = uniform.log() - torch.log1p(-uniform)
     return (torch.sigmoid((noise + log_alpha) / BETA) * (ZETA - GAMMA) + GAMMA).clamp(0, 1)

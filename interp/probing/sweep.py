@@ -50,7 +50,7 @@ class Sweep(Result):
     - `agreement` (task, state, strength, spearman, spearman_max, auroc): of |t| and the gates.
     """
 
-    analysis: ClassVar[str] = "probing"
+    analysis: ClassVar[str] = "sweep"
 
     probes: pd.DataFrame
     neurons: pd.DataFrame
@@ -173,7 +173,7 @@ def _tables(
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state; tasks of the same size are fitted together."""
     vectors = states.load(state)
-    rows: dict[str, list[pd.DataFrame]] = {name: [pd.DataFrame({"task": pd.Series(dtype="str")})] for name in _COLUMNS}
+    rows: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
     quiet: Callable[[], object] = lambda: None  # noqa: E731
     for number, some in enumerate(of_equal_size(splits)):
         group = Group(vectors, some, raw=settings["raw"], device=device)
@@ -185,7 +185,11 @@ def _tables(
             found["probes"] += _rotated(turned, settings)
         for name, tables in found.items():
             rows[name] += tables
-    merged = {name: pd.concat(parts, ignore_index=True).assign(state=state) for name, parts in rows.items()}
+    nothing = pd.DataFrame({"task": pd.Series(dtype="str")})
+    merged = {
+        name: (pd.concat(parts, ignore_index=True) if parts else nothing).assign(state=state)
+        for name, parts in rows.items()
+    }
     merged["probes"]["bag_of_words"] = merged["probes"]["task"].map(settings["bag_of_words"])
     return {name: merged[name].reindex(columns=columns) for name, columns in _COLUMNS.items()}
 

@@ -111,7 +111,8 @@ def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
         coefficients = part.assign(c=part["gate"] * part["weight"]).pivot(index="task", columns="dim", values="c")
         c = coefficients.loc[tasks].to_numpy(dtype=np.float64)
         norms = np.linalg.norm(c, axis=1)
-        cosine = np.divide(c @ c.T, np.outer(norms, norms), out=np.full((len(c), len(c)), np.nan), where=norms > 0)
+        norms[norms == 0] = np.nan
+        cosine = c @ c.T / np.outer(norms, norms)
         shared = is_open.astype(float) @ is_open.T
         sizes = is_open.sum(1)
         for a, b in zip(*np.triu_indices(len(tasks), 1), strict=True):

@@ -1,0 +1,151 @@
+"""Question 4 in whole, on one model and one table of minimal pairs."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pandas as pd
+
+from interp import pairs as minimal_pairs
+from interp.models import untrained
+from interp.probing.accuracy import minimal_pair_accuracy
+from interp.probing.causal import ablation_effect
+from interp.probing.fitting import STEPS
+from interp.probing.group import Control
+from interp.probing.probe import probe
+from interp.probing.selection import Selector
+from interp.probing.split import split_tasks
+from interp.probing.states import Position, States, collect
+from interp.probing.sweep import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, sweep
+from interp.probing.transfer import general, overlap, transfer
+from interp.results import provenance
+from interp.sites import Model
+
+_LEAST_ACCURACY = 0.6  # of the model's own judgement, where ablation is tried
+_ABLATED = 100  # test pairs a task, at most
+
+
+@dataclass(frozen=True, eq=False)
+class ProbingStudy(Sweep):
+    """What `study` found: the tables of `sweep`, and those of one state.
+
+    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
+      share of test pairs whose good sentence the model itself finds more probable.
+    - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
+
+    In `probes`, control `untrained` is the same architecture with random weights.
+    """
+
+    analysis: ClassVar[str] = "probing"
+
+    tasks: pd.DataFrame
+    transfer: pd.DataFrame
+    general: pd.DataFrame
+    overlap: pd.DataFrame
+    ablation: pd.DataFrame
+
+
+def study(
+    model: Model,
+    pairs: pd.DataFrame | str | os.PathLike[str],
+    *,
+    tasks: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    state: int | Literal["best"] = "best",
+    position: Position | None = None,
+    methods: Sequence[Method] = METHODS,
+    strengths: Sequence[float | int] = STRENGTHS,
+    ks: Sequence[int] | None = None,
+    selectors: Sequence[Selector] = ("welch",),
+    seeds: Sequence[int] = (0,),
+    controls: Sequence[Control] = ("none", "flip", "rotation"),
+    raw: bool = False,
+    bos: bool | None = None,
+    steps: int = STEPS,
+    device: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> ProbingStudy:
+    """States, probes with controls, and at one state what tasks share and what ablation does.
+
+    Args:
+        pairs: a table from `interp.pairs`, or anything `interp.pairs.load` reads.
+        state: where transfer, overlap, the general probe and ablation are done; `"best"`: where the dense probes (or
+            else all probes) are most accurate on the validation pairs, on average over tasks.
+        ks: of top-k; by default those of `KS` that the residual stream has dimensions for.
+        directory: keep hidden states and finished sweeps here, and go on from there; in memory by default.
+
+    The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
+    strength) and the first seed; they are left out where `l0` is not among the methods, and the first three for a
+    single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6.
+
+    Raises ValueError as the functions it is made of, and for a state that is not among the layers.
+    """
+    name = f"{len(pairs):,} minimal pairs" if isinstance(pairs, pd.DataFrame) else Path(pairs).name
+    table = minimal_pairs.load(pairs, tasks=tasks)
+    splits = split_tasks(table, None)
+    root = None if directory is None else Path(directory)
+    fitting: dict[str, Any] = {"raw": raw, "steps": steps, "device": device}
+
+    def kept(part: str) -> Path | None:
+        return None if root is None else root / part
+
+    def collected(which: Model, part: str) -> States:
+        return collect(
+            which, table, layers=layers, position=position, bos=bos, directory=kept(part), progress=progress
+        )  # fmt: skip
+
+    states = collected(model, "states")
+    if state != "best" and state not in states.states:
+        raise ValueError(f"state {state} is not among the layers {', '.join(map(str, states.states))}")
+    found = sweep(
+        states, methods=methods, selectors=selectors, strengths=strengths, seeds=seeds, controls=controls,
+        ks=[k for k in KS if k <= states.width] if ks is None else ks, directory=kept("sweeps"), progress=progress,
+        **fitting,
+    )  # fmt: skip
+    nearest = min(strengths, key=lambda strength: abs(strength - SHOWN_STRENGTH))
+    by_chance = sweep(
+        collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if "l0" in methods else ["dense"],
+        strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"), progress=progress,
+        **fitting,
+    )  # fmt: skip
+    probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
+    chosen = _best(found.probes) if state == "best" else state
+    tested = table.iloc[[row for split in splits.values() for row in split.test]]
+    described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
+    shared: dict[str, pd.DataFrame] = {name: pd.DataFrame() for name in ("transfer", "general", "overlap", "ablation")}
+    if "l0" in methods and "none" in controls:
+        at: dict[str, Any] = {"layers": [chosen], "seed": seeds[0], **fitting}
+        neurons = found.neurons[found.neurons["state"] == chosen]
+        if len(splits) > 1:
+            shared["transfer"] = transfer(states, strengths=sorted({float(nearest), 1.0}), **at)
+            shared["general"] = general(states, strength=nearest, **at)
+            shared["overlap"] = overlap(neurons)
+        able = described.loc[described["model_accuracy"] >= _LEAST_ACCURACY, "task"]
+        fitted = [probe(neurons, task) for task in able]
+        fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
+        shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
+    about = found.provenance | {"state": chosen, "strength": float(nearest)}
+    return ProbingStudy(
+        provenance=provenance(model, states, corpus=name, **about),
+        **(found.tables | {"probes": probes, "tasks": described} | shared),
+    )
+
+
+def _best(probes: pd.DataFrame) -> int:
+    plain = probes[probes["control"] == "none"]
+    dense = plain[plain["method"] == "dense"]
+    by_state = (plain if dense.empty else dense).groupby("state")["validation_accuracy"].mean()
+    return int(str(by_state.idxmax()))
+
+
+def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
+    table = pairs.groupby("UID", sort=False).agg(
+        field=("field", "first"), linguistics_term=("linguistics_term", "first"), n_pairs=("UID", "size")
+    )
+    table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
+    own = judged.set_index("task")
+    table["model_accuracy"], table["n_judged"] = own["accuracy"], own["n_pairs"]
+    return table.rename_axis("task").reset_index()
