@@ -14,12 +14,14 @@ from interp.cli.options import (
     OutOption,
     SeparatorOption,
     is_counts,
-    parse_biases,
+    items,
     parse_scales,
     unescaped,
 )
 from interp.cli.output import print_table, progress
 from interp.paths import check_output, corpus_file, model_directory
+
+_BIASES = ("ln", "fc", "last")
 
 
 def frequency(
@@ -52,7 +54,7 @@ def frequency(
     if paper and (scales is not None or mask_rate is not None or biases is not None):
         raise ValueError("--paper sets --biases, --scales and --mask-rate itself; leave them out")
     chosen_scales = parse_scales("0,1" if paper else scales or "0,0.5,1")
-    chosen_biases = parse_biases(biases)
+    chosen_biases: Any = None if biases is None else items(biases, "--biases", _BIASES)
     model_directory(model)
     corpus_file(corpus)
     if unigram is not None and not is_counts(unigram):

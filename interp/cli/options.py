@@ -1,12 +1,11 @@
 """Options that commands share, and what is read from them."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-
-BIASES = ("ln", "fc", "last")
 
 ModelOption = Annotated[str, typer.Option(help="Hub name, local directory or bundled model.", show_default=False)]
 CorpusOption = Annotated[
@@ -46,22 +45,22 @@ def parse_scales(text: str) -> list[float]:
     return [round(start + i * step, 12) for i in range(n + 1)]
 
 
-def parse_biases(text: str | None) -> list[Any] | None:
-    if text is None:
-        return None
-    for bias in _list(text):
-        if bias not in BIASES:
-            raise ValueError(f"--biases {text!r}: unknown bias {bias!r}; expected {', '.join(BIASES)}")
-    if len(set(_list(text))) < len(_list(text)):
-        raise ValueError(f"--biases {text!r} names a bias twice")
-    return _list(text)
+def items(text: str, option: str, known: Sequence[str] | None = None) -> list[str]:
+    """Names separated by commas, each once and, where they are given, of the known ones."""
+    found = _list(text)
+    for item in found:
+        if known is not None and item not in known:
+            raise ValueError(f"{option} {text!r}: unknown {item!r}; expected of {', '.join(known)}")
+    if len(set(found)) < len(found):
+        raise ValueError(f"{option} {text!r} names one twice")
+    return found
 
 
 def parse_layers(text: str | None) -> list[int] | None:
     if text is None:
         return None
     if not all(item.isdecimal() for item in _list(text)):
-        raise ValueError(f"--layers {text!r} is not a list of block numbers; write 0,5")
+        raise ValueError(f"--layers {text!r} is not a list of numbers; write 0,5")
     return [int(item) for item in _list(text)]
 
 

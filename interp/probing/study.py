@@ -24,6 +24,7 @@ from interp.results import provenance
 from interp.sites import Model
 
 _LEAST_ACCURACY = 0.6  # of the model's own judgement, where ablation is tried
+_OF_A_STATE = ("transfer", "general", "overlap", "ablation")
 _ABLATED = 100  # test pairs a task, at most
 
 
@@ -51,6 +52,7 @@ def study(
     model: Model,
     pairs: pd.DataFrame | str | os.PathLike[str],
     *,
+    name: str | None = None,
     tasks: Sequence[str] | None = None,
     layers: Sequence[int] | None = None,
     state: int | Literal["best"] = "best",
@@ -72,6 +74,7 @@ def study(
 
     Args:
         pairs: a table from `interp.pairs`, or anything `interp.pairs.load` reads.
+        name: what the pairs are called in the provenance; by default the file's name.
         state: where transfer, overlap, the general probe and ablation are done; `"best"`: where the dense probes (or
             else all probes) are most accurate on the validation pairs, on average over tasks.
         ks: of top-k; by default those of `KS` that the residual stream has dimensions for.
@@ -83,8 +86,9 @@ def study(
 
     Raises ValueError as the functions it is made of, and for a state that is not among the layers.
     """
-    name = f"{len(pairs):,} minimal pairs" if isinstance(pairs, pd.DataFrame) else Path(pairs).name
     table = minimal_pairs.load(pairs, tasks=tasks)
+    if name is None:
+        name = f"{len(table):,} minimal pairs" if isinstance(pairs, pd.DataFrame) else Path(pairs).name
     splits = split_tasks(table, None)
     root = None if directory is None else Path(directory)
     fitting: dict[str, Any] = {"raw": raw, "steps": steps, "device": device}
@@ -115,7 +119,7 @@ def study(
     chosen = _best(found.probes) if state == "best" else state
     tested = table.iloc[[row for split in splits.values() for row in split.test]]
     described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
-    shared: dict[str, pd.DataFrame] = {name: pd.DataFrame() for name in ("transfer", "general", "overlap", "ablation")}
+    shared: dict[str, pd.DataFrame] = dict.fromkeys(_OF_A_STATE, pd.DataFrame())
     if "l0" in methods and "none" in controls:
         at: dict[str, Any] = {"layers": [chosen], "seed": seeds[0], **fitting}
         neurons = found.neurons[found.neurons["state"] == chosen]

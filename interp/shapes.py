@@ -1,0 +1,64 @@
+"""What a model's config.json alone says of its size: enough to count memory and operations before loading it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import transformers
+
+from interp.models import ARCHITECTURES
+from interp.paths import model_directory
+
+_GATED = ("llama", "mistral", "qwen2")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model; `block_weights` are those of the matrices of one block."""
+
+    encoder: bool
+    n_layers: int
+    n_heads: int
+    n_key_value_heads: int
+    d_model: int
+    d_head: int
+    d_mlp: int
+    gated: bool
+
+    @property
+    def block_weights(self) -> int:
+        attention = self.d_model * self.d_head * 2 * (self.n_heads + self.n_key_value_heads)
+        return attention + (3 if self.gated else 2) * self.d_model * self.d_mlp
+
+    @property
+    def forward(self) -> float:
+        """Operations a token of the blocks' matrix products, without attention's own `4 T n_heads d_head` a layer.
+
+        A multiplication and an addition are two operations.
+        """
+        return 2.0 * self.n_layers * self.block_weights
+
+
+def shape(name: str) -> Shape:
+    """The shape of a hub name or a directory with a config.json.
+
+    Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture.
+    """
+    directory = model_directory(name, weights=False)
+    try:
+        config: Any = transformers.AutoConfig.from_pretrained(str(directory or name), trust_remote_code=False)
+    except OSError as error:
+        raise FileNotFoundError(f"no config of {name!r} is to be had: {str(error).splitlines()[0]}") from None
+    if config.model_type not in ARCHITECTURES:
+        raise ValueError(f"{name} is a {config.model_type} model; expected one of {', '.join(ARCHITECTURES)}")
+    heads, d_model = config.num_attention_heads, config.hidden_size
+    d_mlp = next((getattr(config, n) for n in ("intermediate_size", "n_inner", "ffn_dim") if getattr(config, n, 0)), 0)
+    return Shape(
+        encoder=config.model_type == "bert",
+        n_layers=config.num_hidden_layers,
+        n_heads=heads,
+        n_key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+        d_model=d_model,
+        d_head=getattr(config, "head_dim", None) or d_model // heads,
+        d_mlp=d_mlp or 4 * d_model,
+        gated=config.model_type in _GATED,
+    )
