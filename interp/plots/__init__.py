@@ -19,9 +19,23 @@ from interp.plots.encoding import (
     steering,
 )
 from interp.plots.frequency import bias_curve, kl_by_scale, projection
+from interp.plots.probing import (
+    beyond_words,
+    gate_agreement,
+    general_probes,
+    neuron_overlap,
+    probe_ablation,
+    probe_view,
+    random_dims,
+    sparse_probes,
+    topk_probes,
+    transfer_matrix,
+)
 
 __all__ = [
-    "ablation", "attention_by_layer", "attention_view", "bias_curve", "contribution_table", "contributions",
-    "dimension_means", "dimension_slopes", "direction_cosines", "dynamics", "kl_by_scale", "neurons", "outlier_values",
-    "probability_fit", "projection", "pruning", "steering",
+    "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve", "contribution_table",
+    "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics", "gate_agreement",
+    "general_probes", "kl_by_scale", "neuron_overlap", "neurons", "outlier_values", "probability_fit",
+    "probe_ablation", "probe_view", "projection", "pruning", "random_dims", "sparse_probes", "steering",
+    "topk_probes", "transfer_matrix",
 ]  # fmt: skip

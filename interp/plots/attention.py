@@ -12,11 +12,11 @@ from plotly.subplots import make_subplots
 from interp.lm_head import token_names
 from interp.outliers import AttentionStudy
 from interp.plots.style import GREY, INK, class_styles, figure
+from interp.plots.views import safe, shielded
 from interp.qk import check_dims, qk_circuit
 from interp.sites import Model, hook_name
 
 _LINE = {"width": 2}
-_LESS, _LESS_IN_JSON = "\ue000", "\\ue000"  # stands for <, which would end a script element, until it is JSON
 _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
 _OUTLIER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -294,14 +294,13 @@ def attention_view(model: Model, text: str, layer: int, dim: int) -> Any:
         labels += [f"head {head}", f"dim {dim} ±{limit:.1f}"]
     view = attention_heads(
         attention=torch.stack(panels).cpu().numpy(),
-        tokens=[token.replace("<", _LESS) for token in token_names(model, tokens[0].tolist())],
+        tokens=shielded(token_names(model, tokens[0].tolist())),
         attention_head_names=labels,
         min_value=-1.0,
         max_value=1.0,
         mask_upper_tri=circuit.span.causal,
     )
-    view.local_src, view.cdn_src = (page.replace(_LESS_IN_JSON, "\\u003c") for page in (view.local_src, view.cdn_src))
-    return view
+    return safe(view)
 
 
 def _named(study: AttentionStudy) -> list[int]:

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from interp.encoding import EncodingStudy
-from interp.plots.style import GREY, INK, figure
+from interp.plots.style import GREY, INK, figure, panels
 
 _LINE = {"width": 2}
 _MOST_POINTS = 1_500
@@ -84,9 +83,8 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
 def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
     """Top-1 agreement and KL against the fraction of dimensions removed, for each order; the paper's 30 % marked."""
     table = _only(study.pruning, "basis", basis)
-    base = figure("Output dimensions removed", "", "", subtitle="axes of W_U" if basis == "axis" else "principal axes")
-    out = make_subplots(rows=1, cols=2, horizontal_spacing=0.16)
-    out.update_layout(base.layout)
+    axes = "axes of W_U" if basis == "axis" else "principal axes"
+    out = panels("Output dimensions removed", "fraction removed", subtitle=axes)
     for order, part in table.groupby("order", sort=False):
         name, colour, dash, symbol = _ORDERS[str(order)]
         for column, measure in ((1, "top1_agreement"), (2, "kl")):
@@ -104,9 +102,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
                 col=column,
             )
     out.add_vline(x=_PRUNED_BY_THE_PAPER, line={"width": 1, "dash": "dot", "color": INK})
-    axis = _axis(base)
-    out.update_xaxes(**axis, title_text="fraction removed", tickformat=".0%")
-    out.update_yaxes(**axis)
+    out.update_xaxes(tickformat=".0%")
     out.update_yaxes(title_text="top-1 agreement", rangemode="tozero", col=1)
     out.update_yaxes(title_text="KL(full‖pruned), nats", rangemode="tozero", col=2)
     return out
@@ -221,16 +217,14 @@ def dynamics(study: EncodingStudy) -> go.Figure:
     table = study.dynamics[study.dynamics["step"] > 0]
     if table.empty:
         raise ValueError("this study has no checkpoints: only the bundled models ship with a table of their training")
-    base = figure("Word frequency during training", "", "")
-    out = make_subplots(rows=1, cols=2, horizontal_spacing=0.16)
-    out.update_layout(base.layout)
-    panels = (
+    out = panels("Word frequency during training", "step")
+    curves = (
         (1, "adj_r2", "adjusted R² of −log α", "#0072b2", "circle"),
         (1, "spearman", "Spearman of b<sub>LN</sub>W<sub>U</sub> with log u", "#009e73", "diamond"),
         (2, "kl_unigram_model", "KL(u‖q)", "#d55e00", "square"),
         (2, "loss", "loss", GREY, "x"),
     )
-    for column, name, label, colour, symbol in panels:
+    for column, name, label, colour, symbol in curves:
         out.add_scatter(
             x=table["step"],
             y=table[name].round(5),
@@ -241,16 +235,10 @@ def dynamics(study: EncodingStudy) -> go.Figure:
             row=1,
             col=column,
         )
-    axis = _axis(base)
-    out.update_xaxes(**axis, type="log", dtick=1, title_text="step")
-    out.update_yaxes(**axis)
+    out.update_xaxes(type="log", dtick=1)
     out.update_yaxes(title_text="", col=1)
     out.update_yaxes(title_text="nats", type="log", dtick=1, col=2)
     return out
-
-
-def _axis(base: go.Figure) -> dict[str, Any]:
-    return {key: value for key, value in base.layout.xaxis.to_plotly_json().items() if key != "title"}
 
 
 def _only(table: Any, column: str, value: str) -> Any:

@@ -2,6 +2,7 @@
 
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
 
 INK = "#333333"
 GREY = "#8a8a8a"
@@ -40,6 +41,17 @@ def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
             "colorway": list(BIAS_COLOUR.values()),
         }
     )
+
+
+def panels(title: str, x: str, *, subtitle: str = "") -> go.Figure:
+    """Two figures of that look side by side, with the same x."""
+    base = figure(title, "", "", subtitle=subtitle)
+    out = make_subplots(rows=1, cols=2, horizontal_spacing=0.22)
+    out.update_layout(base.layout)
+    axis = {key: value for key, value in base.layout.xaxis.to_plotly_json().items() if key != "title"}
+    out.update_xaxes(**axis, title_text=x)
+    out.update_yaxes(**axis)
+    return out
 
 
 def scale_styles(scales: list[float]) -> dict[float, dict[str, str]]:

@@ -45,8 +45,9 @@ class Sweep(Result):
       Benjamini–Hochberg over the dimensions of a task and state, the `l0` probe of the first seed and λ = .2 (or the λ
       nearest), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
     - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %.
-    - `equivalence` (task, state, ratio, low, high, censored): the least k whose random-k accuracy reaches that of the
-      top 1 %, over their number; 95 % interval over draws; where none reaches it the largest k tried, a lower bound.
+    - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy): the least k whose random-k accuracy
+      reaches that of the top 1 %, over their number; 95 % interval over draws; where none reaches it the largest k
+      tried, a lower bound.
     - `agreement` (task, state, strength, spearman, spearman_max, auroc): of |t| and the gates.
     """
 
@@ -65,7 +66,7 @@ _COLUMNS = {
                "n_open", "open_fraction", "expected_open", "n_test"],
     "neurons": ["task", "state", "dim", "t", "p_adjusted", "gate", "weight", "mean", "scale"],
     "random_k": ["task", "state", "k", "draw", "accuracy"],
-    "equivalence": ["task", "state", "ratio", "low", "high", "censored"],
+    "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy"],
     "agreement": ["task", "state", "strength", "spearman", "spearman_max", "auroc"],
 }  # fmt: skip
 
@@ -326,8 +327,8 @@ def _random(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
         )
         middle, censored = _first(accuracy[:, :, number].mean(1), ks, reached[number], n_top)
         low, high = np.quantile(ratios, [0.025, 0.975])
-        equivalence.append((task, middle, low, high, censored or any(never)))
-    columns = ["task", "ratio", "low", "high", "censored"]
+        equivalence.append((task, middle, low, high, censored or any(never), n_top, reached[number]))
+    columns = ["task", "ratio", "low", "high", "censored", "n_top", "top_accuracy"]
     return pd.concat(rows, ignore_index=True), pd.DataFrame(equivalence, columns=columns)
 
 

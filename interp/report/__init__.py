@@ -4,13 +4,17 @@ from interp.report.attention import attention_section
 from interp.report.encoding import encoding_section, removable, steering_error
 from interp.report.frequency import frequency_section
 from interp.report.page import write_page
+from interp.report.probing import ablated, by_state, probing_section
 from interp.report.section import Section
 
 __all__ = [
     "Section",
+    "ablated",
     "attention_section",
+    "by_state",
     "encoding_section",
     "frequency_section",
+    "probing_section",
     "removable",
     "steering_error",
     "write_page",
