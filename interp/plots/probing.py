@@ -81,7 +81,7 @@ def topk_probes(found: Sweep) -> go.Figure:
 
 
 def gate_agreement(found: Sweep) -> go.Figure:
-    """Do gates open where |t| is large? Spearman with its largest reachable value, and AUROC, by state for each λ below 1.
+    """Do gates open where |t| is large? Spearman with its largest reachable value, and AUROC, by state; λ below 1.
 
     Raises ValueError for a result without gates.
     """
