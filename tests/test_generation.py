@@ -1,7 +1,12 @@
 """Generation against transformers' own `generate` on the same weights, edited there by hand."""
 
+import statistics
+import sys
 import tempfile
+from collections import Counter
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import transformers
@@ -10,8 +15,20 @@ from transformers import GenerationConfig
 
 import interp
 from interp import hooks
-from interp.generation import DECODERS, generate
+from interp.frequency import bias_effect
+from interp.generation import (
+    DECODERS,
+    GenerationSweep,
+    frequent_types,
+    generate,
+    mauve_scores,
+    prompts,
+    sweep,
+    text_features,
+    text_metrics,
+)
 from interp.sites import active_hooks, hook_name
+from interp.unigrams import Unigrams
 
 OPTIONS = {
     "greedy": {"do_sample": False},
@@ -248,7 +265,7 @@ def test_a_model_of_ones_own(gpt2):
 
 
 def test_bad_input(gpt2, load_toy):
-    for prompts, message in (
+    for wrong, message in (
         ([], "expected a list of prompts.*found none"),
         ("w1 w2", "expected a list of prompts.*found the string 'w1 w2'"),
         (["w1", ""], "prompt 1 is empty"),
@@ -258,7 +275,7 @@ def test_bad_input(gpt2, load_toy):
         ([[1], [1] * 20], "prompt 1 has 20 tokens; with 5 new ones that is past this model's context of 24"),
     ):
         with pytest.raises(ValueError, match=message):
-            generate(gpt2, prompts, max_new_tokens=5, progress=False)
+            generate(gpt2, wrong, max_new_tokens=5, progress=False)
     for options, message in (
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
@@ -320,3 +337,222 @@ def test_hooks_that_raise_leave_nothing_behind(gpt2):
     with pytest.raises(RuntimeError, match="hook points blocks.0.attn.hook_result never fired"):
         generate(gpt2, PROMPTS, hooks=silent, max_new_tokens=2, progress=False)
     assert active_hooks(gpt2) == []
+
+
+def grams(ids, n):
+    return [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+
+
+def test_metrics_equal_a_counter(texts, gpt2):
+    rows = [*gpt2.tokenizer(texts)["input_ids"], [7, 7, 7, 7, 7, 7], [9, 8], []]
+    counts = Unigrams(np.arange(67)[::-1] ** 2, "counts")
+    found = text_metrics(rows, unigram=counts)
+    pooled, alone = [], []
+    for n in (1, 2, 3, 4):
+        counted = Counter(gram for ids in rows for gram in grams(ids, n))
+        pooled.append(len(counted) / sum(counted.values()))
+        alone.append(np.mean([len(Counter(grams(ids, n))) / len(grams(ids, n)) for ids in rows if len(ids) >= n]))
+        assert found[f"distinct_{n}"] == pytest.approx(pooled[-1])
+        assert found[f"distinct_{n}_text"] == pytest.approx(alone[-1])
+    assert found["diversity"] == pytest.approx(sum(pooled) / 4)
+    assert found["diversity_text"] == pytest.approx(sum(alone) / 4)
+    repeated = sum(gram in grams(ids, 4)[:i] for ids in rows for i, gram in enumerate(grams(ids, 4)))
+    assert repeated >= 2
+    assert found["repetition"] == pytest.approx(repeated / sum(len(grams(ids, 4)) for ids in rows))
+    share, top = 0.0, set()
+    for token_id in np.argsort(-counts.counts, kind="stable"):
+        if share >= 0.5:
+            break
+        top.add(int(token_id))
+        share += counts.distribution[token_id]
+    assert set(np.flatnonzero(frequent_types(counts))) == top
+    flat = [token_id for ids in rows for token_id in ids]
+    assert found["frequent_share"] == pytest.approx(np.mean([token_id in top for token_id in flat]))
+    assert 0 < found["frequent_share"] < 1
+    assert (found["n_texts"], found["n_tokens"]) == (len(rows), len(flat))
+
+
+def test_what_cannot_be_measured_is_nan():
+    short = text_metrics([[1, 2, 3], [4]])
+    assert short["distinct_3"] == 1
+    assert all(np.isnan(short[name]) for name in ("distinct_4", "diversity", "repetition", "frequent_share"))
+    assert np.isnan(short["mauve_mean"])
+    assert text_metrics([[]])["n_tokens"] == 0
+    with pytest.raises(ValueError, match="found none"):
+        text_metrics([])
+
+
+def test_mauve_equals_mauve_text():
+    import mauve
+
+    rng = np.random.default_rng(0)
+    human, machine = rng.normal(size=(60, 8)), rng.normal(0.7, 1, size=(50, 8))
+    found = text_metrics([[1, 2]], features=machine, human_features=human)
+    wanted = [mauve.compute_mauve(p_features=human, q_features=machine, seed=seed).mauve for seed in range(5)]
+    assert np.ptp(wanted) > 0
+    assert mauve_scores(machine, human) == pytest.approx(wanted)
+    assert found["mauve_mean"] == pytest.approx(np.mean(wanted))
+    assert found["mauve_sd"] == pytest.approx(statistics.stdev(wanted))
+    with pytest.raises(ValueError, match="at least 5 different seeds"):
+        mauve_scores(machine, human, seeds=[0, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match="at least 2 texts on each side, found 1 and 60"):
+        mauve_scores(machine[:1], human)
+    with pytest.raises(ValueError, match="give both"):
+        text_metrics([[1, 2]], features=machine)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_features_are_the_last_hidden_state(kind, load_toy, hf_directory, texts):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hf_directory(kind))
+    cls = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+    hf = cls.from_pretrained(hf_directory(kind)).eval()
+    found = text_features(load_toy(kind), texts)
+    for row, text in zip(found, texts, strict=True):
+        special = kind == "bert"
+        ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=24, add_special_tokens=special)[
+            "input_ids"
+        ]
+        with torch.no_grad():
+            state = hf(ids, output_hidden_states=True).hidden_states[-1][0, -1]
+        np.testing.assert_allclose(row, state, atol=2e-4)
+    with pytest.raises(ValueError, match="text without a token"):
+        text_features(load_toy("gpt2"), ["w1", ""])
+
+
+def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
+    given = prompts(gpt2, texts, n=5, length=3, max_new_tokens=9, bos=True)
+    encoded = gpt2.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    long = [ids for ids in encoded if len(ids) >= 12][:5]
+    assert given.ids.tolist() == [[gpt2.tokenizer.bos_token_id, *ids[:3]] for ids in long]
+    assert given.human.tolist() == [ids[3:12] for ids in long]
+    assert given.settings["n_prompts"] == 5
+    n_long = sum(len(text.split()) >= 12 for text in texts)
+    for options, message in (
+        ({"n": n_long + 1}, f"texts has {n_long} texts of at least 12 tokens, expected {n_long + 1}; lower n"),
+        ({"n": 0}, "must be at least 1"),
+        ({"max_new_tokens": 21}, "past this model's context of 24"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prompts(gpt2, texts, **({"n": 5, "length": 3, "max_new_tokens": 9, "bos": True} | options))
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return interp.load("tiny-gpt2")
+
+
+@pytest.fixture(scope="module")
+def some(tiny):
+    return prompts(tiny, "bundled", n=12, length=5, max_new_tokens=12, bos=True)
+
+
+def test_sweep(tiny, some, tmp_path):
+    options = {"scales": (1, 0.5), "decoders": ("greedy", "sample"), "features": tiny, "seed": 4, "progress": False}
+    found = sweep(tiny, some, **options)
+    assert list(zip(found.metrics["decoder"], found.metrics["scale"], strict=True))[1:] == [
+        ("greedy", 1), ("greedy", 0.5), ("sample", 1), ("sample", 0.5),
+    ]  # fmt: skip
+    assert found.metrics["decoder"][0] == "human"
+    assert np.isnan(found.metrics["scale"][0])
+    rows = some.ids.tolist()
+    config = GenerationConfig(do_sample=True, top_k=0, min_new_tokens=12)
+    recipe = hooks.scale_bias(tiny, "ln", 0.5)
+    direct = generate(tiny, rows, hooks=recipe, decoder=config, max_new_tokens=12, seed=4, progress=False)
+    written = found.texts.query("decoder == 'sample' and scale == 0.5")
+    assert list(written["text"]) == [generation.text for generation in direct]
+    assert list(written["prompt_id"]) == list(range(12))
+    assert set(found.texts["n_tokens"]) == {12}
+    measured = found.metrics.query("decoder == 'sample' and scale == 0.5").iloc[0]
+    human = [tiny.tokenizer.decode(row) for row in np.concatenate([some.ids[:, 1:], some.human], 1)]
+    assert list(found.texts.query("decoder == 'human'").eval("prompt + text")) == human
+    counts = interp.unigrams.load(interp.paths.BUNDLED / "tiny-gpt2/unigram.safetensors")
+    wanted = text_metrics(
+        tokens(direct),
+        unigram=counts,
+        features=text_features(tiny, [generation.prompt + generation.text for generation in direct]),
+        human_features=text_features(tiny, human),
+    )
+    for name, value in wanted.items():
+        assert measured[name] == pytest.approx(value), name
+    corpus = torch.from_numpy(np.concatenate([some.ids, some.human], 1))
+    perplexity = bias_effect(tiny, corpus, unigram=counts, scales=(0.5,), progress=False).kl["perplexity"].item()
+    assert measured["perplexity"] == pytest.approx(perplexity)
+    assert found.metrics["n_tokens"].eq(144).all()
+    contract = {
+        "texts": "decoder scale prompt_id prompt text n_tokens",
+        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
+        "n_texts n_tokens",
+    }
+    for name, columns in contract.items():
+        assert set(columns.split()) <= set(getattr(found, name).columns)
+    found.save(tmp_path)
+    again = GenerationSweep.load(tmp_path)
+    pd.testing.assert_frame_equal(again.metrics, found.metrics)
+    assert list(map(tuple, again.texts["token_ids"])) == list(map(tuple, found.texts["token_ids"]))
+    assert again.provenance == found.provenance
+
+
+def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
+    options = {"scales": (1, 0), "decoders": ("sample", "beam"), "progress": False}
+    whole = sweep(tiny, some, **options)
+    calls = []
+
+    def counted(*arguments, **more):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return generate(*arguments, **more)
+
+    monkeypatch.setattr(sys.modules["interp.generation.sweep"], "generate", counted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tiny, some, directory=tmp_path, **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-0", "sample-1"]
+    resumed = sweep(tiny, some, directory=tmp_path, **options)
+    assert len(calls) == 5
+    pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
+    assert list(resumed.texts["text"]) == list(whole.texts["text"])
+    sweep(tiny, some, directory=tmp_path, **options)
+    assert len(calls) == 5
+    other = interp.load("tiny-gpt2")
+    other.ln_final.b.data[0] += 1
+    fewer = prompts(tiny, "bundled", n=11, length=5, max_new_tokens=12, bos=True)
+    for model, given, change, differ in (
+        (other, some, {}, "model"),
+        (tiny, fewer, {}, "prompts, token_ids"),
+        (tiny, some, {"seed": 1}, "seed"),
+        (tiny, some, {"features": other}, "features"),
+        (tiny, some, {"decoders": {"sample": GenerationConfig(do_sample=True, top_k=7)}}, "decoder"),
+    ):
+        with pytest.raises(ValueError, match=rf"belongs to another run \({differ} differ\)"):
+            sweep(model, given, directory=tmp_path, **(options | change))
+    with tiny.hooks(fwd_hooks=hooks.scale_bias(tiny, "ln", 0.9)):
+        with pytest.raises(ValueError, match="cannot tell which hooks were active"):
+            sweep(tiny, some, directory=tmp_path, **options)
+
+
+def test_sweep_takes_configs_and_text(tiny):
+    configs = {"hot": GenerationConfig(do_sample=True, top_k=0, temperature=1.5)}
+    found = sweep(tiny, "bundled", scales=[1], decoders=configs, progress=False)
+    assert found.metrics["decoder"].tolist() == ["human", "hot"]
+    assert found.metrics["n_texts"].tolist() == [100, 100]
+    assert found.provenance["decoders"]["hot"]["temperature"] == 1.5
+
+
+def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
+    for options, message in (
+        ({"decoders": []}, "expected a list of decoders of greedy, beam"),
+        ({"decoders": {"human": GenerationConfig()}}, "none called 'human'"),
+        ({"decoders": {"x": GenerationConfig(use_mtp=True)}}, "use_mtp=True"),
+        ({"scales": (1, 1)}, "different finite numbers"),
+        ({"scales": (1, np.nan)}, "different finite numbers"),
+        ({"unigram": np.arange(5)}, "over 5 types"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sweep(tiny, some, progress=False, **options)
+    with pytest.raises(ValueError, match="no layer-norm bias b_LN .*RMSNorm"):
+        sweep(load_toy("llama"), texts, progress=False)
+    with pytest.raises(ValueError, match="does not continue text"):
+        sweep(load_toy("bert"), texts, progress=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'interp\[mauve\]'"):
+        sweep(tiny, some, features=tiny, progress=False)

@@ -101,7 +101,7 @@ def generate(
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1 prompt, found {batch_size}")
-    config = _config(model, decoder, max_new_tokens)
+    config = resolved(model, decoder, max_new_tokens)
     rows = _rows(model, prompts, bos, config.max_new_tokens)
     config.use_cache = use_cache and config.use_cache is not False
     each = config.num_return_sequences or 1
@@ -111,14 +111,17 @@ def generate(
     with bar, firing(model, hooks), _seeded(seed):
         for start in range(0, len(rows), batch_size):
             batch = rows[start : start + batch_size]
-            new = _decode(shell, batch, config)
-            found += [_generation(model, batch[i // each], ids, config) for i, ids in enumerate(new)]
+            for number, new in enumerate(_decode(shell, batch, config)):
+                found.append(continuation(model, batch[number // each], _until_end(new, config.eos_token_id)))
             bar.update(len(batch))
     return found
 
 
-def _config(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
-    """A config of its own for this call, with every number that it needs."""
+def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
+    """A copy of the config, or a preset's, with the length and this model's tokens in it.
+
+    Raises ValueError for an unknown decoder, an option that cannot work here, or two lengths.
+    """
     if isinstance(decoder, GenerationConfig):
         config = deepcopy(decoder)
     elif decoder in PRESETS:
@@ -205,13 +208,17 @@ def _decode(shell: Shell, rows: list[list[int]], config: GenerationConfig) -> li
     return shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, width:].tolist()
 
 
-def _generation(model: Model, row: list[int], new: list[int], config: GenerationConfig) -> Generation:
-    eos = config.eos_token_id
+def _until_end(new: list[int], eos: int | list[int] | None) -> list[int]:
     ends = set(eos if isinstance(eos, list) else [eos])
     stop = next((number for number, token_id in enumerate(new, 1) if token_id in ends), len(new))
-    before, whole = _text(model, row), _text(model, row + new[:stop])
-    after = whole[len(before) :] if whole.startswith(before) else _text(model, new[:stop])
-    return Generation(before, after, tuple(new[:stop]))
+    return new[:stop]
+
+
+def continuation(model: Model, row: list[int], new: list[int]) -> Generation:
+    """New tokens as text: what they add to the prompt's, so that no space is lost between the two."""
+    before, whole = _text(model, row), _text(model, row + new)
+    after = whole[len(before) :] if whole.startswith(before) else _text(model, new)
+    return Generation(before, after, tuple(new))
 
 
 def _text(model: Model, ids: list[int]) -> str:
