@@ -356,6 +356,9 @@ def test_metrics_equal_a_counter(texts, gpt2):
         assert found[f"distinct_{n}_text"] == pytest.approx(alone[-1])
     assert found["diversity"] == pytest.approx(sum(pooled) / 4)
     assert found["diversity_text"] == pytest.approx(sum(alone) / 4)
+    rest = [text_metrics(rows[:i] + rows[i + 1 :])["diversity"] for i in range(len(rows))]
+    jackknife = np.sqrt((len(rows) - 1) / len(rows) * np.square(np.array(rest) - np.mean(rest)).sum())
+    assert found["diversity_se"] == pytest.approx(jackknife)
     repeated = sum(gram in grams(ids, 4)[:i] for ids in rows for i, gram in enumerate(grams(ids, 4)))
     assert repeated >= 2
     assert found["repetition"] == pytest.approx(repeated / sum(len(grams(ids, 4)) for ids in rows))
@@ -430,6 +433,7 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
     for options, message in (
         ({"n": n_long + 1}, f"texts has {n_long} texts of at least 12 tokens, expected {n_long + 1}; lower n"),
         ({"n": 0}, "must be at least 1"),
+        ({"max_new_tokens": 3}, "at least 4, since diversity counts 4-grams"),
         ({"max_new_tokens": 21}, "past this model's context of 24"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 BIASES = ("ln", "fc", "last")
+DECODERS = ("greedy", "beam", "sample", "top_k", "top_p")
 
 ModelOption = Annotated[str, typer.Option(help="Hub name, local directory or bundled model.", show_default=False)]
 CorpusOption = Annotated[
@@ -47,13 +48,19 @@ def parse_scales(text: str) -> list[float]:
 
 
 def parse_biases(text: str | None) -> list[Any] | None:
-    if text is None:
-        return None
-    for bias in _list(text):
-        if bias not in BIASES:
-            raise ValueError(f"--biases {text!r}: unknown bias {bias!r}; expected {', '.join(BIASES)}")
+    return None if text is None else _names("--biases", text, "bias", BIASES)
+
+
+def parse_decoders(text: str) -> list[Any]:
+    return _names("--decoders", text, "decoder", DECODERS)
+
+
+def _names(option: str, text: str, what: str, known: tuple[str, ...]) -> list[Any]:
+    for name in _list(text):
+        if name not in known:
+            raise ValueError(f"{option} {text!r}: unknown {what} {name!r}; expected {', '.join(known)}")
     if len(set(_list(text))) < len(_list(text)):
-        raise ValueError(f"--biases {text!r} names a bias twice")
+        raise ValueError(f"{option} {text!r} names a {what} twice")
     return _list(text)
 
 

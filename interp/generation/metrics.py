@@ -1,11 +1,12 @@
 """What generated text is like: distinct n-grams, repetition, frequent tokens, MAUVE."""
 
-import importlib.util
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from interp.corpora.batches import tokenizer_of
 from interp.hooks import capture
+from interp.paths import check_mauve
 from interp.sites import Model, hook_name, is_encoder
 from interp.unigrams import Unigrams
 
@@ -37,6 +39,7 @@ def text_metrics(
 
     - `distinct_1` … `distinct_4`: D_n = different n-grams / all n-grams, pooled over the texts; `diversity`
       D = ¼ Σ D_n (Kobayashi et al. 2023). They fall with the amount of text: compare equal `n_tokens` alone.
+    - `diversity_se`: its standard error over texts, by the jackknife.
     - `distinct_1_text` … and `diversity_text`: the same within each text, averaged over the texts that have an n-gram.
     - `repetition`: share of the 4-grams that stood in the same text before.
     - `frequent_share`: share of the tokens that are among the corpus's `frequent_types`, which make up half of it.
@@ -51,14 +54,21 @@ def text_metrics(
     if (features is None) != (human_features is None):
         raise ValueError("MAUVE compares two sets of features; give both features and human_features, or neither")
     measures: dict[str, float] = {}
+    without = []
     for n in ORDERS:
         grams = [list(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in token_ids]
+        different = [set(text) for text in grams]
+        n_texts_with = Counter(chain.from_iterable(different))
         total = sum(map(len, grams))
-        measures[f"distinct_{n}"] = len(set().union(*grams)) / total if total else np.nan
-        each = [len(set(text)) / len(text) for text in grams if text]
+        measures[f"distinct_{n}"] = len(n_texts_with) / total if total else np.nan
+        each = [len(some) / len(text) for some, text in zip(different, grams, strict=True) if text]
         measures[f"distinct_{n}_text"] = float(np.mean(each)) if each else np.nan
-    repeats = sum(len(text) - len(set(text)) for text in grams)
+        alone = np.array([sum(n_texts_with[gram] == 1 for gram in some) for some in different])
+        rest = np.array([total - len(text) for text in grams])
+        without.append(np.divide(len(n_texts_with) - alone, rest, out=np.full(len(rest), np.nan), where=rest > 0))
+    repeats = total - sum(map(len, different))
     measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
+    measures["diversity_se"] = _jackknife(np.mean(without, axis=0))
     measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
     measures["repetition"] = repeats / total if total else np.nan
     flat = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in token_ids])
@@ -72,6 +82,12 @@ def text_metrics(
     return measures | {"n_texts": len(token_ids), "n_tokens": len(flat)}
 
 
+def _jackknife(without: Float[np.ndarray, " texts"]) -> float:
+    """The standard error of a statistic from its values with one text left out."""
+    n = len(without)
+    return float(np.sqrt((n - 1) * without.var())) if n > 1 else np.nan
+
+
 def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
     """The fewest types that make up at least half of a corpus's tokens."""
     order = np.argsort(-unigram.counts, kind="stable")
@@ -79,12 +95,6 @@ def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
     frequent = np.zeros(len(order), dtype=bool)
     frequent[order[:needed]] = True
     return frequent
-
-
-def check_mauve() -> None:
-    """Raise ValueError unless mauve-text is installed."""
-    if importlib.util.find_spec("mauve") is None:
-        raise ValueError("MAUVE needs mauve-text, which is not installed; pip install 'interp[mauve]'")
 
 
 def mauve_scores(

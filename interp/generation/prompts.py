@@ -46,12 +46,15 @@ def prompts(
         max_new_tokens: tokens of a continuation.
         bos: put the beginning-of-sequence token before each.
 
-    Raises ValueError for fewer than `n` texts that are long enough, lengths below 1 or past the context, a model
+    Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
     without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for.
     """
     check_model(model)
-    if min(n, length, max_new_tokens) < 1:
-        raise ValueError(f"n, length and max_new_tokens must be at least 1, found {n}, {length} and {max_new_tokens}")
+    if min(n, length) < 1 or max_new_tokens < 4:
+        raise ValueError(
+            "n and length must be at least 1 and max_new_tokens at least 4, since diversity counts 4-grams; found "
+            f"{n}, {length} and {max_new_tokens}"
+        )
     whole = length + max_new_tokens
     if bos + whole > model.cfg.n_ctx:
         raise ValueError(

@@ -30,10 +30,11 @@ from interp.generation.decoding import (
     generate,
     resolved,
 )  # fmt: skip
-from interp.generation.metrics import MAUVE_SEEDS, check_mauve, frequent_types, text_features, text_metrics
+from interp.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
 from interp.generation.prompts import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.lm_head import prediction_head
+from interp.paths import check_mauve
 from interp.results import Result, kept, provenance
 from interp.sites import Model, active_hooks, is_encoder
 from interp.unigrams import Unigrams
@@ -47,8 +48,8 @@ class GenerationSweep(Result):
     """What `sweep` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
-    - `metrics` (decoder, scale, distinct_1 … distinct_4, diversity, the same within texts ending in `_text`,
-      repetition, frequent_share, mauve_mean, mauve_sd, perplexity, n_texts, n_tokens): see `text_metrics`.
+    - `metrics` (decoder, scale, distinct_1 … distinct_4, diversity, diversity_se, the same within texts ending in
+      `_text`, repetition, frequent_share, mauve_mean, mauve_sd, perplexity, n_texts, n_tokens): see `text_metrics`.
       `perplexity` is that of the model with b_LN scaled, on the human texts; decoders do not matter to it.
     """
 
@@ -162,9 +163,9 @@ def sweep(
 
 
 _METRICS = [
-    "decoder", "scale", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "diversity", "distinct_1_text",
-    "distinct_2_text", "distinct_3_text", "distinct_4_text", "diversity_text", "repetition", "frequent_share",
-    "mauve_mean", "mauve_sd", "perplexity", "n_texts", "n_tokens",
+    "decoder", "scale", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "diversity", "diversity_se",
+    "distinct_1_text", "distinct_2_text", "distinct_3_text", "distinct_4_text", "diversity_text", "repetition",
+    "frequent_share", "mauve_mean", "mauve_sd", "perplexity", "n_texts", "n_tokens",
 ]  # fmt: skip
 
 

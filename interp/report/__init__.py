@@ -3,6 +3,7 @@
 from interp.report.attention import attention_section
 from interp.report.encoding import encoding_section, removable, steering_error
 from interp.report.frequency import frequency_section
+from interp.report.generation import generation_section
 from interp.report.page import write_page
 from interp.report.section import Section
 
@@ -11,6 +12,7 @@ __all__ = [
     "attention_section",
     "encoding_section",
     "frequency_section",
+    "generation_section",
     "removable",
     "steering_error",
     "write_page",
