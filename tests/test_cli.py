@@ -302,7 +302,7 @@ def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
         main([*small, "--decoders", "sample,greedy", "--features", "tiny-gpt2", "--seed", "3", "--out", str(run)]) == 0
     )
     table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert table[0][:3] == ["decoder", "scale", "distinct_1"]
+    assert table[0][:3] == ["decoder", "scale", "diversity"]
     assert [row[:2] for row in table[1:4]] == [["human", "nan"], ["sample", "0.0000"], ["sample", "1.0000"]]
     found = GenerationSweep.load(run)
     assert found.provenance["seed"] == 3

@@ -1,5 +1,6 @@
 """Generation against transformers' own `generate` on the same weights, edited there by hand."""
 
+import json
 import statistics
 import sys
 import tempfile
@@ -510,7 +511,7 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["interp.generation.sweep"], "generate", counted)
     with pytest.raises(KeyboardInterrupt):
         sweep(tiny, some, directory=tmp_path, **options)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-0", "sample-1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-0.0", "sample-1.0"]
     resumed = sweep(tiny, some, directory=tmp_path, **options)
     assert len(calls) == 5
     pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
@@ -535,11 +536,12 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
 
 
 def test_sweep_takes_configs_and_text(tiny):
-    configs = {"hot": GenerationConfig(do_sample=True, top_k=0, temperature=1.5)}
+    mark = transformers.WatermarkingConfig()
+    configs = {"hot": GenerationConfig(do_sample=True, top_k=0, temperature=1.5, watermarking_config=mark)}
     found = sweep(tiny, "bundled", scales=[1], decoders=configs, progress=False)
     assert found.metrics["decoder"].tolist() == ["human", "hot"]
     assert found.metrics["n_texts"].tolist() == [100, 100]
-    assert found.provenance["decoders"]["hot"]["temperature"] == 1.5
+    assert json.loads(json.dumps(found.provenance))["decoders"]["hot"]["temperature"] == 1.5
 
 
 def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):

@@ -18,8 +18,8 @@ from interp.cli.options import (
 from interp.cli.output import print_table, progress
 from interp.paths import check_mauve, check_output, corpus_file, model_directory
 
-_SHOWN = ["decoder", "scale", "distinct_1", "distinct_2", "diversity", "diversity_se", "frequent_share", "mauve_mean"]
-_SHOWN += ["mauve_sd", "perplexity", "n_tokens"]
+_SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share"]
+_SHOWN += ["repetition", "n_tokens"]
 
 
 def generate(

@@ -1,5 +1,6 @@
 """What a model writes with b_LN scaled: every decoder at every λ, and measures of the texts."""
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,9 +49,9 @@ class GenerationSweep(Result):
     """What `sweep` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
-    - `metrics` (decoder, scale, distinct_1 … distinct_4, diversity, diversity_se, the same within texts ending in
-      `_text`, repetition, frequent_share, mauve_mean, mauve_sd, perplexity, n_texts, n_tokens): see `text_metrics`.
-      `perplexity` is that of the model with b_LN scaled, on the human texts; decoders do not matter to it.
+    - `metrics` (decoder, scale, diversity, diversity_se, perplexity, mauve_mean, mauve_sd, frequent_share, repetition,
+      distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text, n_texts, n_tokens): see
+      `text_metrics`. `perplexity` is that of the model with b_LN scaled, on the human texts, whatever the decoder.
     """
 
     analysis: ClassVar[str] = "generation"
@@ -138,10 +139,11 @@ def sweep(
         "features": None if judge is None else models.weight_hash(judge),
         "versions": {name: version(name) for name in ("torch", "transformers", "transformer-lens")},
     }  # fmt: skip
+    described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
     edits = [(decoder, scale) for decoder in configs for scale in perplexity]
     for decoder, scale in tqdm(edits, unit="setting", disable=None if progress else True, desc="generating"):
-        path = None if directory is None else Path(directory) / f"{quote(decoder, safe='')}-{scale:g}"
-        identity = settings | {"decoder": configs[decoder].to_dict(), "scale": scale}
+        path = None if directory is None else Path(directory) / f"{quote(decoder, safe='')}-{scale}"
+        identity = settings | {"decoder": described[decoder], "scale": scale}
         parts.append(kept(path, identity, partial(written, decoder, scale)))
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
@@ -150,7 +152,7 @@ def sweep(
             model,
             given,
             scales=list(perplexity),
-            decoders={name: config.to_diff_dict() for name, config in configs.items()},
+            decoders=described,
             seed=seed,
             batch_size=batch_size,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
@@ -163,9 +165,9 @@ def sweep(
 
 
 _METRICS = [
-    "decoder", "scale", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "diversity", "diversity_se",
-    "distinct_1_text", "distinct_2_text", "distinct_3_text", "distinct_4_text", "diversity_text", "repetition",
-    "frequent_share", "mauve_mean", "mauve_sd", "perplexity", "n_texts", "n_tokens",
+    "decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share",
+    "repetition", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "distinct_1_text", "distinct_2_text",
+    "distinct_3_text", "distinct_4_text", "diversity_text", "n_texts", "n_tokens",
 ]  # fmt: skip
 
 

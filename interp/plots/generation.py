@@ -15,7 +15,7 @@ _TITLE = {
     "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
     "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
     "frequent_share": ("Frequent tokens in the text", "share of all tokens", "types that make up half of the corpus"),
-    "repetition": ("Repetition within a text", "share of 4-grams that are repeats", ""),
+    "repetition": ("Repetition within a text", "share of repeated 4-grams", ""),
     "perplexity": ("Perplexity of the model on human text", "perplexity", ""),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
@@ -69,7 +69,7 @@ def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
         "Diversity against perplexity along λ",
         "perplexity on human text",
         "diversity D = ¼ Σ distinct-n",
-        subtitle="each point one λ; dotted: λ as named, and the human texts",
+        subtitle="a point for each λ; dotted: the λ named below, and human text",
     )
     for name, part, style in _by_decoder(written):
         out.add_scatter(
@@ -86,8 +86,9 @@ def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
         )
     for scale, x in _named_scales(written).items():
         out.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
-        out.add_annotation(x=x, y=1, yref="paper", yanchor="bottom", text=f"λ = {scale:g}", showarrow=False)
+        out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor="white")
     out.add_hline(y=human["diversity"], line={"color": GREY, "width": 1, "dash": "dot"})
+    out.update_yaxes(range=[0, 1])  # of D
     return out
 
 

@@ -50,23 +50,25 @@ def _finding(metrics: pd.DataFrame) -> str:
     if len(written["scale"].unique()) == 1:
         each = ", ".join(f"{name} {row['diversity']:.3f}" for name, (row, _) in ends.items())
         return f"Diversity at λ = {before.name:g}: {each}; human {human['diversity']:.3f}."
-    diversity = "; ".join(f"{name} {_change(*rows)}" for name, rows in ends.items())
     frequent = ", ".join(
         f"{name} {first['frequent_share']:.3f} to {last['frequent_share']:.3f}" for name, (first, last) in ends.items()
     )
     return (
         f"From λ = {before.name:g} to λ = {after.name:g} perplexity on human text goes from {before['perplexity']:.1f} "
-        f"to {after['perplexity']:.1f}. Diversity of what is written: {diversity}; human {human['diversity']:.3f}. "
+        f"to {after['perplexity']:.1f}. {_diversity(ends)}; human text has {human['diversity']:.3f}. "
         f"Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
     )
 
 
-def _change(before: pd.Series, after: pd.Series) -> str:
-    """What becomes of the diversity, clear where it is more than two standard errors of the difference."""
-    difference = after["diversity"] - before["diversity"]
-    clear = abs(difference) > 2 * np.hypot(before["diversity_se"], after["diversity_se"])
-    verb = ("rises" if difference > 0 else "falls") if clear else "does not change clearly"
-    return f"{verb} ({before['diversity']:.3f} to {after['diversity']:.3f})"
+def _diversity(ends: dict[str, tuple[pd.Series, pd.Series]]) -> str:
+    """What becomes of it, clearly where it is more than two standard errors of the difference."""
+    found: dict[str, list[str]] = {"rises clearly": [], "falls clearly": [], "does not change clearly": []}
+    for name, (before, after) in ends.items():
+        difference = after["diversity"] - before["diversity"]
+        clear = abs(difference) > 2 * np.hypot(before["diversity_se"], after["diversity_se"])
+        verb = ("rises clearly" if difference > 0 else "falls clearly") if clear else "does not change clearly"
+        found[verb].append(f"{name} ({before['diversity']:.3f} to {after['diversity']:.3f})")
+    return "Diversity " + ", and ".join(f"{verb} by {', '.join(names)}" for verb, names in found.items() if names)
 
 
 def _samples(texts: pd.DataFrame) -> pd.DataFrame:
