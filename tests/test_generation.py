@@ -28,6 +28,7 @@ from interp.generation import (
     text_features,
     text_metrics,
 )
+from interp.generation.adapter import Shell
 from interp.sites import active_hooks, hook_name
 from interp.unigrams import Unigrams
 
@@ -263,6 +264,14 @@ def test_a_model_of_ones_own(gpt2):
     assert len(generate(model.to(torch.bfloat16), [[3, 4], [1]], decoder="beam", max_new_tokens=5, progress=False)) == 2
     with pytest.raises(ValueError, match="no tokenizer"):
         generate(model, ["w1"], progress=False)
+
+
+def test_the_shell_owns_nothing(gpt2):
+    shell = Shell(gpt2)
+    assert list(shell.parameters()) == list(shell.buffers()) == list(shell.children()) == []
+    shell.to(torch.float16).train()
+    assert gpt2.W_U.dtype == shell.dtype == torch.float32
+    assert not gpt2.training
 
 
 def test_bad_input(gpt2, load_toy):

@@ -19,7 +19,6 @@ _TITLE = {
     "perplexity": ("Perplexity of the model on human text", "perplexity", ""),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
-_LINE = {"width": 2}
 
 
 def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> go.Figure:
@@ -37,18 +36,7 @@ def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> 
     out = figure(title, "scale λ of b<sub>LN</sub>", y, subtitle=subtitle)
     if measure == "perplexity":
         written = written.drop_duplicates("scale").assign(decoder="every decoder")
-    for name, part, style in _by_decoder(written):
-        out.add_scatter(
-            x=part["scale"],
-            y=part[column],
-            error_y=None if error is None else {"array": part[error], "thickness": 1, "width": 3},
-            name=name,
-            mode="lines+markers",
-            line=_LINE | {"color": style["color"], "dash": style["dash"]},
-            marker={"size": 8, "symbol": style["symbol"]},
-            hovertemplate="λ = %{x:g}<br>%{y:.4g}<extra>" + name + "</extra>",
-            showlegend=True,
-        )
+    _draw(out, written, "scale", column, error)
     value = human[column]
     if not np.isnan(value):
         out.add_scatter(
@@ -71,19 +59,7 @@ def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
         "diversity D = ¼ Σ distinct-n",
         subtitle="a point for each λ; dotted: the λ named below, and human text",
     )
-    for name, part, style in _by_decoder(written):
-        out.add_scatter(
-            x=part["perplexity"],
-            y=part["diversity"],
-            error_y={"array": part["diversity_se"], "thickness": 1, "width": 3},
-            name=name,
-            mode="lines+markers",
-            line=_LINE | {"color": style["color"], "dash": style["dash"]},
-            marker={"size": 8, "symbol": style["symbol"]},
-            customdata=part["scale"],
-            hovertemplate="λ = %{customdata:g}<br>perplexity %{x:.2f}<br>D = %{y:.3f}<extra>" + name + "</extra>",
-            showlegend=True,
-        )
+    _draw(out, written, "perplexity", "diversity", "diversity_se")
     for scale, x in _named_scales(written).items():
         out.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
         out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor="white")
@@ -98,12 +74,24 @@ def _split(sweep: GenerationSweep) -> tuple[pd.Series, pd.DataFrame]:
     return sweep.metrics[is_human].iloc[0], sweep.metrics[~is_human]
 
 
-def _by_decoder(written: pd.DataFrame) -> list[tuple[str, pd.DataFrame, dict[str, str]]]:
+def _draw(out: go.Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
+    """A line for each decoder, its points in the order of λ."""
     styles = decoder_styles(list(written["decoder"].unique()))
-    return [
-        (styles[str(name)]["name"], part.sort_values("scale"), styles[str(name)])
-        for name, part in written.groupby("decoder", sort=False)
-    ]
+    for decoder, part in written.groupby("decoder", sort=False):
+        style, ordered = styles[str(decoder)], part.sort_values("scale")
+        out.add_scatter(
+            x=ordered[x],
+            y=ordered[y],
+            error_y=None if error is None else {"array": ordered[error], "thickness": 1, "width": 3},
+            name=style["name"],
+            mode="lines+markers",
+            line={"width": 2, "color": style["color"], "dash": style["dash"]},
+            marker={"size": 8, "symbol": style["symbol"]},
+            customdata=ordered[["scale", "perplexity"]],
+            hovertemplate="λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
+            f"<extra>{style['name']}</extra>",
+            showlegend=True,
+        )
 
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:
