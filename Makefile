@@ -26,6 +26,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/frequency.py
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/encoding.py
+	$(BIN)/python benchmarks/generation.py
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

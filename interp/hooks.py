@@ -9,7 +9,8 @@ Each acts on every position alike, edits no parameter, and is gone when the cont
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,27 @@ from torch import Tensor
 from interp.lm_head import Bias, prediction_head
 from interp.qk import check_dims, qk_circuit
 from interp.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
+
+
+@contextmanager
+def firing(model: Model, recipe: Sequence[tuple[str, Callable[..., Any]]]) -> Iterator[None]:
+    """Hooks that act while the context lasts, and must all have fired when it ends.
+
+    Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on.
+    """
+    waiting = {name for name, _ in recipe}
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(activation: Tensor, hook: Any) -> Any:
+            waiting.discard(hook.name)
+            return function(activation, hook=hook)
+
+        return hooked
+
+    with model.hooks(fwd_hooks=[(name, noted(function)) for name, function in recipe]):
+        yield
+    if waiting:
+        raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
 
 
 def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:

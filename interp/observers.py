@@ -20,6 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.corpora import Batch, Batches
+from interp.hooks import firing
 from interp.models import weight_hash
 from interp.sites import Model, Recipe, active_hooks, depth, head_is_hooked, is_encoder, trunk_output
 
@@ -179,23 +180,13 @@ def observe(
 @torch.no_grad()
 def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...]) -> None:
     recipe = [hook for observer in observers for hook in observer.hooks(batch)]
-    waiting = {name for name, _ in recipe}
-    stop = depth(waiting)
+    stop = depth(name for name, _ in recipe)
     if stop is None and not batch.reads_all and not head_is_hooked(model):
         recipe = recipe + [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
 
-    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(activation: Tensor, hook: Any) -> Any:
-            waiting.discard(hook.name)
-            return function(activation, hook=hook)
-
-        return hooked
-
     try:
-        with model.hooks(fwd_hooks=[(name, noted(function)) for name, function in recipe]):
+        with firing(model, recipe):
             forward(model, batch, stop)
-        if waiting:
-            raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
     except BaseException:
         for observer in observers:
             observer.discard()

@@ -1,8 +1,9 @@
-"""What a name or a path stands for: models, corpora, output directories. Imports nothing heavy.
+"""What a name or a path stands for: models, corpora, output directories, an optional package. Imports nothing heavy.
 
 The command line checks its arguments here before torch is imported; `models` and `corpora` use the same checks.
 """
 
+import importlib.util
 import json
 import tempfile
 from pathlib import Path
@@ -106,3 +107,9 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
             pass
     except OSError as error:
         raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
+
+
+def check_mauve() -> None:
+    """Raise ValueError unless mauve-text, which is optional, is installed."""
+    if importlib.util.find_spec("mauve") is None:
+        raise ValueError("MAUVE needs mauve-text, which is not installed; pip install 'interp[mauve]'")

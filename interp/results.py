@@ -6,7 +6,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -86,6 +86,30 @@ def replacing_directory(target: Path) -> Iterator[Path]:
             os.replace(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def kept(
+    path: Path | None, settings: dict[str, Any], make: Callable[[], dict[str, pd.DataFrame]]
+) -> dict[str, pd.DataFrame]:
+    """Tables that an earlier run kept in a folder, or new ones, kept there for the next; None keeps nothing.
+
+    Raises ValueError where the folder holds tables of other settings, naming what differs.
+    """
+    if path is None:
+        return make()
+    wanted = json.loads(json.dumps(settings))
+    if (path / "settings.json").is_file():
+        known = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+        different = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
+        if different:
+            raise ValueError(f"{path} belongs to another run ({', '.join(different)} differ); choose another directory")
+        return {file.stem: pd.read_parquet(file) for file in path.glob("*.parquet")}
+    tables = make()
+    with replacing_directory(path) as temporary:
+        for name, table in tables.items():
+            table.to_parquet(temporary / f"{name}.parquet", index=False)
+        (temporary / "settings.json").write_text(json.dumps(wanted), encoding="utf-8")
+    return tables
 
 
 def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:

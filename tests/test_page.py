@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import corpora, encoding, outliers, plots, report
+from interp import corpora, encoding, generation, outliers, plots, report
 from interp.frequency import bias_effect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -64,6 +64,70 @@ def test_no_page_without_a_result(tmp_path):
         report.write_page(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def written():
+    tiny = interp.load("tiny-gpt2")
+    given = generation.prompts(tiny, "bundled", n=20, length=5, max_new_tokens=12, bos=True)
+    return generation.sweep(
+        tiny, given, scales=(0, 0.25, 0.5, 1), decoders=["beam", "top_k"], features=tiny, progress=False
+    )
+
+
+def test_figures_of_generated_text(written):
+    figures = {name: plots.text_measure(written, name) for name in ("diversity", "mauve", "frequent_share")}
+    figures["perplexity"] = plots.text_measure(written, "perplexity")
+    for measure, figure in figures.items():
+        assert figure.layout.xaxis.title.text
+        assert figure.layout.yaxis.title.text
+        assert len(figure.to_json()) < 200_000
+        names = [trace.name for trace in figure.data]
+        human = [] if measure in ("mauve", "perplexity") else ["human"]
+        assert names == (["every decoder"] if measure == "perplexity" else ["beam", "top-k", *human])
+    table = written.metrics.query("decoder == 'top_k'").sort_values("scale")
+    np.testing.assert_allclose(figures["mauve"].data[1].y, table["mauve_mean"])
+    np.testing.assert_allclose(figures["mauve"].data[1].error_y.array, table["mauve_sd"])
+    np.testing.assert_allclose(figures["diversity"].data[1].error_y.array, table["diversity_se"])
+    assert len({trace.line.dash for trace in figures["diversity"].data}) == 3, "readable without colour"
+    tradeoff = plots.generation_tradeoff(written)
+    np.testing.assert_allclose(tradeoff.data[1].x, table["perplexity"])
+    np.testing.assert_allclose(tradeoff.data[1].y, table["diversity"])
+    assert {"λ = 0", "λ = 1"} <= {note.text for note in tradeoff.layout.annotations}
+    bare = type(written)(written.provenance, written.texts, written.metrics.assign(mauve_mean=np.nan))
+    with pytest.raises(ValueError, match="mauve was not part of this run"):
+        plots.text_measure(bare, "mauve")
+
+
+def test_the_section_says_what_the_table_says(written):
+    section = report.generation_section(written)
+    table = written.metrics.set_index(["decoder", "scale"])
+    before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
+    assert f"({before['diversity']:.3f} to {after['diversity']:.3f})" in section.finding
+    assert (
+        f"perplexity on human text goes from {before['perplexity']:.1f} to {after['perplexity']:.1f}" in section.finding
+    )
+    samples = section.tables["Samples by scale"]
+    assert list(samples.columns) == ["prompt", "decoder", "λ = 1", "λ = 0.5", "λ = 0", "human"]
+    assert list(samples["decoder"]) == ["beam", "top_k"] * 2
+    texts = written.texts.set_index(["decoder", "scale", "prompt_id"])["text"]
+    assert samples["λ = 0"][3] == texts["top_k", 0, 1]
+    assert len(section.figures) == 5
+    clear = written.metrics.copy()
+    clear.loc[clear["scale"] == 0, "diversity"] += 0.2
+    clear.loc[clear["scale"] == 0.25, "diversity"] += 9
+    clear["diversity_se"] = 0.01
+    rises = report.generation_section(type(written)(written.provenance, written.texts, clear)).finding
+    assert "Diversity rises clearly by beam (" in rises
+    assert "falls" not in rises
+    clear["diversity_se"] = 1.0
+    same = report.generation_section(type(written)(written.provenance, written.texts, clear)).finding
+    assert "Diversity does not change clearly by beam (" in same
+    assert "rises" not in same
+    one = written.metrics[written.metrics["scale"].isna() | (written.metrics["scale"] == 1)]
+    assert "Diversity at λ = 1: beam" in report.generation_section(
+        type(written)(written.provenance, written.texts, one)
+    ).finding  # fmt: skip
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium; .ci/run installs it")
 def test_the_page_in_a_browser(effect, tmp_path):
     """Every figure is drawn, nothing is fetched, nothing fails, and a hostile token does nothing."""
@@ -75,7 +139,11 @@ def test_the_page_in_a_browser(effect, tmp_path):
     encoded = encoding.study(interp.load("tiny-gpt2"), corpora.load("bundled", limit=20), progress=False)
     encoded.types.loc[9, "token"] = HOSTILE
     encoded.save(tmp_path)
+    written = generation.sweep(interp.load("tiny-gpt2"), "bundled", decoders=["greedy", "sample"], progress=False)
+    written.texts.loc[0, "text"] = HOSTILE
+    written.save(tmp_path)
     sections = [report.frequency_section(effect), report.attention_section(study), report.encoding_section(encoded)]
+    sections.append(report.generation_section(written))
     n_figures = sum(len(section.figures) for section in sections)
     assert all(len(figure.to_json()) < 200_000 for section in sections for figure in section.figures)
     page = report.write_page(tmp_path)
@@ -106,7 +174,7 @@ def test_the_page_in_a_browser(effect, tmp_path):
         seen = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
         assert seen["problems"] == []
         assert seen["title"].startswith("interp · ")
-        assert len(seen["drawn"]) == n_figures == 22
+        assert len(seen["drawn"]) == n_figures == 26
         assert all(seen["drawn"]), "every figure has drawn something"
         assert [name for name in seen["fetched"] if not name.startswith("data:")] == []
         assert seen["wide"] <= 0, "nothing hangs over the edge"

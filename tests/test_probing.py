@@ -295,7 +295,7 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["interp.probing.sweep"], "fit_dense", None)
     again = probing.sweep(states, **options)
     pd.testing.assert_frame_equal(first.probes, again.probes)
-    with pytest.raises(ValueError, match=r"another sweep \(ks"):
+    with pytest.raises(ValueError, match=r"another run \(ks"):
         probing.sweep(states, **(options | {"ks": (3,)}))
     for wrong, message in (
         ({"tasks": ["z"]}, "unknown tasks z; found a, b"),

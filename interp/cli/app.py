@@ -15,6 +15,7 @@ import typer
 from interp.cli.attention import attention
 from interp.cli.encoding import encoding
 from interp.cli.frequency import frequency
+from interp.cli.generate import generate
 from interp.cli.page import page
 from interp.cli.probe import probe
 from interp.cli.train import train
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
-_COMMANDS = (frequency, attention, encoding, probe, unigrams, page, train)
+_COMMANDS = (frequency, generate, attention, encoding, probe, unigrams, page, train)
 
 for command in _COMMANDS:
     app.command()(command)

@@ -86,3 +86,21 @@ def class_styles(names: list[str]) -> dict[str, dict[str, str]]:
         }
         for i, name in enumerate(names)
     }
+
+
+_DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
+_DECODER_COLOUR = {"greedy": "#0072b2", "beam": "#d55e00", "sample": "#009e73", "top_k": "#cc79a7", "top_p": "#e69f00"}
+
+
+def decoder_styles(names: list[str]) -> dict[str, dict[str, str]]:
+    """Name, colour, dash and symbol of each decoder, the same in every figure for those with a name of interp's."""
+    own = iter(_MORE_COLOURS * len(names))
+    return {
+        name: {
+            "name": _DECODER_NAME.get(name, name),
+            "color": _DECODER_COLOUR[name] if name in _DECODER_COLOUR else next(own),
+            "dash": _DASHES[i % len(_DASHES)],
+            "symbol": _SYMBOLS[i % len(_SYMBOLS)],
+        }
+        for i, name in enumerate(names)
+    }

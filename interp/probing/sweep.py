@@ -1,9 +1,9 @@
 """All probes of a set of states: methods × tasks × strengths × seeds × controls, layer by layer."""
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -21,7 +21,7 @@ from interp.probing.group import Control, Group
 from interp.probing.selection import SELECTORS, Selector, adjusted_p, scores, top
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
-from interp.results import Result, replacing_directory
+from interp.results import Result, kept
 
 Method = Literal["l0", "topk", "random", "dense"]
 _Column = tuple[Control, float, int]
@@ -130,38 +130,15 @@ def sweep(
     with tqdm(total=len(numbers) * work, unit="step", disable=None if progress else True) as bar:
         for state in numbers:
             bar.set_description(f"state {state}")
-            kept = None if directory is None else Path(directory) / f"sweep-{state}"
-            tables = None if kept is None else _read_kept(kept, settings)
-            if tables is None:
-                tables = _tables(states, state, splits, settings, torch.device(device or "cpu"), bar.update)
-                if kept is not None:
-                    _keep(kept, settings, tables)
-            parts.append(tables)
+            path = None if directory is None else Path(directory) / f"sweep-{state}"
+            make = partial(_tables, states, state, splits, settings, torch.device(device or "cpu"), bar.update)
+            parts.append(kept(path, settings, make))
             bar.n = len(parts) * work
             bar.refresh()
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     return Sweep(
         provenance={key: value for key, value in settings.items() if key not in ("states", "bag_of_words")}, **merged
     )
-
-
-def _read_kept(kept: Path, settings: dict[str, Any]) -> dict[str, pd.DataFrame] | None:
-    """The tables of a finished state. Raises ValueError where they belong to another sweep."""
-    path = kept / "settings.json"
-    if not path.is_file():
-        return None
-    known = json.loads(path.read_text(encoding="utf-8"))
-    different = [key for key, value in json.loads(json.dumps(settings)).items() if known.get(key) != value]
-    if different:
-        raise ValueError(f"{kept} belongs to another sweep ({', '.join(different)} differ); choose another directory")
-    return {name: pd.read_parquet(kept / f"{name}.parquet") for name in Sweep.table_names()}
-
-
-def _keep(kept: Path, settings: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
-    with replacing_directory(kept) as temporary:
-        for name, table in tables.items():
-            table.to_parquet(temporary / f"{name}.parquet", index=False)
-        (temporary / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
 def _tables(

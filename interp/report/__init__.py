@@ -3,6 +3,7 @@
 from interp.report.attention import attention_section
 from interp.report.encoding import encoding_section, removable, steering_error
 from interp.report.frequency import frequency_section
+from interp.report.generation import generation_section
 from interp.report.page import write_page
 from interp.report.probing import ablated, by_state, probing_section
 from interp.report.section import Section
@@ -14,6 +15,7 @@ __all__ = [
     "by_state",
     "encoding_section",
     "frequency_section",
+    "generation_section",
     "probing_section",
     "removable",
     "steering_error",

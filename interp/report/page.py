@@ -13,12 +13,14 @@ from plotly.offline import get_plotlyjs
 
 from interp.encoding import EncodingStudy
 from interp.frequency import BiasEffect
+from interp.generation import GenerationSweep
 from interp.observers import replacing
 from interp.outliers import AttentionStudy
 from interp.probing import ProbingStudy
 from interp.report.attention import attention_section
 from interp.report.encoding import encoding_section
 from interp.report.frequency import frequency_section
+from interp.report.generation import generation_section
 from interp.report.probing import probing_section
 from interp.report.section import Section
 from interp.results import Result
@@ -26,6 +28,7 @@ from interp.results import Result
 _TEMPLATE = Path(__file__).parent / "page.html"
 _SECTIONS: tuple[tuple[type[Result], Callable[[Any], Section]], ...] = (
     (BiasEffect, frequency_section),
+    (GenerationSweep, generation_section),
     (AttentionStudy, attention_section),
     (EncodingStudy, encoding_section),
     (ProbingStudy, probing_section),

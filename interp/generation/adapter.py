@@ -1,0 +1,107 @@
+"""transformers' `generate` on a `HookedTransformer`: a shell that looks like a transformers model and owns nothing."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformer_lens import HookedTransformer
+from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
+from transformer_lens.cache.key_value_cache_entry import TransformerLensKeyValueCacheEntry
+from transformers import Cache, GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+
+class HeadsFirst(TransformerLensKeyValueCacheEntry):
+    """Keys and values of a layer, `[batch, pos, head, d_head]`, with the positions of a head side by side in memory.
+
+    So the attention's matrix products take them as they lie; else they would copy all of them at every step.
+    """
+
+    past_keys: Float[Tensor, "batch pos head d_head"]
+    past_values: Float[Tensor, "batch pos head d_head"]
+
+    def append(
+        self, new_keys: Float[Tensor, "batch new head d_head"], new_values: Float[Tensor, "batch new head d_head"]
+    ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+        self.past_keys, self.past_values = (
+            torch.cat([past.transpose(1, 2), new.transpose(1, 2)], 2).transpose(1, 2)
+            for past, new in ((self.past_keys, new_keys), (self.past_values, new_values))
+        )
+        return self.past_keys, self.past_values
+
+    def reorder(self, rows: Int[Tensor, " rows"]) -> None:
+        self.past_keys, self.past_values = (
+            past.transpose(1, 2).index_select(0, rows.to(past.device)).transpose(1, 2)
+            for past in (self.past_keys, self.past_values)
+        )
+
+
+class HookedCache(Cache):
+    """TransformerLens' key-value cache where transformers expects its own; a new one for each call of `generate`."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.kv: TransformerLensKeyValueCache | None = None
+
+    def of(self, model: HookedTransformer, rows: int) -> TransformerLensKeyValueCache:
+        """What the model is to read and to extend; empty at first."""
+        if self.kv is None:
+            self.kv = TransformerLensKeyValueCache.init_cache(model.cfg, model.W_U.device, rows)
+            self.kv.entries = [HeadsFirst(entry.past_keys, entry.past_values) for entry in self.kv.entries]
+        return self.kv
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0 if self.kv is None else self.kv[layer_idx].past_keys.shape[1]
+
+    def reorder_cache(self, beam_idx: Int[Tensor, " rows"]) -> None:
+        """Row i goes on from what row `beam_idx[i]` was."""
+        assert self.kv is not None
+        for entry in self.kv.entries:
+            entry.reorder(beam_idx)
+        mask = self.kv.previous_attention_mask
+        self.kv.previous_attention_mask = mask.index_select(0, beam_idx.to(mask.device))
+
+
+class Shell(PreTrainedModel, GenerationMixin):
+    """What `GenerationMixin` needs of a model, over a `HookedTransformer` with whatever hooks are active on it.
+
+    With a cache the trunk reads the new tokens alone, and the prediction head the last position alone; without one
+    both read whole rows at every step. The hooked model is no submodule: the shell has no parameters, and nothing
+    done to it moves or saves them.
+    """
+
+    config_class = PreTrainedConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, model: HookedTransformer) -> None:
+        super().__init__(PreTrainedConfig(vocab_size=model.cfg.d_vocab))
+        self._hooked = (model,)  # a tuple, which nn.Module does not register
+
+    @property
+    def device(self) -> torch.device:
+        return self._hooked[0].W_U.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._hooked[0].W_U.dtype
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch new"],
+        attention_mask: Int[Tensor, "batch pos"] | None = None,
+        past_key_values: HookedCache | None = None,
+        **options: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits `[batch, kept, d_vocab]`: of the last position with a cache, else of all.
+
+        transformers leaves out a mask without padding, and TransformerLens would make one up from the token ids; so
+        it always gets one here, of the new positions, since its cache keeps the earlier ones.
+        """
+        (model,) = self._hooked
+        n_layers = model.cfg.n_layers
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask[:, -input_ids.shape[1] :]
+        kv = None if past_key_values is None else past_key_values.of(model, len(input_ids))
+        resid = model(input_ids, attention_mask=mask, past_kv_cache=kv, stop_at_layer=n_layers)
+        logits = model(resid if kv is None else resid[:, -1:], start_at_layer=n_layers)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)

@@ -1,0 +1,227 @@
+"""Text from a model, decoded by transformers with hooks active."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import torch
+from tqdm.auto import tqdm
+from transformers import GenerationConfig
+
+from interp.corpora.batches import tokenizer_of
+from interp.generation.adapter import HookedCache, Shell
+from interp.hooks import firing
+from interp.lm_head import token_names
+from interp.sites import Model, is_encoder
+
+Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
+DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
+    "greedy": {"do_sample": False, "num_beams": 1},
+    "beam": {"do_sample": False, "num_beams": 4},
+    "sample": {"do_sample": True, "num_beams": 1, "top_k": 0, "top_p": 1.0},
+    "top_k": {"do_sample": True, "num_beams": 1, "top_k": 50, "top_p": 1.0},
+    "top_p": {"do_sample": True, "num_beams": 1, "top_k": 0, "top_p": 0.95},
+}
+"""What a decoder's name stands for in transformers' terms; temperature 1 and no penalty everywhere."""
+
+NEW_TOKENS = 50
+BATCH_SIZE = 32
+_SUPPORTED = frozenset(
+    (
+        "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
+        "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
+        "eta_cutoff", "repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty",
+        "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "bad_words_ids", "suppress_tokens",
+        "begin_suppress_tokens", "sequence_bias", "forced_eos_token_id", "renormalize_logits",
+        "remove_invalid_values", "watermarking_config", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
+        "transformers_version", "_from_model_config",
+    )
+)  # fmt: skip
+_OFF = {"num_beam_groups": 1, "diversity_penalty": 0.0}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A prompt as text, what followed it, and the new tokens, up to an end-of-sequence token if there was one."""
+
+    prompt: str
+    text: str
+    token_ids: tuple[int, ...]
+
+
+def generate(
+    model: Model,
+    prompts: Sequence[str] | Sequence[Sequence[int]],
+    *,
+    hooks: Sequence[tuple[str, Callable[..., Any]]] = (),
+    decoder: Decoder | GenerationConfig = "greedy",
+    seed: int = 0,
+    max_new_tokens: int | None = None,
+    batch_size: int = BATCH_SIZE,
+    bos: bool = False,
+    use_cache: bool = True,
+    progress: bool = True,
+) -> list[Generation]:
+    """Continue prompts by transformers' own decoding, with hooks active on the model.
+
+    The tokens are those of transformers' `generate` on a model with the same weights and edits. Prompts of a batch
+    are padded on the left and masked. Hooks that are active on the model already act too, before those given.
+
+    Hooks that treat all positions alike act alike with and without the cache. With it a hook sees the new tokens
+    alone, one a step after the prompt, and a hook on the prediction head the last position alone: hooks that depend
+    on the absolute, last or mean position need `use_cache=False`, which shows them the whole padded rows at every
+    step, and costs a whole forward pass a token.
+
+    Args:
+        prompts: strings, or lists of token ids.
+        hooks: a recipe, `[(hook name, hook function), …]`.
+        decoder: `"greedy"`, `"beam"` (4 beams), `"sample"` (temperature 1), `"top_k"` (k = 50), `"top_p"`
+            (p = .95), these numbers being ours; or a transformers `GenerationConfig`, whose end-of-sequence and
+            padding tokens are the tokenizer's unless it has its own.
+        seed: of sampling, seeded anew for each call; the caller's random state stays. What is drawn for a prompt
+            depends on its batch, so on `batch_size` and on the prompts beside it.
+        max_new_tokens: 50, or the config's.
+        batch_size: prompts at once.
+        bos: put the beginning-of-sequence token before each string.
+        use_cache: keep keys and values from step to step.
+        progress: show a progress bar.
+
+    Returns one `Generation` a prompt, or as many as the config's `num_return_sequences`, in order.
+
+    Raises:
+        ValueError: an encoder; no prompt, an empty one, or one that does not fit into the context with what is to
+            follow; strings without a tokenizer; an unknown decoder, or an option of a config that cannot work here
+            (static caches, assisted, contrastive and group-beam decoding …).
+        RuntimeError: a hook that never fired.
+    """
+    if is_encoder(model):
+        raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1 prompt, found {batch_size}")
+    config = resolved(model, decoder, max_new_tokens)
+    rows = _rows(model, prompts, bos, config.max_new_tokens)
+    config.use_cache = use_cache and config.use_cache is not False
+    each = config.num_return_sequences or 1
+    shell = Shell(model)
+    found: list[Generation] = []
+    bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
+    with bar, firing(model, hooks), _seeded(seed):
+        for start in range(0, len(rows), batch_size):
+            batch = rows[start : start + batch_size]
+            for number, new in enumerate(_decode(shell, batch, config)):
+                found.append(continuation(model, batch[number // each], _until_end(new, config.eos_token_id)))
+            bar.update(len(batch))
+    return found
+
+
+def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
+    """A copy of the config, or a preset's, with the length and this model's tokens in it.
+
+    Raises ValueError for an unknown decoder, an option that cannot work here, or two lengths.
+    """
+    if isinstance(decoder, GenerationConfig):
+        config = deepcopy(decoder)
+    elif decoder in PRESETS:
+        config = GenerationConfig(**PRESETS[decoder])
+    else:
+        raise ValueError(f"unknown decoder {decoder!r}; expected {', '.join(DECODERS)} or a GenerationConfig")
+    given = {name: value for name, value in config.to_dict().items() if value is not None and value is not False}
+    refused = [
+        f"{name}={value!r}" for name, value in given.items() if name not in _SUPPORTED and _OFF.get(name) != value
+    ]
+    if refused:
+        raise ValueError(
+            f"this GenerationConfig asks for what cannot be done on a hooked model ({', '.join(refused)}); greedy, "
+            "beam and sampling with their filters can, with max_new_tokens for the length"
+        )
+    if max_new_tokens is not None and config.max_new_tokens not in (None, max_new_tokens):
+        raise ValueError(
+            f"max_new_tokens is {max_new_tokens} here and {config.max_new_tokens} in the GenerationConfig; give one"
+        )
+    if max_new_tokens is None:
+        max_new_tokens = config.max_new_tokens or NEW_TOKENS
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens must be at least 1, found {max_new_tokens}")
+    config.max_new_tokens = max_new_tokens
+    for name in ("eos_token_id", "pad_token_id"):
+        known = getattr(model.tokenizer, name, None)
+        if getattr(config, name) is None and known is not None and known < model.cfg.d_vocab:
+            setattr(config, name, known)
+    if config.pad_token_id is None:
+        config.pad_token_id = 0  # always masked
+    return config
+
+
+def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: bool, new: int) -> list[list[int]]:
+    """The token ids of each prompt, with room for what follows."""
+    if isinstance(prompts, str) or not len(prompts):
+        found = f"the string {prompts!r}" if isinstance(prompts, str) else "none"
+        raise ValueError(f"expected a list of prompts, strings or lists of token ids, found {found}")
+    rows = [_row(model, prompt, bos) for prompt in prompts]
+    n_ctx, d_vocab = model.cfg.n_ctx, model.cfg.d_vocab
+    for number, row in enumerate(rows):
+        if not row:
+            raise ValueError(f"prompt {number} is empty; give it at least one token (bos=True is one)")
+        if min(row) < 0 or max(row) >= d_vocab:
+            raise ValueError(
+                f"prompt {number} has token ids {min(row)} … {max(row)}; this model's are 0 … {d_vocab - 1}"
+            )
+        if len(row) > n_ctx:
+            raise ValueError(f"prompt {number} has {len(row)} tokens, more than this model's context of {n_ctx}")
+        if len(row) + new > n_ctx:
+            raise ValueError(
+                f"prompt {number} has {len(row)} tokens; with {new} new ones that is past this model's context of "
+                f"{n_ctx}; lower max_new_tokens or shorten the prompt"
+            )
+    return rows
+
+
+def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
+    if not isinstance(prompt, str):
+        if bos:
+            raise ValueError("token ids are read as they are; put bos into them yourself")
+        return [int(token_id) for token_id in prompt]
+    tokenizer = tokenizer_of(model)
+    first = [tokenizer.bos_token_id] if bos else []
+    if None in first:
+        raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
+    return [*first, *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """torch's random numbers from a seed, and the caller's as before once this is over."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _decode(shell: Shell, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
+    """What follows each row, padded at its end."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[config.pad_token_id] * (width - len(row)) + row for row in rows], device=shell.device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=shell.device)
+    cache = {"past_key_values": HookedCache()} if config.use_cache else {}
+    return shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, width:].tolist()
+
+
+def _until_end(new: list[int], eos: int | list[int] | None) -> list[int]:
+    ends = set(eos if isinstance(eos, list) else [eos])
+    stop = next((number for number, token_id in enumerate(new, 1) if token_id in ends), len(new))
+    return new[:stop]
+
+
+def continuation(model: Model, row: list[int], new: list[int]) -> Generation:
+    """New tokens as text: what they add to the prompt's, so that no space is lost between the two."""
+    before, whole = _text(model, row), _text(model, row + new)
+    after = whole[len(before) :] if whole.startswith(before) else _text(model, new)
+    return Generation(before, after, tuple(new))
+
+
+def _text(model: Model, ids: list[int]) -> str:
+    if model.tokenizer is None:
+        return " ".join(token_names(model, ids))
+    return model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
