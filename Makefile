@@ -27,6 +27,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/attention.py
 	$(BIN)/python benchmarks/encoding.py
 	$(BIN)/python benchmarks/generation.py
+	$(BIN)/python benchmarks/collect.py
+	$(BIN)/python benchmarks/probing.py
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -235,9 +235,7 @@ def _read(
     model: Model, rows: list[list[int]], names: dict[int, str], index: str, width: int, bar: Any
 ) -> dict[int, Float[np.ndarray, "sentences width"]]:
     found = {state: np.empty((len(rows), width), dtype=np.float32) for state in names}
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    for chosen in _groups(order, rows):
-        batch = _batch([rows[i] for i in chosen], model)
+    for chosen, batch in batches_of(model, rows):
         lengths = batch.mask.sum(1)
         recipe: Recipe = [(name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()]
         with model.hooks(fwd_hooks=recipe):
@@ -249,16 +247,17 @@ def _read(
     return found
 
 
-def _groups(order: list[int], rows: list[list[int]]) -> Iterator[list[int]]:
-    """Indices of rows, in order of length, whose padded batch stays small."""
+def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:
+    """Rows in order of length, in batches that stay small with their right padding, and which rows are in each."""
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     group: list[int] = []
     for i in order:
         if group and (len(group) + 1) * len(rows[i]) > _TOKENS_AT_ONCE:
-            yield group
+            yield group, _batch([rows[j] for j in group], model)
             group = []
         group.append(i)
     if group:
-        yield group
+        yield group, _batch([rows[j] for j in group], model)
 
 
 def _batch(rows: list[list[int]], model: Model) -> Batch:

@@ -1,0 +1,115 @@
+"""L0 probes fitted side by side, against the same fits one at a time and against scikit-learn's L1 regression.
+
+Prints a Markdown table. `python benchmarks/probing.py [--quick]`. 8 tasks of 1,600 training samples in 512 correlated
+dimensions, 20 of which carry each task; 6 λ × 5 seeds. One at a time: one task's λs of one seed are timed, in plain
+autograd with the same random draws, and multiplied by 40. scikit-learn: L1 without intercept, `max_iter=5000`, six C
+for one task, multiplied by 40 too; the accuracies compared are of the best λ and the best C on 2,000 other samples.
+"""
+
+import argparse
+import math
+import statistics
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from timing import alternate, markdown, ratio
+
+from interp.probing.fitting import LEARNING_RATE, STEPS, Sparse, fit_sparse
+from interp.probing.gates import BETA, GAMMA, ZETA
+from interp.probing.sweep import STRENGTHS
+
+TASKS, N, D, INFORMATIVE = 8, 1_600, 512, 20
+SEEDS = tuple(range(5))
+CS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+COLUMNS = [(strength, seed) for strength in STRENGTHS for seed in SEEDS]
+
+
+def samples(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """States `[tasks, n, d]` with a falling spectrum, of mean 0 and SD 1, and labels `[tasks, n]`."""
+    fixed, rng = np.random.default_rng(0), np.random.default_rng(seed)
+    mixing = fixed.normal(size=(D, D)) / np.sqrt(np.arange(1, D + 1))[:, None]
+    X = rng.normal(size=(TASKS, n, D)) @ mixing
+    X /= np.sqrt((mixing**2).sum(0))
+    y = np.stack([rng.permutation(n) < n // 2 for _ in range(TASKS)])
+    for task in range(TASKS):
+        X[task][np.ix_(y[task], fixed.permutation(D)[:INFORMATIVE])] += 0.5
+    return torch.from_numpy(X).float(), torch.from_numpy(y).float()
+
+
+def one_fit(X: torch.Tensor, y: torch.Tensor, strength: float, seed: int, steps: int) -> torch.Tensor:
+    """The same probe, as one would write it for itself."""
+    generator = torch.Generator().manual_seed(seed)
+    w = (0.01 * torch.randn(D, generator=generator)).requires_grad_()
+    a = (2 + 0.01 * torch.randn(D, generator=generator)).requires_grad_()
+    optimiser = torch.optim.Adam([w, a], lr=LEARNING_RATE, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: (1 + math.cos(math.pi * step / steps)) / 2)
+    for _ in range(steps):
+        u = torch.rand(D, generator=generator).clamp(1e-7, 1 - 1e-7)
+        gate = (torch.sigmoid((torch.log(u) - torch.log(1 - u) + a) / BETA) * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+        loss = strength * torch.nn.functional.binary_cross_entropy_with_logits(X @ (w * gate), y)
+        loss = loss + (1 - strength) * torch.sigmoid(a - BETA * math.log(-GAMMA / ZETA)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    return torch.sigmoid(a.detach()) * (ZETA - GAMMA) + GAMMA > 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="200 steps, and two rounds")
+    quick = parser.parse_args().quick
+    steps, repeats = (200, 2) if quick else (STEPS, 3)
+    (X, y), (X_test, y_test) = samples(N, 1), samples(2_000, 2)
+    found: dict[str, Sparse] = {}
+    alone: dict[str, list[torch.Tensor]] = {}
+    linear: dict[str, list[LogisticRegression]] = {}
+
+    def batched() -> None:
+        many = y[..., None].expand(-1, -1, len(COLUMNS))
+        strengths, seeds = zip(*COLUMNS, strict=True)
+        found["sparse"] = fit_sparse(X, many, strengths=strengths, seeds=seeds, steps=steps)
+
+    def one_at_a_time() -> None:
+        alone["open"] = [one_fit(X[0], y[0], strength, 0, steps) for strength in STRENGTHS]
+
+    def scikit_learn(solver: str) -> None:
+        options = {"l1_ratio": 1.0, "solver": solver, "fit_intercept": False, "max_iter": 5_000, "random_state": 0}
+        linear[solver] = [LogisticRegression(C=C, **options).fit(X[0].numpy(), y[0].numpy()) for C in CS]
+
+    contestants = {"batched": batched, "one at a time": one_at_a_time}
+    contestants |= {solver: lambda solver=solver: scikit_learn(solver) for solver in ("saga", "liblinear")}
+    seconds = alternate(contestants, repeats=repeats)
+    times = TASKS * len(SEEDS)
+    for name in ("one at a time", "saga", "liblinear"):
+        seconds[name] = [times * second for second in seconds[name]]
+
+    place = [COLUMNS.index((strength, 0)) for strength in STRENGTHS]
+    here = found["sparse"].gate[0, place] > 0
+    differ = float((here != torch.stack(alone["open"])).float().mean())
+    right = ((X_test[0] @ found["sparse"].coefficients[0].T > 0) == y_test[0, :, None].bool()).double().mean(0)
+    best = {"interp": float(right.max())}
+    for solver, fits in linear.items():
+        best[solver] = max(fit.score(X_test[0].numpy(), y_test[0].numpy()) for fit in fits)
+    print(
+        f"{TASKS} tasks × {len(COLUMNS)} columns, N = {N:,}, d = {D}, {steps} steps; {torch.get_num_threads()} threads"
+    )
+    print(f"batched: {statistics.median(seconds['batched']):.1f} s; gates that differ one at a time: {differ:.2%}\n")
+    print(
+        markdown(
+            [
+                {
+                    "240 fits by": name,
+                    "time / batched": ratio(seconds, name, "batched"),
+                    "best accuracy": f"{best[solver]:.4f}" if solver else "the same probes",
+                    "interp's": f"{best['interp']:.4f}",
+                }
+                for name, solver in (("one at a time", ""), ("saga", "saga"), ("liblinear", "liblinear"))
+            ]
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
