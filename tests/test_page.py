@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import corpora, encoding, generation, outliers, plots, report
+from interp import corpora, encoding, generation, outliers, pairs, plots, probing, report
 from interp.frequency import bias_effect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -128,8 +128,63 @@ def test_the_section_says_what_the_table_says(written):
     ).finding  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def probed():
+    tasks = ["reflexive_number", "reflexive_gender", "left_branch"]
+    table = pairs.generate(n_per_task=60, tasks=tasks)
+    model = interp.load("tiny-gpt2")
+    return probing.study(
+        model, table, layers=[3, 6], bos=True, strengths=(0.4, 0.7, 1.0), ks=(1, 4, 16), progress=False
+    )
+
+
+def test_figures_of_probes(probed):
+    figures = [
+        plots.sparse_probes(probed), plots.topk_probes(probed), plots.gate_agreement(probed), plots.random_dims(probed),
+        plots.beyond_words(probed), plots.transfer_matrix(probed), plots.transfer_matrix(probed, difference=True),
+        plots.general_probes(probed), plots.neuron_overlap(probed), plots.probe_ablation(probed),
+    ]  # fmt: skip
+    for figure in figures:
+        assert figure.layout.xaxis.title.text or figure.layout.title.text.startswith("Neurons removed")
+        assert figure.layout.yaxis.title.text
+        assert len(figure.to_json()) < 200_000
+    plain = probed.probes.query("control == 'none'")
+    lines = {trace.name: trace for trace in figures[0].data if trace.xaxis == "x"}
+    means = plain.query("method == 'l0' and strength == 0.4").groupby("state")["accuracy"].mean()
+    np.testing.assert_allclose(lines["λ = 0.4"].y, means.round(4))
+    assert {"dense", "dense, labels flipped", "dense, untrained", "bag of words"} <= set(lines)
+    transfer = probed.transfer.query("method == 'l0' and strength == 0.4").set_index(["train_task", "test_task"])
+    names = [tick.replace(" ", "_") for tick in figures[5].layout.xaxis.ticktext]
+    assert figures[5].data[0].z[0][2] == pytest.approx(transfer.loc[(names[0], names[2]), "pair_accuracy"], abs=1e-3)
+    without = type(probed)(probed.provenance, **(probed.tables | {"ablation": pd.DataFrame()}))
+    with pytest.raises(ValueError, match="has no ablation"):
+        plots.probe_ablation(without)
+    with pytest.raises(ValueError, match="state 5 is not in this result"):
+        plots.random_dims(probed, 5)
+
+
+def test_the_probing_section_says_what_the_tables_say(probed):
+    section = report.probing_section(probed)
+    state = probed.provenance["state"]
+    at = probed.probes.query(f"state == {state}")
+    dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
+    assert f"At state {state} dense probes are right on {dense:.3f}" in section.finding
+    gates = at.query("method == 'l0' and control == 'none' and strength == 0.4")["open_fraction"].mean()
+    assert f"At λ = 0.4, {gates:.1%} of the neurons" in section.finding
+    zeroed = probed.ablation.query("mode == 'zero' and set == 'found'")
+    change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).mean()
+    assert f"zero changes the model's own accuracy by {change:+.3f} on {len(zeroed)} tasks" in section.finding
+
+
+def test_a_probe_is_shown_at_every_token(probed):
+    probe = probing.probe(probed.neurons, "left_branch", 6)
+    view = plots.probe_view(interp.load("tiny-gpt2"), probe, "Whose </script> hat should Tonya wear?", bos=True)
+    assert "</script> hat" not in view.local_src
+    assert "\\u003c" in view.local_src
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium; .ci/run installs it")
-def test_the_page_in_a_browser(effect, tmp_path):
+def test_the_page_in_a_browser(effect, probed, tmp_path):
     """Every figure is drawn, nothing is fetched, nothing fails, and a hostile token does nothing."""
     effect.types.loc[9, "token"] = HOSTILE
     effect.provenance["model"] = HOSTILE
@@ -143,7 +198,8 @@ def test_the_page_in_a_browser(effect, tmp_path):
     written.texts.loc[0, "text"] = HOSTILE
     written.save(tmp_path)
     sections = [report.frequency_section(effect), report.attention_section(study), report.encoding_section(encoded)]
-    sections.append(report.generation_section(written))
+    probed.save(tmp_path)
+    sections += [report.generation_section(written), report.probing_section(probed)]
     n_figures = sum(len(section.figures) for section in sections)
     assert all(len(figure.to_json()) < 200_000 for section in sections for figure in section.figures)
     page = report.write_page(tmp_path)
@@ -153,7 +209,7 @@ def test_the_page_in_a_browser(effect, tmp_path):
         "<script>window.problems=[];addEventListener('error',e=>problems.push(e.message));"
         "addEventListener('load',()=>setTimeout(()=>{const r={title:document.title,problems,"
         "drawn:[...document.querySelectorAll('.figure')].map("
-        "d=>d.querySelectorAll('.scatterlayer path, .heatmaplayer image, canvas').length),"
+        "d=>d.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path, canvas').length),"
         "fetched:performance.getEntriesByType('resource').map(e=>e.name),"
         "wide:document.documentElement.scrollWidth-window.innerWidth};"
         "const p=document.createElement('pre');p.id='probe';p.textContent=JSON.stringify(r);"
@@ -174,7 +230,7 @@ def test_the_page_in_a_browser(effect, tmp_path):
         seen = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
         assert seen["problems"] == []
         assert seen["title"].startswith("interp · ")
-        assert len(seen["drawn"]) == n_figures == 26
+        assert len(seen["drawn"]) == n_figures == 36
         assert all(seen["drawn"]), "every figure has drawn something"
         assert [name for name in seen["fetched"] if not name.startswith("data:")] == []
         assert seen["wide"] <= 0, "nothing hangs over the edge"

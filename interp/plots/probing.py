@@ -204,7 +204,7 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
     where = f"pair accuracy, state {study.provenance['state']}, λ = {strength:g}"
     sparse = grid("l0", strength)
     if difference:
-        return _matrix(sparse - grid("dense", 1.0), order, "Transfer: sparse less dense", where, 0, 0.5)
+        return _matrix(sparse - grid("dense", 1.0), order, "Transfer: sparse less dense", where, 0.0, 0.5)
     return _matrix(sparse, order, "Transfer between tasks", where, 0.5, 0.5)
 
 
@@ -220,7 +220,7 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
     both = pd.concat([above, above.rename(columns={"task_a": "task_b", "task_b": "task_a"})])
     wide = both.pivot(index="task_a", columns="task_b", values="above").reindex(order["task"], columns=order["task"])
     subtitle = f"Jaccard index less chance, state {study.provenance['state']}, λ = {study.provenance['strength']:g}"
-    return _matrix(wide, order, "Neurons in common", subtitle, 0, float(np.nanmax(wide.abs().to_numpy())))
+    return _matrix(wide, order, "Neurons in common", subtitle, 0.0, float(np.nanmax(wide.abs().to_numpy())))
 
 
 def _matrix(
