@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from huggingface_hub import try_to_load_from_cache
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 from transformer_lens import loading_from_pretrained as tl_loading
 from transformer_lens.supported_models import MODEL_ALIASES
+from transformer_lens.utilities.activation_functions import gelu_new
 
 from interp.paths import model_directory
 from interp.sites import Model, check_model, is_encoder
@@ -80,7 +82,7 @@ def load(
             check.
     """
     name = str(name_or_path)
-    place = _device(device)
+    place = find_device(device)
     directory = model_directory(name)
     if directory is not None:
         if revision is not None or checkpoint is not None:
@@ -142,7 +144,7 @@ def weight_hash(model: Model) -> str:
     return digest.hexdigest()
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def find_device(device: str | torch.device | None) -> torch.device:
     """A device that is there. Raises ValueError for an unknown one, or for CUDA where there is none."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -336,10 +338,13 @@ def _check_parity(model: Model, hf_model: Any, name: str) -> None:
 def _lay_out(model: Model) -> None:
     """Store each matrix in the memory order in which TransformerLens multiplies it, so no call copies it.
 
-    Shapes and values stay as they are; only the strides change.
+    Shapes and values stay as they are; only the strides change. And GPT-2's GELU, which TransformerLens writes out in
+    eight operations, becomes torch's own of the same formula.
     """
     model.unembed.W_U.data = model.W_U.data.T.contiguous().T
     for block in model.blocks:
+        if getattr(getattr(block, "mlp", None), "act_fn", None) is gelu_new:
+            block.mlp.act_fn = partial(torch.nn.functional.gelu, approximate="tanh")
         for name, parameter in block.attn.named_parameters():
             if name.endswith(("W_Q", "W_K", "W_V")):
                 parameter.data = parameter.data.mT.contiguous().mT

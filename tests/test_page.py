@@ -177,7 +177,7 @@ def test_the_probing_section_says_what_the_tables_say(probed):
 
 
 def test_a_probe_is_shown_at_every_token(probed):
-    probe = probing.probe(probed.neurons, "left_branch", 6)
+    probe = probing.probe(probed, "left_branch", 6)
     view = plots.probe_view(interp.load("tiny-gpt2"), probe, "Whose </script> hat should Tonya wear?", bos=True)
     assert "</script> hat" not in view.local_src
     assert "\\u003c" in view.local_src

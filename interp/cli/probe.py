@@ -36,7 +36,8 @@ def probe(
     seed: Annotated[int, typer.Option(help="Of weights, gates and their noise.", min=0)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
-        bool, typer.Option("--paper", help="The paper's: raw states, no controls, k to 1,024, transfer at layer 16.")
+        bool,
+        typer.Option("--paper", help="The paper's: raw states, k to 1,024, transfer at layer 16; no flipped labels."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print memory, FLOPs and time from the config.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
@@ -55,7 +56,7 @@ def probe(
     model_directory(model, weights=not dry_run)
     table = minimal_pairs.load(pairs, tasks=None if tasks is None else items(tasks, "--tasks"), limit=limit)
     if dry_run:
-        _print_cost(model, table, states, paper)
+        _print_cost(model, table, states, chosen_methods, paper)
         return
     if out is None:
         raise ValueError("--out is missing; expected a directory to write to")
@@ -85,13 +86,13 @@ def probe(
     typer.echo(f"written to {page}")
 
 
-def _print_cost(model: str, table: Any, states: list[int] | None, paper: bool) -> None:
+def _print_cost(model: str, table: Any, states: list[int] | None, methods: list[str], paper: bool) -> None:
     from interp.probing.cost import cost, rate
     from interp.probing.sweep import STRENGTHS
 
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     n_tasks = table["UID"].nunique()
-    columns = len(STRENGTHS) * (1 if paper else 3)
+    columns = len(STRENGTHS) * (1 if paper else 3) if "l0" in methods else 0
     found = cost(
         model, sentences, n_tasks=n_tasks, columns=columns, n_layers=None if states is None else len(states)
     )  # fmt: skip

@@ -141,7 +141,7 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
 
 def beyond_words(study: ProbingStudy) -> go.Figure:
     """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state."""
-    plain = study.probes[(study.probes["control"].isin(["none", "untrained"])) & (study.probes["seed"] == 0)]
+    plain = study.probes[study.probes["control"].isin(["none", "untrained"])]
     plain = plain.assign(gain=plain["accuracy"] - plain["bag_of_words"])
     out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
     for (method, control), name, line in (
@@ -155,8 +155,9 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
             _line(out, part.groupby("state")["gain"].mean(), name, line, 1)
     out.add_hline(y=0, line={"width": 1, "color": GREY}, row=1, col=1)
     state = study.provenance["state"]
-    best = "dense" if (plain["method"] == "dense").any() else str(plain["method"].iloc[0])
-    at = plain[(plain["state"] == state) & (plain["method"] == best) & (plain["control"] == "none")]
+    at = plain[(plain["state"] == state) & (plain["control"] == "none")]
+    best = "dense" if (at["method"] == "dense").any() else str(at["method"].iloc[0])
+    at = at[at["method"] == best].drop_duplicates("task", keep="last")
     at = at.merge(study.tasks[["task", "field"]], on="task")
     for number, (field, part) in enumerate(at.groupby("field", sort=False)):
         bars = {
@@ -187,7 +188,7 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
 
 
 def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figure:
-    """Pair accuracy of each task's sparse probe on each task; or its difference from the dense probe.
+    """Pair accuracy of each task's sparse probe on each task; or less that of λ = 1, all gates open.
 
     Raises ValueError for a study of one task, or without L0 probes.
     """
@@ -204,7 +205,7 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
     where = f"pair accuracy, state {study.provenance['state']}, λ = {strength:g}"
     sparse = grid("l0", strength)
     if difference:
-        return _matrix(sparse - grid("dense", 1.0), order, "Transfer: sparse less dense", where, 0.0, 0.5)
+        return _matrix(sparse - grid("l0", 1.0), order, "Transfer: sparse less all gates open", where, 0.0, 0.5)
     return _matrix(sparse, order, "Transfer between tasks", where, 0.5, 0.5)
 
 
@@ -286,7 +287,10 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
     Raises ValueError for a study without ablation.
     """
     if study.ablation.empty:
-        raise ValueError("this study has no ablation: the model itself is below .6 on every task, or gates are shut")
+        raise ValueError(
+            "this study has no ablation: the model itself is below .6 on every task, or its probes open no gate or "
+            "more than half of them"
+        )
     table = study.ablation.assign(
         accuracy=study.ablation["accuracy_after"] - study.ablation["accuracy_before"],
         margin=study.ablation["margin_after"] - study.ablation["margin_before"],

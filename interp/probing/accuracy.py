@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from interp.pairs import COLUMNS
 from interp.sites import Model, is_encoder, trunk_output
 
-_LOGITS_AT_ONCE = 2**25
+_LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
 
 

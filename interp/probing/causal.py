@@ -20,6 +20,7 @@ from interp.sites import Model, Recipe, is_encoder, state_name
 
 Mode = Literal["zero", "mean"]
 _LEAST_ACCURACY = 0.6
+_ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
 
 
@@ -136,7 +137,7 @@ def _moments(
     """Mean and root mean square of every dimension over the tokens, each sentence read alone."""
     bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
     moments = _Moments(model, state)
-    observe(model, batches(model, sentences, layout="texts", bos=bos), moments, progress=False)
+    observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), moments, progress=False)
     total, square, n = (moments.state[name].cpu().numpy() for name in ("sum", "square", "n"))
     return total / n, np.sqrt(square / n)
 

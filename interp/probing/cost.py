@@ -17,8 +17,9 @@ _TIMED_SIZE = 1_024
 class Cost:
     """Bytes of hidden states, and floating-point operations (a multiplication and an addition are two).
 
-    `forward` are the blocks' matrix products for all sentences; `sparse` those of all L0 probes, `4 N d` a step and
-    column (N training sentences); `columns` are λ, seeds and controls.
+    Of the trained and the untrained model. `forward` are the blocks' matrix products for all sentences; `sparse` those
+    of the L0 probes, `4 N d` a step and column (N training sentences); `columns` are λ, seeds and controls. What is
+    done at one state alone (transfer, general probes, ablation) is not counted.
     """
 
     n_states: int
@@ -40,7 +41,7 @@ def cost(
 
     Args:
         sentences: all of the pairs, good and bad.
-        columns: probes a task and state.
+        columns: sparse probes a task and state; one more is of the untrained model.
         n_layers: how many states; all by default.
 
     Raises as `interp.shapes.shape`.
@@ -53,11 +54,11 @@ def cost(
         n_states=n_states,
         d_model=size.d_model,
         n_tokens=tokens,
-        columns=n_tasks * columns,
-        states_bytes=n_states * one,
+        columns=n_tasks * (columns + bool(columns)),
+        states_bytes=2 * n_states * one,
         one_state_bytes=one,
-        forward=tokens * size.forward,
-        sparse=4.0 * _TRAIN * len(sentences) * size.d_model * columns * steps * n_states,
+        forward=2 * tokens * size.forward,
+        sparse=4.0 * _TRAIN * len(sentences) * size.d_model * (columns + bool(columns)) * steps * n_states,
     )
 
 

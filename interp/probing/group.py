@@ -19,8 +19,8 @@ _INTERVAL = (0.025, 0.975)
 class Group:
     """Tasks of one state with equally many pairs, side by side: `[tasks, samples, d]`, good samples before bad.
 
-    `X` are the training samples, standardised with their mean and SD unless `raw`; `t` and `p` are Welch's, of the
-    training pairs `good` and `bad`, as they were unless rotated.
+    `X` are the training samples, standardised with their mean and SD unless `raw`, and `good` and `bad` the same by
+    pairs; `t` and `p` are Welch's, of the training states as they were.
 
     Args:
         rotation: an orthogonal matrix `[d, d]` that the standardised states are multiplied by.
@@ -42,20 +42,21 @@ class Group:
         ]
         train = parts[0]  # [tasks, pairs, 2, d]
         self.d = train.shape[3]
-        self.good, self.bad = train[:, :, 0], train[:, :, 1]
         mean = train.mean((1, 2), dtype=np.float64)
         spread = train.std((1, 2), dtype=np.float64)
         self.mean = np.zeros_like(mean) if raw else mean
         self.spread = np.ones_like(spread) if raw else np.where(spread > 1e-6 * np.abs(mean) + 1e-12, spread, np.inf)
+        self.t, self.p = (np.stack(values) for values in zip(*(welch(x[:, 0], x[:, 1]) for x in train), strict=True))
         if not raw:
-            shape = (len(self.tasks), 1, 1, self.d)
-            parts = [((v - self.mean.reshape(shape)) / self.spread.reshape(shape)).astype(np.float32) for v in parts]
+            parts = [
+                np.stack([((x - m) / s).astype(np.float32) for x, m, s in zip(v, self.mean, self.spread, strict=True)])
+                for v in parts
+            ]
         if rotation is not None:
             parts = [(part @ rotation).astype(np.float32) for part in parts]
-            self.good, self.bad = parts[0][:, :, 0], parts[0][:, :, 1]
+        self.good, self.bad = parts[0][:, :, 0], parts[0][:, :, 1]
         self.X, self.X_validation, self.X_test = (torch.from_numpy(_samples(part)).to(device) for part in parts)
         self.n, self.n_test = train.shape[1], self.X_test.shape[1] // 2
-        self.t, self.p = (np.stack(v) for v in zip(*map(welch, self.good, self.bad), strict=True))
         draws = np.random.default_rng(0).multinomial(self.n_test, [1 / self.n_test] * self.n_test, size=_RESAMPLES)
         self._resamples = draws / self.n_test
 

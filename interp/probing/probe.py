@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.probing.states import sentence_rows
+from interp.probing.sweep import Sweep
 from interp.sites import Model, Recipe, state_name
 
 
@@ -36,26 +36,22 @@ class Probe:
         return x.double() @ torch.from_numpy(self.direction).to(x.device) + self.offset
 
 
-def probe(neurons: pd.DataFrame, task: str, state: int | None = None) -> Probe:
-    """The sparse probe of a task from the table `neurons` of a sweep.
+def probe(found: Sweep, task: str, state: int) -> Probe:
+    """The sparse probe of a task and state from the table `neurons` of a sweep of the residual stream.
 
-    Args:
-        state: may be left out where the table has one.
-
-    Raises ValueError for a task or state that the table does not have.
+    Raises ValueError for a task or state that the table does not have, and for a sweep of MLP neurons or heads.
     """
-    states = list(neurons["state"].unique())
-    if state is None and len(states) > 1:
-        raise ValueError(f"the table has states {', '.join(map(str, states))}; say which")
-    chosen = states[0] if state is None and states else state
-    part = neurons[(neurons["task"] == task) & (neurons["state"] == chosen)].sort_values("dim")
+    of = found.provenance.get("of") or "residual"
+    if of != "residual":
+        raise ValueError(f"this sweep read {of}; a probe that acts on the model reads the residual stream")
+    neurons = found.neurons
+    part = neurons[(neurons["task"] == task) & (neurons["state"] == state)].sort_values("dim")
     if part.empty:
-        known = ", ".join(map(str, neurons["task"].unique()))
-        raise ValueError(f"no probe of task {task!r} at state {chosen}; found tasks {known}; states {states}")
+        known, states = (", ".join(map(str, neurons[name].unique())) for name in ("task", "state"))
+        raise ValueError(f"no probe of task {task!r} at state {state}; found tasks {known}; states {states}")
     scale = part["scale"].to_numpy(dtype=np.float64)
     direction = (part["gate"] * part["weight"]).to_numpy(dtype=np.float64) / scale
-    assert chosen is not None
-    return Probe(task, int(chosen), direction, -float(direction @ part["mean"].to_numpy(dtype=np.float64)))
+    return Probe(task, state, direction, -float(direction @ part["mean"].to_numpy(dtype=np.float64)))
 
 
 def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
@@ -119,5 +115,5 @@ def _check_width(model: Model, probe: Probe) -> None:
     if len(probe.direction) != model.cfg.d_model:
         raise ValueError(
             f"the probe of {probe.task} reads {len(probe.direction)} dimensions, the residual stream has "
-            f"{model.cfg.d_model}; it belongs to another model, or to neurons or heads"
+            f"{model.cfg.d_model}; it belongs to another model"
         )

@@ -49,9 +49,9 @@ def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, S
 
 def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
     """The splits, those of equal size together: they can be fitted as one problem."""
-    groups: dict[tuple[int, int], dict[str, Split]] = {}
+    groups: dict[tuple[int, ...], dict[str, Split]] = {}
     for task, split in splits.items():
-        groups.setdefault((len(split.train), len(split.test)), {})[task] = split
+        groups.setdefault((len(split.train), len(split.validation), len(split.test)), {})[task] = split
     return list(groups.values())
 
 

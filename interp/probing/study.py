@@ -18,13 +18,18 @@ from interp.probing.probe import probe
 from interp.probing.selection import Selector
 from interp.probing.split import split_tasks
 from interp.probing.states import Position, States, collect
-from interp.probing.sweep import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, sweep
+from interp.probing.sweep import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, check_options, sweep
 from interp.probing.transfer import general, overlap, transfer
 from interp.results import provenance
 from interp.sites import Model
 
 _LEAST_ACCURACY = 0.6  # of the model's own judgement, where ablation is tried
-_OF_A_STATE = ("transfer", "general", "overlap", "ablation")
+_OF_A_STATE = {
+    "transfer": ["train_task", "test_task", "state", "method", "strength", "accuracy", "pair_accuracy"],
+    "general": ["task", "state", "trained_on", "method", "strength", "accuracy", "pair_accuracy"],
+    "overlap": ["task_a", "task_b", "state", "jaccard", "expected", "cosine"],
+    "ablation": ["task", "state", "mode", "set", "n_neurons", "accuracy_before", "accuracy_after"],
+}
 _ABLATED = 100  # test pairs a task, at most
 
 
@@ -82,7 +87,8 @@ def study(
 
     The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
     strength) and the first seed; they are left out where `l0` is not among the methods, and the first three for a
-    single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6.
+    single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6 and whose
+    probe opens a gate or more, and at most half of them.
 
     Raises ValueError as the functions it is made of, and for a state that is not among the layers.
     """
@@ -90,6 +96,7 @@ def study(
     if name is None:
         name = f"{len(table):,} minimal pairs" if isinstance(pairs, pd.DataFrame) else Path(pairs).name
     splits = split_tasks(table, None)
+    ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
     root = None if directory is None else Path(directory)
     fitting: dict[str, Any] = {"raw": raw, "steps": steps, "device": device}
 
@@ -101,13 +108,15 @@ def study(
             which, table, layers=layers, position=position, bos=bos, directory=kept(part), progress=progress
         )  # fmt: skip
 
+    check_options(model.cfg.d_model, methods, controls, selectors, strengths, ks, seeds)
+    if "none" not in controls or not {"l0", "dense", "topk"} & set(methods):
+        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
     states = collected(model, "states")
     if state != "best" and state not in states.states:
         raise ValueError(f"state {state} is not among the layers {', '.join(map(str, states.states))}")
     found = sweep(
         states, methods=methods, selectors=selectors, strengths=strengths, seeds=seeds, controls=controls,
-        ks=[k for k in KS if k <= states.width] if ks is None else ks, directory=kept("sweeps"), progress=progress,
-        **fitting,
+        ks=ks, directory=kept("sweeps"), progress=progress, **fitting,
     )  # fmt: skip
     nearest = min(strengths, key=lambda strength: abs(strength - SHOWN_STRENGTH))
     by_chance = sweep(
@@ -119,7 +128,7 @@ def study(
     chosen = _best(found.probes) if state == "best" else state
     tested = table.iloc[[row for split in splits.values() for row in split.test]]
     described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
-    shared: dict[str, pd.DataFrame] = dict.fromkeys(_OF_A_STATE, pd.DataFrame())
+    shared: dict[str, pd.DataFrame] = {name: pd.DataFrame(columns=columns) for name, columns in _OF_A_STATE.items()}
     if "l0" in methods and "none" in controls:
         at: dict[str, Any] = {"layers": [chosen], "seed": seeds[0], **fitting}
         neurons = found.neurons[found.neurons["state"] == chosen]
@@ -128,7 +137,7 @@ def study(
             shared["general"] = general(states, strength=nearest, **at)
             shared["overlap"] = overlap(neurons)
         able = described.loc[described["model_accuracy"] >= _LEAST_ACCURACY, "task"]
-        fitted = [probe(neurons, task) for task in able]
+        fitted = [probe(found, task, chosen) for task in able]
         fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
         shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
     about = found.provenance | {"state": chosen, "strength": float(nearest)}

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp.models import find_device
 from interp.probing.fitting import STEPS, Sparse, fit_dense, fit_sparse
 from interp.probing.group import Control, Group
 from interp.probing.selection import SELECTORS, Selector, adjusted_p, scores, top
@@ -46,8 +47,9 @@ class Sweep(Result):
       nearest), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
     - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %.
     - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy): the least k whose random-k accuracy
-      reaches that of the top 1 %, over their number; 95 % interval over draws; where none reaches it the largest k
-      tried, a lower bound.
+      reaches that of the top 1 %, over their number, for the mean over draws; 95 % interval over draws. Where it is
+      never reached the largest k tried stands; `censored` says that this befell the mean or a draw, so that ratio or
+      high is a lower bound.
     - `agreement` (task, state, strength, spearman, spearman_max, auroc): of |t| and the gates.
     """
 
@@ -110,15 +112,11 @@ def sweep(
     Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control, or
     unknown names.
     """
-    for name, given, known in (
-        ("methods", methods, METHODS), ("controls", controls, get_args(Control)), ("selectors", selectors, SELECTORS),
-    ):  # fmt: skip
-        if not given or not set(given) <= set(known):
-            raise ValueError(f"expected {name} of {', '.join(known)}, found {list(given)}")
+    check_options(states.width, methods, controls, selectors, strengths, ks, seeds)
     splits = split_tasks(states.pairs, tasks)
-    if "topk" in methods and not all(1 <= k <= states.width for k in ks):
-        raise ValueError(f"ks must be 1 … {states.width} dimensions, found {list(ks)}")
     numbers = list(states.states if layers is None else layers)
+    if not numbers:
+        raise ValueError("layers is empty; name a state or more, or leave it out for all of them")
     settings = {
         "states": states.settings, "tasks": list(splits), "methods": list(methods), "selectors": list(selectors),
         "strengths": [float(s) for s in strengths], "ks": list(ks), "seeds": list(seeds), "controls": list(controls),
@@ -131,14 +129,39 @@ def sweep(
         for state in numbers:
             bar.set_description(f"state {state}")
             path = None if directory is None else Path(directory) / f"sweep-{state}"
-            make = partial(_tables, states, state, splits, settings, torch.device(device or "cpu"), bar.update)
+            make = partial(_tables, states, state, splits, settings, find_device(device), bar.update)
             parts.append(kept(path, settings, make))
             bar.n = len(parts) * work
             bar.refresh()
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
+    about = {key: states.settings.get(key) for key in ("weight_hash", "of", "position")}
     return Sweep(
-        provenance={key: value for key, value in settings.items() if key not in ("states", "bag_of_words")}, **merged
+        provenance={key: value for key, value in settings.items() if key not in ("states", "bag_of_words")} | about,
+        **merged,
     )
+
+
+def check_options(
+    width: int,
+    methods: Sequence[str],
+    controls: Sequence[str],
+    selectors: Sequence[str],
+    strengths: Sequence[float | int],
+    ks: Sequence[int],
+    seeds: Sequence[int],
+) -> None:
+    """Raise ValueError for what `sweep` cannot do on states of this width."""
+    for name, given, known in (
+        ("methods", methods, METHODS), ("controls", controls, get_args(Control)), ("selectors", selectors, SELECTORS),
+    ):  # fmt: skip
+        if not given or not set(given) <= set(known):
+            raise ValueError(f"expected {name} of {', '.join(known)}, found {list(given)}")
+    if not strengths or not all(0 < strength <= 1 for strength in strengths):
+        raise ValueError(f"strengths λ must lie in (0, 1], at least one, found {list(strengths)}")
+    if not seeds:
+        raise ValueError("seeds is empty; give at least one")
+    if "topk" in methods and not all(1 <= k <= width for k in ks):
+        raise ValueError(f"ks must be 1 … {width} dimensions, found {list(ks)}")
 
 
 def _tables(
@@ -172,6 +195,7 @@ def _tables(
     return {name: merged[name].reindex(columns=columns) for name, columns in _COLUMNS.items()}
 
 
+@cache
 def _rotation(d: int) -> Float[np.ndarray, "d d"]:
     """A random orthogonal matrix, the same for every state and task."""
     return np.asarray(stats.ortho_group.rvs(d, random_state=0)) if d > 1 else np.ones((1, 1))
@@ -186,8 +210,8 @@ def _fitted(
         columns = [(c, s, seed) for c in controls for s in settings["strengths"] for seed in settings["seeds"]]
         probes = _sparse(group, columns, settings["steps"], tick)
         found["probes"] += _noted(group, columns, probes)
-        plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["strengths"]}
         if "none" in controls:
+            plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["strengths"]}
             found["neurons"] = [_neurons(group, probes, plain[min(plain, key=lambda s: abs(s - SHOWN_STRENGTH))])]
             found["agreement"] = [_agreements(group, probes, plain)]
     if "dense" in methods and controls:

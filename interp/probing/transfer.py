@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
+from interp.models import find_device
 from interp.probing.fitting import STEPS, fit_dense, fit_sparse
 from interp.probing.group import Group
 from interp.probing.split import Split, of_equal_size, split_tasks
@@ -53,7 +54,7 @@ def transfer(
         vectors = states.load(state)
         scorers: dict[str, tuple[Float[np.ndarray, "kinds d"], Float[np.ndarray, " kinds"]]] = {}
         for some in of_equal_size(splits):
-            group = Group(vectors, some, raw=raw, device=torch.device(device or "cpu"))
+            group = Group(vectors, some, raw=raw, device=find_device(device))
             scaled = _coefficients(group, strengths, steps, seed) / group.spread[:, None]
             offsets = -(scaled * group.mean[:, None]).sum(2)
             scorers |= {task: (scaled[i], offsets[i]) for i, task in enumerate(some)}
@@ -163,11 +164,11 @@ def general(
     owner = np.tile(np.repeat(np.arange(len(splits)), [len(rows) for rows in chosen]), 2)
     used = torch.from_numpy(np.stack([seen[owner] for _, _, seen in columns], 1))
     rows = np.concatenate(chosen)
-    everything = {"": Split(rows, rows, rows)}
+    everything = {"": Split(rows, rows[:1], rows[:1])}
     tables = []
     for state in states.states if layers is None else layers:
         vectors = states.load(state)
-        group = Group(vectors, everything, raw=raw, device=torch.device(device or "cpu"))
+        group = Group(vectors, everything, raw=raw, device=find_device(device))
         y = group.labels(group.n)
         weights = used.to(group.X)
         sparse = fit_sparse(
