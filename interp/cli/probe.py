@@ -82,6 +82,8 @@ def probe(
     page = report.write_page(out)
     where = f"{Path(model).name} on {Path(pairs).name}"
     print_table(report.by_state(found), f"accuracy of probes by state, mean over tasks: {where}")
+    if not found.general.empty:
+        print_table(report.never_seen(found), f"probes on tasks they have not seen: {where}")
     print_table(report.ablated(found.ablation), f"neurons removed at state {found.provenance['state']}: {where}")
     typer.echo(f"written to {page}")
 

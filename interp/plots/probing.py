@@ -87,9 +87,14 @@ def gate_agreement(found: Sweep) -> go.Figure:
     """
     if found.agreement.empty:
         raise ValueError("this result has no gates: it was made without method 'l0'")
-    out = panels("Gates and Welch's t", "hidden state", subtitle="means over tasks; dotted: largest that ties allow")
-    for strength, style in scale_styles([float(s) for s in found.agreement["strength"].unique() if s < 1]).items():
-        by_state = found.agreement[found.agreement["strength"] == strength].groupby("state")
+    out = panels(
+        "Gates and Welch's t",
+        "hidden state",
+        subtitle="means over tasks with open gates; dotted: largest that ties allow",
+    )
+    known = found.agreement[found.agreement["strength"] < 1].dropna(subset="spearman")
+    for strength, style in scale_styles([float(s) for s in known["strength"].unique()]).items():
+        by_state = known[known["strength"] == strength].groupby("state")
         name = f"λ = {strength:g}"
         _line(out, by_state["spearman"].mean(), name, style, 1)
         _line(out, by_state["spearman_max"].mean(), name, style | {"dash": "dot"}, 1, legend=False, symbol=None)

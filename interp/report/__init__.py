@@ -5,7 +5,7 @@ from interp.report.encoding import encoding_section, removable, steering_error
 from interp.report.frequency import frequency_section
 from interp.report.generation import generation_section
 from interp.report.page import write_page
-from interp.report.probing import ablated, by_state, probing_section
+from interp.report.probing import ablated, by_state, never_seen, probing_section
 from interp.report.section import Section
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "encoding_section",
     "frequency_section",
     "generation_section",
+    "never_seen",
     "probing_section",
     "removable",
     "steering_error",

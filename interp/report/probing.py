@@ -6,6 +6,8 @@ from interp import plots
 from interp.probing import ProbingStudy
 from interp.report.section import Section
 
+_HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
+
 
 def probing_section(study: ProbingStudy) -> Section:
     """What the page says of `interp probe`; every number comes from the result."""
@@ -26,6 +28,8 @@ def probing_section(study: ProbingStudy) -> Section:
     tables = {"Accuracy by hidden state, mean over tasks": by_state(study)}
     if not study.ablation.empty:
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = ablated(study.ablation)
+    if not study.general.empty:
+        tables["Probes on tasks they have not seen, mean over tasks"] = never_seen(study)
     tables["Tasks"] = study.tasks
     return Section(
         title="Sparse probes for grammar",
@@ -82,6 +86,33 @@ def ablated(ablation: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
+def never_seen(study: ProbingStudy) -> pd.DataFrame:
+    """Probes of other tasks on a task they have not seen, means over tasks by what they were trained on."""
+    grouped = study.general.groupby(["method", "trained_on"], sort=False)
+    return grouped.agg(
+        n_tasks=("task", "nunique"), accuracy=("accuracy", "mean"), pair_accuracy=("pair_accuracy", "mean"),
+        n_open=("n_open", "mean"),
+    ).reset_index()  # fmt: skip
+
+
+def _hard_tasks(study: ProbingStudy) -> list[str]:
+    """How far dense probes go where the words alone say little."""
+    at = study.probes[(study.probes["state"] == study.provenance["state"]) & (study.probes["method"] == "dense")]
+    trained, untrained = (at[at["control"] == name].set_index("task") for name in ("none", "untrained"))
+    if trained.empty:
+        return []
+    hard = trained[trained["bag_of_words"] < _HARD]
+    above = int((trained["accuracy"] > trained["bag_of_words"]).sum())
+    sentence = f"They are above the words on {above} tasks"
+    if hard.empty:
+        return [sentence + "."]
+    chance = untrained.loc[hard.index, "accuracy"].mean()
+    return [
+        f"{sentence}; on the {len(hard)} where the words get less than {_HARD:g} ({hard['bag_of_words'].mean():.3f} on "
+        f"average) they get {hard['accuracy'].mean():.3f}, the untrained model's {chance:.3f}."
+    ]
+
+
 def _finding(study: ProbingStudy) -> str:
     state, strength = study.provenance["state"], study.provenance["strength"]
     at = by_state(study).set_index("state").loc[state]
@@ -96,6 +127,7 @@ def _finding(study: ProbingStudy) -> str:
             f"At state {state} dense probes are right on {at['dense']:.3f} of the test sentences, mean over "
             f"{len(study.tasks)} tasks; {', '.join(beside)}."
         )
+    sentences += _hard_tasks(study)
     if "l0" in at:
         rotated = f" ({at['l0_rotated_open']:.1%} in a random basis)" if "l0_rotated_open" in at else ""
         sentences.append(f"At λ = {strength:g}, {at['l0_open']:.1%} of the neurons{rotated} give {at['l0']:.3f}.")
