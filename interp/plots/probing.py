@@ -90,7 +90,7 @@ def gate_agreement(found: Sweep) -> go.Figure:
     out = panels(
         "Gates and Welch's t",
         "hidden state",
-        subtitle="means over tasks with open gates; dotted: largest that ties allow",
+        subtitle="means over tasks with open gates; dotted: reachable",
     )
     known = found.agreement[found.agreement["strength"] < 1].dropna(subset="spearman")
     for strength, style in scale_styles([float(s) for s in known["strength"].unique()]).items():
@@ -236,9 +236,8 @@ def _matrix(
     out = figure(title, "tested on", "trained on", subtitle=subtitle)
     tasks = list(wide.index)
     out.add_heatmap(
-        z=wide.to_numpy().round(3), zmin=middle - reach, zmax=middle + reach, colorscale="RdBu_r",
-        customdata=np.array([[f"{a} → {b}" for b in tasks] for a in tasks]),
-        hovertemplate="%{customdata}: %{z:.3f}<extra></extra>", colorbar={"thickness": 12},
+        z=wide.to_numpy().round(3), x=tasks, y=tasks, zmin=middle - reach, zmax=middle + reach, colorscale="RdBu_r",
+        hovertemplate="%{y} → %{x}: %{z:.3f}<extra></extra>", colorbar={"thickness": 12},
     )  # fmt: skip
     numbers = np.arange(len(tasks))
     if len(tasks) <= _NAMED_TASKS:
@@ -247,7 +246,7 @@ def _matrix(
         fields = order["field"].to_numpy()
         starts = np.flatnonzero(np.r_[True, fields[1:] != fields[:-1]])
         ends = np.r_[starts[1:], len(tasks)]
-        where, names = (starts + ends - 1) / 2, [str(fields[i]).replace("_", " ") for i in starts]
+        where, names = (starts + ends - 1) // 2, [str(fields[i]).replace("_", " ") for i in starts]
         for start in starts[1:]:
             line: dict[str, Any] = {"line": {"width": 1, "color": INK}}
             out.add_vline(x=start - 0.5, **line)
