@@ -281,7 +281,12 @@ def general_probes(study: ProbingStudy) -> go.Figure:
             error_y={"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5},
             marker={"size": 10, "color": colour, "symbol": symbol},
         )  # fmt: skip
-    out.add_hline(y=0.5, line={"width": 1.2, "color": GREY, "dash": "dash"}, annotation_text="chance")
+    out.add_hline(
+        y=0.5,
+        line={"width": 1.2, "color": GREY, "dash": "dash"},
+        annotation_text="chance",
+        annotation_position="bottom left",
+    )
     return out
 
 
