@@ -19,7 +19,7 @@ from interp.probing.split import split_pairs
 from interp.sites import Model, Recipe, is_encoder, state_name
 
 Mode = Literal["zero", "mean"]
-_LEAST_ACCURACY = 0.6
+LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
 
@@ -111,7 +111,7 @@ def _of_task(
         return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
 
     before = judged()
-    if before[0] < _LEAST_ACCURACY:
+    if before[0] < LEAST_ACCURACY:
         return
     means, size = _moments(model, sentences, probe.state, bos)
     rng = np.random.default_rng(seed)

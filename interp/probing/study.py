@@ -11,7 +11,7 @@ import pandas as pd
 from interp import pairs as minimal_pairs
 from interp.models import untrained
 from interp.probing.accuracy import minimal_pair_accuracy
-from interp.probing.causal import ablation_effect
+from interp.probing.causal import LEAST_ACCURACY, ablation_effect
 from interp.probing.fitting import STEPS
 from interp.probing.group import Control
 from interp.probing.probe import probe
@@ -23,7 +23,6 @@ from interp.probing.transfer import general, overlap, transfer
 from interp.results import provenance
 from interp.sites import Model
 
-_LEAST_ACCURACY = 0.6  # of the model's own judgement, where ablation is tried
 _OF_A_STATE = {
     "transfer": ["train_task", "test_task", "state", "method", "strength", "accuracy", "pair_accuracy"],
     "general": ["task", "state", "trained_on", "method", "strength", "accuracy", "pair_accuracy"],
@@ -136,7 +135,7 @@ def study(
             shared["transfer"] = transfer(states, strengths=sorted({float(nearest), 1.0}), **at)
             shared["general"] = general(states, strength=nearest, **at)
             shared["overlap"] = overlap(neurons)
-        able = described.loc[described["model_accuracy"] >= _LEAST_ACCURACY, "task"]
+        able = described.loc[described["model_accuracy"] >= LEAST_ACCURACY, "task"]
         fitted = [probe(found, task, chosen) for task in able]
         fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
         shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
