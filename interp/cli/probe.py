@@ -72,15 +72,16 @@ def probe(
         ks = [k for k in _PAPER_KS if k <= loaded.cfg.d_model]
         state = _PAPER_STATE if _PAPER_STATE in known else known[len(known) // 2]
         protocol = {"raw": True, "ks": ks, "state": state, "controls": ["none"]}
+    name = "bundled pairs" if pairs == "bundled" else Path(pairs).name
     unfinished = out / ".probing"
     found = probing.study(
-        loaded, table, name=Path(pairs).name, layers=states, methods=chosen_methods, position=position,  # type: ignore[arg-type]
+        loaded, table, name=name, layers=states, methods=chosen_methods, position=position,  # type: ignore[arg-type]
         bos=bos, seeds=[seed], device=device, directory=unfinished, **protocol,
     )  # fmt: skip
     found.save(out, overwrite=overwrite)
     shutil.rmtree(unfinished)
     page = report.write_page(out)
-    where = f"{Path(model).name} on {Path(pairs).name}"
+    where = f"{Path(model).name} on {name}"
     print_table(report.by_state(found), f"accuracy of probes by state, mean over tasks: {where}")
     if not found.general.empty:
         print_table(report.never_seen(found), f"probes on tasks they have not seen: {where}")
