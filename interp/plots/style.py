@@ -76,16 +76,7 @@ _MORE_COLOURS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
 
 def class_styles(names: list[str]) -> dict[str, dict[str, str]]:
     """Name, colour, dash and symbol of each token class, the same in every figure."""
-    own = iter(_MORE_COLOURS * len(names))
-    return {
-        name: {
-            "name": _CLASS_NAME.get(name, name),
-            "color": _CLASS_COLOUR[name] if name in _CLASS_COLOUR else next(own),
-            "dash": "solid" if name != "other" else "dash",
-            "symbol": _SYMBOLS[i % len(_SYMBOLS)],
-        }
-        for i, name in enumerate(names)
-    }
+    return _styles(names, _CLASS_NAME, _CLASS_COLOUR, ["dash" if name == "other" else "solid" for name in names])
 
 
 _DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
@@ -94,12 +85,19 @@ _DECODER_COLOUR = {"greedy": "#0072b2", "beam": "#d55e00", "sample": "#009e73", 
 
 def decoder_styles(names: list[str]) -> dict[str, dict[str, str]]:
     """Name, colour, dash and symbol of each decoder, the same in every figure for those with a name of interp's."""
+    return _styles(names, _DECODER_NAME, _DECODER_COLOUR, [_DASHES[i % len(_DASHES)] for i in range(len(names))])
+
+
+def _styles(
+    names: list[str], shown: dict[str, str], colours: dict[str, str], dashes: list[str]
+) -> dict[str, dict[str, str]]:
+    """Known names keep their colour; others take one of those that are left, in turn."""
     own = iter(_MORE_COLOURS * len(names))
     return {
         name: {
-            "name": _DECODER_NAME.get(name, name),
-            "color": _DECODER_COLOUR[name] if name in _DECODER_COLOUR else next(own),
-            "dash": _DASHES[i % len(_DASHES)],
+            "name": shown.get(name, name),
+            "color": colours[name] if name in colours else next(own),
+            "dash": dashes[i],
             "symbol": _SYMBOLS[i % len(_SYMBOLS)],
         }
         for i, name in enumerate(names)

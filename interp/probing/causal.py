@@ -9,39 +9,20 @@ import torch
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
-from interp.corpora import Batch, batches
+from interp.corpora import batches, token_classes
 from interp.hooks import ablate_dims
-from interp.observers import Observer, observe
+from interp.observers import observe
+from interp.outliers.profile import DimensionProfile
 from interp.pairs import COLUMNS
 from interp.probing.accuracy import sentence_log_probability
 from interp.probing.probe import Probe
 from interp.probing.split import split_pairs
-from interp.sites import Model, Recipe, is_encoder, state_name
+from interp.sites import Model, is_encoder
 
 Mode = Literal["zero", "mean"]
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
-
-
-class _Moments(Observer):
-    """Sums and sums of squares of a hidden state over every token of the text."""
-
-    def __init__(self, model: Model, state: int) -> None:
-        super().__init__(model.W_U.device, state=state)
-        self.name = state_name(model, state)
-        self.add_state("sum", (model.cfg.d_model,))
-        self.add_state("square", (model.cfg.d_model,))
-        self.add_state("n", ())
-
-    def hooks(self, batch: Batch) -> Recipe:
-        def read(resid: torch.Tensor, hook: object) -> None:
-            x = resid[batch.mask.bool()].to(self.state["sum"].dtype)
-            self.add("sum", x.sum(0))
-            self.add("square", x.square().sum(0))
-            self.add("n", len(x))
-
-        return [(self.name, read)]
 
 
 def ablation_effect(
@@ -136,10 +117,12 @@ def _moments(
 ) -> tuple[Float[np.ndarray, " d_model"], Float[np.ndarray, " d_model"]]:
     """Mean and root mean square of every dimension over the tokens, each sentence read alone."""
     bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
-    moments = _Moments(model, state)
-    observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), moments, progress=False)
-    total, square, n = (moments.state[name].cpu().numpy() for name in ("sum", "square", "n"))
-    return total / n, np.sqrt(square / n)
+    profile = DimensionProfile(model, token_classes(model, None))
+    observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), profile, progress=False)
+    table = profile.table
+    of_state = table[(table["state"] == state) & (table["key_class"] == "all")].sort_values("dim")
+    mean, sd = (of_state[name].to_numpy(copy=True) for name in ("mean", "sd"))
+    return mean, np.sqrt(mean**2 + sd**2)
 
 
 def _matched(

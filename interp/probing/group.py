@@ -87,18 +87,22 @@ class Group:
     def _hits(
         self, X: Float[Tensor, "tasks samples d"], weight: Float[Tensor, "tasks d"], control: Control, seed: int
     ) -> tuple[Float[np.ndarray, "tasks pairs"], Float[np.ndarray, "tasks pairs"]]:
-        """Of each pair: the share of its sentences on the right side of 0, and whether good is above bad (ties ½)."""
         n = X.shape[1] // 2
-        score = (X.double() @ weight.double()[..., None])[..., 0]
-        good = self.labels(n, control, seed).bool()
-        right = ((score > 0) == good).double()
-        margin = (score[:, :n] - score[:, n:]) * torch.where(good[:n], 1.0, -1.0)
-        above = (margin > 0).double() + 0.5 * (margin == 0).double()
-        return ((right[:, :n] + right[:, n:]) / 2).cpu().numpy(), above.cpu().numpy()
+        score = (X.double() @ weight.double()[..., None])[..., 0].cpu().numpy()
+        good = self.labels(n, control, seed)[:n].bool().cpu().numpy()
+        first, second = score[:, :n], score[:, n:]
+        return hits(np.where(good, first, second), np.where(good, second, first))
 
     def table(self, **columns: object) -> pd.DataFrame:
         """A row a task."""
         return pd.DataFrame({"task": self.tasks} | columns)
+
+
+def hits(
+    good: Float[np.ndarray, "*dims"], bad: Float[np.ndarray, "*dims"]
+) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
+    """Of the scores of pairs: the share of sentences on the right side of 0, and whether good is above bad (ties ½)."""
+    return ((good > 0).astype(float) + (bad <= 0)) / 2, (good > bad) + 0.5 * (good == bad)
 
 
 def _samples(part: Float[np.ndarray, "tasks pairs 2 d"]) -> Float[np.ndarray, "tasks samples d"]:

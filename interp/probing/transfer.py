@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.models import find_device
 from interp.probing.fitting import STEPS, fit_dense, fit_sparse
-from interp.probing.group import Group
+from interp.probing.group import Group, hits
 from interp.probing.split import Split, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.probing.sweep import SHOWN_STRENGTH
@@ -62,11 +62,12 @@ def transfer(
         ends = np.cumsum([len(splits[task].test) for task in chosen])[:-1]
         for number, (method, strength) in enumerate(kinds):
             W = np.stack([scorers[task][0][number] for task in chosen], 1)
-            right, above = _hits(tested @ W + [scorers[task][1][number] for task in chosen])
+            scores = tested @ W + [scorers[task][1][number] for task in chosen]
+            right, above = hits(scores[:, 0], scores[:, 1])
             where = {"train_task": np.repeat(chosen, len(chosen)), "test_task": np.tile(chosen, len(chosen))}
             measured = {
-                name: np.stack([part.mean(0) for part in np.split(hits, ends)], 1).ravel()  # train task first
-                for name, hits in (("accuracy", right), ("pair_accuracy", above))
+                name: np.stack([part.mean(0) for part in np.split(values, ends)], 1).ravel()  # train task first
+                for name, values in (("accuracy", right), ("pair_accuracy", above))
             }
             tables.append(pd.DataFrame(where | {"state": state, "method": method, "strength": strength} | measured))
     return pd.concat(tables, ignore_index=True)
@@ -84,14 +85,6 @@ def _coefficients(
         fitted = fit_sparse(group.X, many, strengths=[float(s) for s in strengths], seeds=seeds, steps=steps)
         found.append(fitted.coefficients.double())
     return torch.cat([*found, fit_dense(group.X, y)], 1).cpu().numpy()
-
-
-def _hits(
-    scores: Float[np.ndarray, "pairs 2 probes"],
-) -> tuple[Float[np.ndarray, "pairs probes"], Float[np.ndarray, "pairs probes"]]:
-    """The share of a pair's sentences on the right side of 0, and whether good is above bad (ties ½)."""
-    good, bad = scores[:, 0], scores[:, 1]
-    return ((good > 0).astype(float) + (bad <= 0)) / 2, (good > bad) + 0.5 * (good == bad)
 
 
 def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
@@ -183,7 +176,7 @@ def general(
                 for task, split in splits.items()
             }
             for number, (task, trained_on, seen) in enumerate(columns):
-                right, above = _hits(scores[task][..., number : number + 1])
+                right, above = hits(scores[task][:, 0, number], scores[task][:, 1, number])
                 tables.append(
                     {"task": task, **about.loc[task], "state": state, "trained_on": trained_on}
                     | {"n_tasks": int(seen.sum()), "method": method, "strength": level, "accuracy": right.mean()}
