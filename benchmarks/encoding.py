@@ -13,7 +13,7 @@ from timing import alternate, markdown, ratio
 
 import interp
 from interp import corpora, encoding
-from interp.encoding.neurons import MeanNeurons, neuron_effects
+from interp.encoding.neurons import MeanNeurons, NeuronEffects
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
 from interp.observers import observe
 
@@ -78,10 +78,14 @@ def main() -> None:
                 (p * (log_p - log_u)).sum(-1)
 
     exact = every[:256]
+
+    def exact_scan() -> None:
+        observe(model, few, NeuronEffects(model, exact, read.mean, log_u, exact=True), progress=False)
+
     scans = alternate(
         {
             "forwards": one_forward_a_neuron,
-            "exact": lambda: neuron_effects(model, few, exact, read.mean, log_u, exact=True, progress=False),
+            "exact": exact_scan,
             "screen": lambda: encoding.frequency_neurons(model, few, unigram=counts, top=50, progress=False),
         },
         repeats=repeats,

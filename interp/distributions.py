@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import xxhash
 from jaxtyping import Float
 from scipy.special import rel_entr
 from torch import Tensor
 
 from interp.corpora import Batch
 from interp.lm_head import prediction_head
-from interp.observers import Observer
+from interp.observers import Observer, fingerprint
 from interp.sites import Model, Recipe, head_is_hooked, hook_name, trunk_output
 
 Distribution = Float[np.ndarray, " d_vocab"]
@@ -170,8 +169,7 @@ class MeanPredictions(Observer):
 
 
 def _describe(variant: Variant) -> dict[str, Any]:
-    values = None if variant.shift is None else variant.shift.detach().double().cpu().numpy().tobytes()
-    return {"fc": variant.fc, "shift": values and xxhash.xxh3_64(values).hexdigest()}
+    return {"fc": variant.fc, "shift": None if variant.shift is None else fingerprint(variant.shift)}
 
 
 def kl(p: Distribution, q: Distribution) -> float:

@@ -20,7 +20,7 @@ from scipy import stats
 from interp.corpora import Batches, Text, as_batches, shipped_counts, unigrams_of
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head, token_names
-from interp.observers import observe
+from interp.passes import Passes, Reading, run
 from interp.results import Result, provenance
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
@@ -69,7 +69,7 @@ def bias_effect(
     mask_rate: float | int | None = None,
     seed: int | None = None,
     progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
+    directory: str | os.PathLike[str] | None = None,
 ) -> BiasEffect:
     """Scale each bias of the prediction head and compare what the model predicts with word frequency.
 
@@ -89,12 +89,31 @@ def bias_effect(
         mask_rate: share of tokens an encoder reads and predicts as `[MASK]`; 0.12 as in the paper.
         seed: of the masking; 0.
         progress: show a progress bar.
-        checkpoint: see `interp.observe`.
+        directory: see `interp.passes.run`.
 
     Raises:
         ValueError: a bias the model does not have, scales that are not finite or repeated, unigram counts of
             another vocabulary, a text without a single position to read.
     """
+    analysis = bias_effect_passes(
+        model, text_or_batches, unigram=unigram, biases=biases, scales=scales, batch_size=batch_size,
+        mask_rate=mask_rate, seed=seed,
+    )  # fmt: skip
+    return run(model, analysis, progress=progress, directory=directory)
+
+
+def bias_effect_passes(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    biases: Sequence[Bias] | None = None,
+    scales: Iterable[float | int] = (0.0, 0.5, 1.0),
+    batch_size: int | None = None,
+    mask_rate: float | int | None = None,
+    seed: int | None = None,
+) -> Passes[BiasEffect]:
+    """`bias_effect` for `interp.passes`: one reading."""
     head = prediction_head(model)
     chosen = _check_biases(head, biases)
     scales = _check_scales(scales)
@@ -103,7 +122,7 @@ def bias_effect(
     prepared = as_batches(model, text_or_batches, batch_size=batch_size, mask_rate=mask_rate, seed=seed)
     if is_encoder(model) and prepared.settings.get("mask_rate") is None:
         raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: 0.12)")
-    counts = _unigrams(model, prepared, unigram)
+    counts = word_frequencies(model, prepared, unigram)
     u = counts.distribution
 
     edits = [(bias, scale) for bias in chosen for scale in scales]
@@ -113,7 +132,7 @@ def bias_effect(
     variants = [_variant(head, bias, scale) for bias, scale in edits]
     variants += [Variant(shift=-tau * log_prior) for tau in taus]
     predictions = MeanPredictions(model, variants)
-    observe(model, prepared, predictions, progress=progress, checkpoint=checkpoint)
+    yield [Reading("word frequency", prepared, [predictions])]
 
     q = predictions.distributions
     measures = _measures(predictions, u)
@@ -156,8 +175,12 @@ def _check_scales(scales: Iterable[float | int]) -> list[float]:
     return numbers
 
 
-def _unigrams(model: Model, prepared: Batches, given: Any) -> Unigrams:
-    """The counts to compare with; warns where they are the text's own and few."""
+def word_frequencies(
+    model: Model,
+    prepared: Batches,
+    given: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+) -> Unigrams:
+    """`interp.corpora.unigrams_of`; warns where the counts are the text's own and few."""
     counts = unigrams_of(model, prepared, given)
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
         warnings.warn(

@@ -7,11 +7,14 @@ all observers listen.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
@@ -32,6 +35,7 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf}
 _SECONDS_BETWEEN_CHECKPOINTS = 20.0
+_ALL = "all"
 
 
 class Observer:
@@ -65,7 +69,7 @@ class Observer:
         self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
         self.options = {"observer": type(self).__name__} | options
         self.state: dict[str, Tensor] = {}
-        self._reductions: dict[str, Reduction] = {}
+        self.reductions: dict[str, Reduction] = {}
         self._scratch: dict[str, Tensor] = {}
 
     def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
@@ -73,12 +77,12 @@ class Observer:
         if reduce not in _COMBINE:
             raise ValueError(f"unknown reduction {reduce!r}; expected one of {', '.join(_COMBINE)}")
         self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
-        self._reductions[name] = reduce
+        self.reductions[name] = reduce
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been committed yet."""
-        return all(bool((value == _NEUTRAL[self._reductions[name]]).all()) for name, value in self.state.items())
+        return all(bool((value == _NEUTRAL[self.reductions[name]]).all()) for name, value in self.state.items())
 
     def hooks(self, batch: Batch) -> Recipe:
         """Reading hooks for this batch; they call `add`."""
@@ -91,12 +95,12 @@ class Observer:
         if new.shape != state.shape:
             raise ValueError(f"state {name!r} has shape {tuple(state.shape)}, found a value of {tuple(new.shape)}")
         seen = self._scratch.get(name)
-        self._scratch[name] = new.clone() if seen is None else _COMBINE[self._reductions[name]](seen, new)
+        self._scratch[name] = new.clone() if seen is None else _COMBINE[self.reductions[name]](seen, new)
 
     def commit(self) -> None:
         """Take the scratch over into the state."""
         for name, value in self._scratch.items():
-            self.state[name] = _COMBINE[self._reductions[name]](self.state[name], value)
+            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value)
         self.discard()
 
     def discard(self) -> None:
@@ -110,12 +114,12 @@ class Observer:
         """
         _refuse_difference("cannot merge these observers", self.options, other.options)
         for name, value in other.state.items():
-            self.state[name] = _COMBINE[self._reductions[name]](self.state[name], value.to(self.device))
+            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value.to(self.device))
 
     def all_reduce(self) -> None:
         """Reduce the state over all processes of the `torch.distributed` group, in place."""
         operations = torch.distributed.ReduceOp
-        for name, reduction in self._reductions.items():
+        for name, reduction in self.reductions.items():
             torch.distributed.all_reduce(self.state[name], getattr(operations, reduction.upper()))
 
 
@@ -123,6 +127,7 @@ def observe(
     model: Model,
     batches: Batches,
     *observers: Observer,
+    what: str = "reading",
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> None:
@@ -135,7 +140,8 @@ def observe(
 
     Args:
         batches: from `interp.corpora.batches`.
-        progress: show a progress bar (on a terminal or in a notebook).
+        what: name of the progress bar.
+        progress: show it (on a terminal or in a notebook).
         checkpoint: a file that is written every 20 seconds and at the end. A run that was killed and is started
             again with the same checkpoint goes on from it and gives the same result, to the last bit.
 
@@ -154,27 +160,24 @@ def observe(
                 "a checkpoint cannot tell which hooks were active on the model; run without checkpoint, or reset "
                 "the hooks"
             )
-        identity = {"model": weight_hash(model), "batches": batches.settings} | {
-            f"observer {number}": observer.options for number, observer in enumerate(observers)
-        }
+        identity = _identity(model, batches, observers)
         if any(not observer.is_empty for observer in observers):
             raise ValueError("with a checkpoint the observers must be new: one of these already holds data")
-        start = _resume(path, identity, observers)
+        done = _resume(path, identity, observers)
+        if done is None:
+            return
+        start = done
     saved = time.monotonic()
-    done = start
-    with tqdm(
-        total=batches.n_texts, unit="text", disable=None if progress else True, desc="reading", smoothing=0.1
-    ) as bar:
+    with tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1) as bar:
         for number, batch in enumerate(batches):
             if number >= start:
                 _feed(model, batch, observers)
-                done = number + 1
                 if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
-                    _save(path, identity, observers, done)
+                    _save(path, identity, observers, number + 1)
                     saved = time.monotonic()
             bar.update(batch.n_texts)
-    if path is not None and done > start:
-        _save(path, identity, observers, done)
+    if path is not None:
+        _save(path, identity, observers, None)
 
 
 @torch.no_grad()
@@ -209,10 +212,40 @@ def forward(model: Model, batch: Batch, stop: int | None) -> None:
         model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
 
 
-def _resume(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...]) -> int:
-    """Load a checkpoint into the observers, if there is one; the number of batches it has seen."""
+def load_parts(model: Model, batches: Batches, observers: Sequence[Observer], paths: Sequence[Path]) -> None:
+    """Reduce the final checkpoints of the parts of a pass (see `part_of`) into its observers.
+
+    Raises ValueError for a checkpoint of another run, or of a part that has not been read to its end.
+    """
+    total: dict[tuple[int, str], Tensor] = {}
+    for index, path in enumerate(paths):
+        identity = _identity(model, part_of(batches, index, len(paths)), observers)
+        if _resume(path, identity, observers) is not None:
+            raise ValueError(f"{path} has not been read to its end; run this part again")
+        for number, observer in enumerate(observers):
+            for name, value in observer.state.items():
+                known = total.get((number, name))
+                total[number, name] = value if known is None else _COMBINE[observer.reductions[name]](known, value)
+    for (number, name), value in total.items():
+        observers[number].state[name] = value
+
+
+def part_of(batches: Batches, index: int, of: int) -> Batches:
+    """Every `of`-th batch, from `index` on."""
+    n_texts = None if batches.n_texts is None else -(-batches.n_texts // of)
+    settings = batches.settings | {"part": [index, of]}
+    return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, of))
+
+
+def _identity(model: Model, batches: Batches, observers: Sequence[Observer]) -> dict[str, Any]:
+    """What a checkpoint must be of for a run to go on from it."""
+    described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
+    return {"model": weight_hash(model), "batches": batches.settings} | described
+
+
+def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer]) -> int | None:
+    """Load a checkpoint into the observers, if there is one; the number of batches it has seen, None for all."""
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         return 0
     try:
         with safe_open(path, "pt") as file:
@@ -221,7 +254,7 @@ def _resume(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...
         known = json.loads(meta["identity"])
         if meta["checksum"] != _checksum(tensors):
             raise ValueError("the checksum does not match")
-        done = int(meta["batches"])
+        done = None if meta["batches"] == _ALL else int(meta["batches"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"checkpoint {path} is damaged or no checkpoint ({error}); delete it to start anew") from None
     _refuse_difference(f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity)
@@ -231,7 +264,8 @@ def _resume(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...
     return done
 
 
-def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...], done: int) -> None:
+def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...], done: int | None) -> None:
+    """Write a checkpoint after `done` batches, None for all."""
     tensors = {
         f"{number}.{name}": value.cpu().contiguous()
         for number, observer in enumerate(observers)
@@ -239,9 +273,10 @@ def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...],
     }
     meta = {
         "identity": json.dumps(identity, sort_keys=True),
-        "batches": str(done),
+        "batches": _ALL if done is None else str(done),
         "checksum": _checksum(tensors),
     }
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         save_file(tensors, temporary, meta)
 
@@ -267,10 +302,29 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def fingerprint(values: Tensor | np.ndarray) -> str:
+    """A hash of numbers to seven digits of the largest, for an observer's `options`: what was computed by another
+    number of threads differs in its last digits, and is the same."""
+    numbers = torch.as_tensor(values).detach().double().cpu().numpy()
+    largest = np.abs(numbers).max(initial=0.0) or 1.0
+    return xxhash.xxh3_64((np.round(numbers / largest, 7) + 0.0).tobytes()).hexdigest()
+
+
 def _refuse_difference(what: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
     """Raise ValueError naming what differs between two JSON-able descriptions."""
-    found, expected = json.loads(json.dumps(found)), json.loads(json.dumps(expected))
-    keys = [key for key in sorted({*found, *expected}) if found.get(key) != expected.get(key)]
-    if keys:
-        differences = "; ".join(f"{key}: {found.get(key)!r} ≠ {expected.get(key)!r}" for key in keys)
-        raise ValueError(f"{what}: {differences}")
+    differences = list(_differences(json.loads(json.dumps(found)), json.loads(json.dumps(expected))))
+    if differences:
+        raise ValueError(f"{what}: {'; '.join(differences)}")
+
+
+def _differences(found: Any, expected: Any, name: str = "") -> Iterator[str]:
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key in sorted({*found, *expected}):
+            yield from _differences(found.get(key), expected.get(key), f"{name}.{key}" if name else key)
+    elif found != expected:
+        yield f"{name}: {_short(found)} ≠ {_short(expected)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -17,14 +17,14 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import torch
-import xxhash
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from interp.corpora import Batch, Batches, Text, as_batches, sample_positions, unigrams_of
+from interp.corpora import Batch, Text, as_batches, sample_positions, unigrams_of
 from interp.encoding.regression import raw_head
 from interp.lm_head import real_tokens
-from interp.observers import Observer, observe
+from interp.observers import Observer, fingerprint
+from interp.passes import Passes, Reading, run
 from interp.sites import Model, Recipe, hook_name, is_encoder, trunk_output
 from interp.unigrams import Unigrams
 
@@ -127,7 +127,7 @@ class NeuronEffects(Observer):
         *,
         exact: bool,
     ) -> None:
-        described = [xxhash.xxh3_64(v.double().cpu().numpy().tobytes()).hexdigest() for v in (means, log_unigram)]
+        described = [fingerprint(means), fingerprint(log_unigram)]
         super().__init__(model.W_U.device, neurons=list(neurons), exact=exact, means_and_unigram=described)
         self.model, self.neurons, self.exact = model, list(neurons), exact
         self.mlp = mlp = _LastMLP.of(model)
@@ -321,6 +321,24 @@ def frequency_neurons(
 
     Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, and another vocabulary's counts.
     """
+    analysis = neuron_passes(
+        model, text_or_batches, unigram=unigram, scan=scan, top=top, share=share, seed=seed, batch_size=batch_size
+    )
+    return run(model, analysis, progress=progress)
+
+
+def neuron_passes(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    scan: Scan = "screen",
+    top: int = 50,
+    share: float | int = 1.0,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Passes[pd.DataFrame]:
+    """`frequency_neurons` for `interp.passes`: a reading of the means, then one of the effects or two."""
     if scan not in get_args(Scan):
         raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
     mlp = _LastMLP.of(model)
@@ -328,16 +346,19 @@ def frequency_neurons(
     counts = unigrams_of(model, prepared, unigram)
     log_u = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
     means = MeanNeurons(model)
-    observe(model, prepared, means, progress=progress)
+    yield [Reading("mean neurons", prepared, [means])]
     part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)
     every = list(range(len(mlp.w)))
-    effects = neuron_effects(model, part, every, means.mean, log_u, exact=scan == "exact", progress=progress)
+    every_effect = NeuronEffects(model, every, means.mean, log_u, exact=scan == "exact")
+    yield [Reading("neurons", part, [every_effect])]
+    effects = every_effect.table
     if scan == "screen":
         rank = effects[["delta_loss", "delta_entropy"]].abs().rank(ascending=False).min(axis=1)
         chosen = sorted(rank.nsmallest(top).index.tolist())
-        exact = neuron_effects(model, part, chosen, means.mean, log_u, exact=True, progress=progress)
+        exact = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
+        yield [Reading("neurons, exact", part, [exact])]
         effects = effects.set_index("neuron")
-        effects.loc[chosen] = exact.set_index("neuron")
+        effects.loc[chosen] = exact.table.set_index("neuron")
         effects = effects.reset_index().assign(exact=lambda table: table["neuron"].isin(chosen))
     else:
         effects["exact"] = True
@@ -355,19 +376,3 @@ def frequency_neurons(
         }
     )
     return shape.merge(effects, on="neuron")
-
-
-def neuron_effects(
-    model: Model,
-    batches: Batches,
-    neurons: Sequence[int],
-    means: Float[Tensor, " neurons"],
-    log_unigram: Float[Tensor, " d_vocab"],
-    *,
-    exact: bool,
-    progress: bool = True,
-) -> pd.DataFrame:
-    """The effects of `frequency_neurons` for some neurons, with the means that they are set to."""
-    observer = NeuronEffects(model, neurons, means, log_unigram, exact=exact)
-    observe(model, batches, observer, progress=progress)
-    return observer.table

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.corpora import Batch, Text
 from interp.distributions import js, perplexity
 from interp.encoding.regression import Fit, predicted_batches, raw_head
-from interp.observers import Observer, observe
+from interp.observers import Observer, fingerprint, observe
 from interp.sites import Model, Recipe, hook_name
 
 Order = Literal["spearman", "slope", "random", "reverse"]
@@ -48,7 +48,7 @@ class PrunedPredictions(Observer):
     ) -> None:
         head = raw_head(model)
         described = {name: xxhash.xxh3_64(np.asarray(order).tobytes()).hexdigest() for name, order in orders.items()}
-        turned = None if rotation is None else xxhash.xxh3_64(rotation.tobytes()).hexdigest()
+        turned = None if rotation is None else fingerprint(rotation)
         super().__init__(model.W_U.device, orders=described, counts=list(counts), rotation=turned)
         self.model, self.orders, self.counts = model, orders, list(counts)
         self.real = head.real

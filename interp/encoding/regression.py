@@ -1,5 +1,6 @@
 """Minus log mean output probability as a linear function of the output embedding."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from interp.frequency import MASK_RATE
 from interp.lm_head import PredictionHead, prediction_head
 from interp.models import weight_hash
 from interp.observers import Observer, observe
+from interp.passes import Passes, Reading, run
 from interp.sites import Model, Recipe, hook_name, is_encoder
 
 
@@ -79,8 +81,8 @@ class Fit:
 
     `alpha` `[d_vocab]` is the mean output probability α, `used` marks the types that took part (tokens that were ever
     predicted), `fitted` their regression, `components` `[d_model, d_model]` the principal axes of the used embeddings
-    (rows, orthonormal, by falling variance), `mean_input` `[d_model]` the mean input of the unembedding E[h], `batches`
-    what was read. `regression` and `dims` are the tables that `fit` describes.
+    (rows, orthonormal, by falling variance), `mean_input` `[d_model]` the mean input of the unembedding E[h] over the
+    `n_tokens` positions of `batches`. `regression` and `dims` are the tables that `fit` describes.
     """
 
     alpha: Float[np.ndarray, " d_vocab"]
@@ -88,6 +90,7 @@ class Fit:
     fitted: Regression
     components: Float[np.ndarray, "d_model d_model"]
     mean_input: Float[np.ndarray, " d_model"]
+    n_tokens: int
     batches: Batches
     weight_hash: str
     regression: pd.DataFrame
@@ -162,7 +165,7 @@ def fit(
     seed: int = 0,
     batch_size: int | None = None,
     progress: bool = True,
-    checkpoint: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
 ) -> Fit:
     """Regress minus log mean output probability on the output embeddings, from one forward pass.
 
@@ -173,6 +176,7 @@ def fit(
     Args:
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
         seed: of the shuffles that the nulls come from.
+        directory: see `interp.passes.run`.
 
     Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, n_not_tokens,
     n_never_predicted), target `-log alpha` and the same with α `shuffled` over types; and `dims` (basis, dim, slope,
@@ -182,16 +186,14 @@ def fit(
     Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions.
     """
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
-    predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)
-    observe(model, prepared, predictions, inputs, progress=progress, checkpoint=checkpoint)
-    return fit_observed(model, prepared, predictions, inputs, seed=seed)
+    return run(model, fit_passes(model, prepared, seed=seed), progress=progress, directory=directory)
 
 
-def fit_observed(
-    model: Model, prepared: Batches, predictions: MeanPredictions, inputs: MeanHeadInput, *, seed: int = 0
-) -> Fit:
-    """`fit` from observers that have read the batches; the first variant must be the model as it is."""
+def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]:
+    """`fit` for `interp.passes`: one reading."""
     head = raw_head(model)
+    predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)
+    yield [Reading("token probability", prepared, [predictions, inputs])]
     alpha = predictions.distributions[0]
     real = head.real.cpu().numpy()
     used = real & (alpha > 0)
@@ -216,6 +218,7 @@ def fit_observed(
         fitted=fitted,
         components=pca.components_,
         mean_input=inputs.mean,
+        n_tokens=predictions.n_tokens,
         batches=prepared,
         weight_hash=weight_hash(model),
         regression=pd.DataFrame(rows),

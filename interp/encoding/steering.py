@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import torch
-import xxhash
 from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
@@ -16,7 +15,8 @@ from interp.corpora import Batch, Batches, Text
 from interp.distributions import kl
 from interp.encoding.regression import Fit, predicted_batches
 from interp.lm_head import real_tokens, token_names
-from interp.observers import Observer, observe
+from interp.observers import Observer, fingerprint, observe
+from interp.passes import Passes, Reading, run
 from interp.sites import Model, Recipe, hook_name
 
 Mode = Literal["exact", "constant", "regression"]
@@ -90,8 +90,9 @@ class SteeredMeans(Observer):
         variants: Sequence[tuple[int, float, float]],
         direction: Float[np.ndarray, " d_model"],
     ) -> None:
-        described = xxhash.xxh3_64(direction.tobytes()).hexdigest()
-        super().__init__(model.W_U.device, variants=[list(variant) for variant in variants], direction=described)
+        ids, shifts = [variant[0] for variant in variants], np.array([variant[1:] for variant in variants])
+        described = {"tokens": ids, "shifts": fingerprint(shifts), "direction": fingerprint(direction)}
+        super().__init__(model.W_U.device, **described)
         self.model, self.variants = model, list(variants)
         self.real = real_tokens(model)
         self.direction = torch.from_numpy(direction).to(model.W_U.device)
@@ -266,6 +267,21 @@ def steering_report(
 
     Raises ValueError as `steer` does.
     """
+    analysis = steering_passes(model, fit, other=other, tokens=tokens, ratios=ratios, modes=modes, seed=seed)
+    return run(model, analysis, progress=progress)
+
+
+def steering_passes(
+    model: Model,
+    fit: Fit,
+    *,
+    other: Text | None = None,
+    tokens: Sequence[str | int] | None = None,
+    ratios: Sequence[float | int] = RATIOS,
+    modes: Sequence[Mode] = MODES,
+    seed: int = 0,
+) -> Passes[pd.DataFrame]:
+    """`steering_report` for `interp.passes`: a reading of the log-odds, then one of the steered means a text."""
     fit.require(model)
     if tokens is None:
         groups = sample_tokens(fit, seed=seed)
@@ -278,7 +294,7 @@ def steering_report(
     if not modes or not set(modes) <= set(MODES):
         raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
     odds = LogOdds(model, list(groups))
-    observe(model, fit.batches, odds, progress=progress)
+    yield [Reading("log-odds", fit.batches, [odds])]
     rows, variants = [], []
     for token_id, group in groups.items():
         alpha = float(fit.alpha[token_id])
@@ -296,10 +312,8 @@ def steering_report(
     texts: dict[str, Batches] = {"fitted": fit.batches}
     if other is not None:
         texts["other"] = predicted_batches(model, other)
-    parts = []
-    for name, prepared in texts.items():
-        means = SteeredMeans(model, variants, _direction(fit))
-        observe(model, prepared, means, progress=progress)
-        parts.append(pd.concat([table.assign(text=name), means.measures], axis=1))
+    means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
+    yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
+    parts = [pd.concat([table.assign(text=name), means[name].measures], axis=1) for name in texts]
     order = ["token", "token_id", "group", "text", "mode", "alpha", "asked", "got", "kl_others"]
     return pd.concat(parts, ignore_index=True)[order]

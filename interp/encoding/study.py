@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,13 @@ from jaxtyping import Integer
 
 from interp.corpora import Text, sample_positions
 from interp.encoding.directions import directions
-from interp.encoding.neurons import frequency_neurons
+from interp.encoding.neurons import neuron_passes
 from interp.encoding.pruning import FRACTIONS, ORDERS, Basis, Order, PrunedPredictions, pruning_table, removal_order
-from interp.encoding.regression import Fit, few_shot, fit, predicted_batches
-from interp.encoding.steering import MODES, RATIOS, Mode, steering_report
+from interp.encoding.regression import Fit, few_shot, fit_passes, predicted_batches
+from interp.encoding.steering import MODES, RATIOS, Mode, steering_passes
 from interp.lm_head import token_names
 from interp.models import origin
-from interp.observers import observe
+from interp.passes import Passes, Reading, run, side_by_side
 from interp.results import Result, provenance
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
@@ -64,6 +64,7 @@ def study(
     seed: int = 0,
     batch_size: int | None = None,
     progress: bool = True,
+    directory: str | os.PathLike[str] | None = None,
 ) -> EncodingStudy:
     """Regression, pruning, steering, directions and neurons of one model.
 
@@ -74,11 +75,63 @@ def study(
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
         other: text the fit has not seen, for `steering`.
         unigram: token counts; the model's own, or else this text's.
+        directory: see `interp.passes.run`.
 
     Raises ValueError as the functions it is made of.
     """
+    analysis = study_passes(
+        model, text_or_batches, other=other, unigram=unigram, orders=orders, bases=bases, modes=modes, ratios=ratios,
+        seed=seed, batch_size=batch_size,
+    )  # fmt: skip
+    return run(model, analysis, progress=progress, directory=directory)
+
+
+def study_passes(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    other: Text | None = None,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    orders: Sequence[Order] = ORDERS,
+    bases: Sequence[Basis] = ("axis", "pca"),
+    modes: Sequence[Mode] = MODES,
+    ratios: Sequence[float | int] = RATIOS,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Passes[EncodingStudy]:
+    """`study` for `interp.passes`: the fit, then what needs it."""
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
-    fitted = fit(model, prepared, seed=seed, progress=progress)
+    fitted = yield from fit_passes(model, prepared, seed=seed)
+    pruned, steering, neurons = yield from side_by_side(
+        _pruning(model, fitted, orders, bases, seed),
+        steering_passes(model, fitted, other=other, modes=modes, ratios=ratios, seed=seed),
+        _neurons(model, fitted, unigram, seed),
+    )
+    return EncodingStudy(
+        provenance=provenance(
+            model,
+            prepared,
+            orders=list(orders),
+            bases=list(bases),
+            modes=list(modes),
+            ratios=[float(ratio) for ratio in ratios],
+            n_tokens=fitted.n_tokens,
+        ),
+        regression=fitted.regression,
+        types=_types(model, fitted),
+        dims=fitted.dims,
+        few_shot=few_shot(model, fitted),
+        pruning=pruned,
+        steering=steering,
+        directions=directions(model, fitted, unigram=unigram, seed=seed),
+        neurons=neurons,
+        dynamics=_dynamics(model),
+    )
+
+
+def _pruning(
+    model: Model, fitted: Fit, orders: Sequence[Order], bases: Sequence[Basis], seed: int
+) -> Passes[pd.DataFrame]:
     counts = [round(fraction * model.cfg.d_model) for fraction in _FRACTIONS]
     curves = {
         basis: PrunedPredictions(
@@ -89,35 +142,17 @@ def study(
         )
         for basis in bases
     }
-    n_tokens = sum(batch.n_read for batch in prepared)
-    some = sample_positions(prepared, min(1.0, _PRUNED / n_tokens), seed=seed)
-    observe(model, some, *curves.values(), progress=progress)
+    some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
+    yield [Reading("pruning", some, list(curves.values()))]
     tables = [pruning_table(curve, basis, _FRACTIONS) for basis, curve in curves.items()]
-    neurons = pd.DataFrame(columns=["layer", "neuron"])
-    if not is_encoder(model) and not model.cfg.attn_only:
-        share = min(1.0, _SCANNED / n_tokens)
-        neurons = frequency_neurons(model, prepared, unigram=unigram, share=share, seed=seed, progress=progress)
-    steering = steering_report(model, fitted, other=other, modes=modes, ratios=ratios, seed=seed, progress=progress)
-    return EncodingStudy(
-        provenance=provenance(
-            model,
-            prepared,
-            orders=list(orders),
-            bases=list(bases),
-            modes=list(modes),
-            ratios=[float(ratio) for ratio in ratios],
-            n_tokens=n_tokens,
-        ),
-        regression=fitted.regression,
-        types=_types(model, fitted),
-        dims=fitted.dims,
-        few_shot=few_shot(model, fitted),
-        pruning=pd.concat(tables, ignore_index=True),
-        steering=steering,
-        directions=directions(model, fitted, unigram=unigram, seed=seed),
-        neurons=neurons,
-        dynamics=_dynamics(model),
-    )
+    return pd.concat(tables, ignore_index=True)
+
+
+def _neurons(model: Model, fitted: Fit, unigram: Any, seed: int) -> Passes[pd.DataFrame]:
+    if is_encoder(model) or model.cfg.attn_only:
+        return pd.DataFrame(columns=["layer", "neuron"])
+    share = min(1.0, _SCANNED / fitted.n_tokens)
+    return (yield from neuron_passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
 
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:

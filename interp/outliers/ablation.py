@@ -13,8 +13,9 @@ from interp import hooks
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import KeyClassBatch
 from interp.corpora import Batch, Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
-from interp.observers import Observer, observe
+from interp.observers import Observer, fingerprint, observe
 from interp.outliers.profile import DimensionProfile
+from interp.passes import Passes, Reading, run
 from interp.qk import QKCircuit, check_layers, qk_circuit
 from interp.sites import Model, Recipe, hook_name
 
@@ -38,7 +39,10 @@ class KeyAblation(Observer):
     """
 
     def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
-        described = {str(layer): {str(dim): fill for dim, fill in dims.items()} for layer, dims in fills.items()}
+        described = {
+            str(layer): {"dims": list(dims), "means": fingerprint(np.array(list(dims.values())))}
+            for layer, dims in fills.items()
+        }
         super().__init__(model.W_U.device, fills=described, **classes.describe(model.cfg.d_vocab))
         self.model, self.classes, self.fills = model, classes, fills
         shape = (model.cfg.n_heads, len(classes.names))
@@ -131,7 +135,8 @@ def ablation_effect(
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
     observe(model, prepared, read, progress=progress)
-    return ablate(model, prepared, classes, read.table, outliers, drivers, chosen, where, mode, seed, progress)
+    analysis = ablate(model, prepared, classes, read.table, outliers, drivers, chosen, where, mode, seed, progress)
+    return run(model, analysis, progress=progress)
 
 
 def ablate(
@@ -146,9 +151,8 @@ def ablate(
     mode: Mode,
     seed: int,
     progress: bool,
-    checkpoint: str | None = None,
-) -> pd.DataFrame:
-    """`ablation_effect` with the profile of what is ablated at hand."""
+) -> Passes[pd.DataFrame]:
+    """`ablation_effect` for `interp.passes`, with the profile of what is ablated at hand: at most one reading."""
     every = profile[profile["key_class"] == "all"].set_index(["state", "dim"])
     size = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
     rng = np.random.default_rng(seed)
@@ -167,7 +171,7 @@ def ablate(
     }
     if where == "keys":
         observer = KeyAblation(model, classes, fills)
-        observe(model, prepared, observer, progress=progress, checkpoint=checkpoint)
+        yield [Reading("ablation", prepared, [observer])]
         before = {layer: observer.before(layer) for layer in plan}
         after = {layer: observer.after(layer) for layer in plan}
     else:

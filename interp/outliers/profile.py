@@ -6,13 +6,12 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import torch
-import xxhash
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.scores import KeyClassBatch, warn_of_absent
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
-from interp.observers import Observer, observe
+from interp.observers import Observer, fingerprint, observe
 from interp.qk import qk_circuit
 from interp.sites import Model, Recipe, hook_name, state_name
 
@@ -93,8 +92,7 @@ class DimensionCorrelations(Observer):
     """
 
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
-        described = xxhash.xxh3_64(log_unigram.double().cpu().numpy().tobytes()).hexdigest()
-        super().__init__(model.W_U.device, log_unigram=described)
+        super().__init__(model.W_U.device, log_unigram=fingerprint(log_unigram))
         self.model, self.log_unigram = model, log_unigram.double()
         d_model = model.cfg.d_model
         for layer in range(model.cfg.n_layers):

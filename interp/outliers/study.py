@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +14,9 @@ from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import Average, ScoreContributions, Weights, gaps, warn_of_absent
 from interp.corpora import Batches, KeyClasses, Text, as_batches, batches, token_classes, unigrams_of
 from interp.lm_head import real_tokens
-from interp.observers import observe
 from interp.outliers.ablation import Mode, ablate
 from interp.outliers.profile import DimensionCorrelations, DimensionProfile, find_outliers
+from interp.passes import Passes, Reading, run
 from interp.qk import check_layers
 from interp.results import Result, provenance
 from interp.sites import Model
@@ -65,7 +64,7 @@ def study(
     seed: int = 0,
     batch_size: int | None = None,
     progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
+    directory: str | os.PathLike[str] | None = None,
 ) -> AttentionStudy:
     """Which dimensions decide attention to which tokens, in one pass; then what removing outliers does, in another.
 
@@ -78,10 +77,34 @@ def study(
         sample: take the contributions from this many texts, drawn at random, a text a row, in a pass of their own (the
             paper: 100).
         seed: of the sample and of the random dimensions.
-        checkpoint: see `interp.observe`; the ablation pass has one beside it.
+        directory: see `interp.passes.run`.
 
     Raises ValueError as those functions do, and for batches of masked text.
     """
+    analysis = study_passes(
+        model, text_or_batches, layers=layers, key_classes=key_classes, weights=weights, scaled=scaled,
+        average=average, k=k, mode=mode, unigram=unigram, sample=sample, seed=seed, batch_size=batch_size,
+    )  # fmt: skip
+    return run(model, analysis, progress=progress, directory=directory)
+
+
+def study_passes(
+    model: Model,
+    text_or_batches: Text,
+    *,
+    layers: Sequence[int] | None = None,
+    key_classes: KeyClasses = None,
+    weights: Weights = "mean",
+    scaled: bool = False,
+    average: Average = "pair",
+    k: float | int = 3.0,
+    mode: Mode = "mean",
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Passes[AttentionStudy]:
+    """`study` for `interp.passes`: one reading of everything, then one of the ablation."""
     chosen = check_layers(model, layers)
     classes = token_classes(model, key_classes)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
@@ -94,24 +117,19 @@ def study(
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
     correlations = DimensionCorrelations(model, log_unigram)
-    together = [attention, residual, inputs, correlations]
-    if sample is None:
-        observe(model, prepared, contributions, *together, progress=progress, checkpoint=checkpoint)
-    else:
-        sampled = _sampled(model, prepared, sample, seed)
-        observe(model, prepared, *together, progress=progress, checkpoint=checkpoint)
-        observe(model, sampled, contributions, progress=progress)
+    where = prepared if sample is None else _sampled(model, prepared, sample, seed)
+    yield [
+        Reading("attention", prepared, [attention, residual, inputs, correlations]),
+        Reading("attention scores", where, [contributions]),
+    ]
     profile = residual.table
     warn_of_absent(classes, profile["key_class"])
     outliers = find_outliers(profile, k=k)
-    second = None if checkpoint is None else str(Path(checkpoint).with_suffix(".ablation.safetensors"))
     scores = contributions.scores
     apart = gaps(scores)
-    ablation = ablate(
-        model, prepared, classes, inputs.table, outliers, apart, chosen, "keys", mode, seed, progress, checkpoint=second
+    ablation = yield from ablate(
+        model, prepared, classes, inputs.table, outliers, apart, chosen, "keys", mode, seed, progress=False
     )
-    if second is not None:
-        Path(second).unlink(missing_ok=True)
     return AttentionStudy(
         provenance=provenance(
             model,

@@ -1,0 +1,120 @@
+"""Analyses side by side: each says what it wants read, and equal texts are read once.
+
+An analysis is a generator. It yields `Reading`s, finds their observers filled when it goes on, and returns its result:
+
+    def mean_residual(model, text):
+        batches = interp.corpora.batches(model, text)
+        observer = MeanResidual(model, layer=0)
+        yield [Reading("mean residual", batches, [observer])]
+        return observer.mean
+
+    run(model, mean_residual(model, text))
+
+So the same analysis runs alone, beside others, and in a run that was killed and resumed.
+"""
+
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from interp import distributed
+from interp.corpora import Batches
+from interp.observers import Observer, load_parts, observe, part_of
+from interp.sites import Model
+
+R = TypeVar("R")
+
+
+class Reading(NamedTuple):
+    """What an analysis wants read: batches, the observers that listen, and a name for the progress bar."""
+
+    what: str
+    batches: Batches
+    observers: Sequence[Observer]
+
+
+Passes: TypeAlias = Generator[list[Reading], None, R]
+"""An analysis: yields readings, returns its result."""
+
+
+def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
+    """Several analyses as one, in step: their first readings together, then their second; a list of their results."""
+    results: list[Any] = [None] * len(analyses)
+    going = dict(enumerate(analyses))
+    while going:
+        wanted: list[Reading] = []
+        for number, analysis in list(going.items()):
+            try:
+                wanted += next(analysis)
+            except StopIteration as end:
+                results[number] = end.value
+                del going[number]
+        if wanted:
+            yield wanted
+    return results
+
+
+def run(
+    model: Model,
+    analysis: Passes[R],
+    *,
+    progress: bool = True,
+    directory: str | os.PathLike[str] | None = None,
+) -> R:
+    """Read for an analysis until it has its result. Readings that it yields together and whose batches are the same
+    (their `settings` are equal) are one forward pass.
+
+    Args:
+        progress: show a progress bar a pass.
+        directory: every pass keeps a checkpoint here; a run that was killed and is started again with the same
+            directory goes on from it and gives the same result. Remove it when the result is saved.
+
+    Among other processes (`interp.distributed`) each pass is shared out, and its sums are reduced.
+
+    Raises what the analysis raises, and ValueError for a directory of another run (see `interp.observe`).
+    """
+    root = None if directory is None else Path(directory)
+    number = 0
+    while True:
+        try:
+            wanted = next(analysis)
+        except StopIteration as end:
+            return end.value
+        for reading in _merged(wanted):
+            number += 1
+            path = None if root is None else root / f"pass-{number}.safetensors"
+            _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
+
+
+def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
+    """One pass: whole, or this process's part of it and what the others have read."""
+    what, batches, observers = reading
+    here = distributed.part()
+    parts = [] if path is None or here.grouped else distributed.parts_of(path)
+    if parts:
+        load_parts(model, batches, observers, parts)
+    elif here.of == 1:
+        observe(model, batches, *observers, what=what, progress=progress, checkpoint=path)
+    else:
+        mine = None if path is None else here.name(path)
+        observe(
+            model, part_of(batches, here.index, here.of), *observers, what=what, progress=progress, checkpoint=mine
+        )  # fmt: skip
+        distributed.meet([] if path is None else [path])
+        for observer in observers:
+            observer.all_reduce()
+
+
+def _merged(wanted: list[Reading]) -> list[Reading]:
+    """One reading for all that read the same batches, in order of appearance."""
+    merged: list[Reading] = []
+    for reading in wanted:
+        for i, one in enumerate(merged):
+            if one.batches.settings == reading.batches.settings:
+                what = one.what if reading.what in one.what else f"{one.what} + {reading.what}"
+                merged[i] = Reading(what, one.batches, [*one.observers, *reading.observers])
+                break
+        else:
+            merged.append(reading)
+    return merged

@@ -1,0 +1,152 @@
+"""Analyses side by side: as many passes as the text needs, and what each gives alone."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import interp
+from interp import corpora, passes
+from interp.encoding.study import study as encoding_study
+from interp.encoding.study import study_passes as encoding_passes
+from interp.frequency import bias_effect, bias_effect_passes
+from interp.observers import Observer
+from interp.outliers import study as attention_study
+from interp.outliers.study import study_passes as attention_passes
+from interp.passes import Reading, run, side_by_side
+from interp.sites import hook_name
+
+
+@pytest.fixture
+def observed(monkeypatch):
+    """What every forward pass over a text was called, in order."""
+    names = []
+    observe = passes.observe
+
+    def spied(*arguments, what, **options):
+        names.append(what)
+        return observe(*arguments, what=what, **options)
+
+    monkeypatch.setattr(passes, "observe", spied)
+    return names
+
+
+def same(one, other):
+    assert one.provenance == other.provenance
+    for name, table in one.tables.items():
+        pd.testing.assert_frame_equal(table, other.tables[name], rtol=1e-9, atol=1e-12)
+
+
+def test_three_questions_of_a_causal_model_share_their_passes(observed):
+    model = interp.load("tiny-gpt2")
+    text = corpora.batches(model, corpora.load("bundled", limit=20), bos=True)
+    counts = corpora.unigrams_of(model, text, None)
+    found = run(
+        model,
+        side_by_side(
+            bias_effect_passes(model, text, unigram=counts),
+            attention_passes(model, text, unigram=counts, layers=[0, 3]),
+            encoding_passes(model, text, unigram=counts, bases=["axis"]),
+        ),
+        progress=False,
+    )
+    assert observed == [
+        "pass 1, word frequency + attention + attention scores + token probability",
+        "pass 2, ablation + log-odds + mean neurons",
+        "pass 3, pruning",
+        "pass 4, steering",
+        "pass 5, neurons",
+        "pass 6, neurons, exact",
+    ]
+    same(found[0], bias_effect(model, text, unigram=counts, progress=False))
+    same(found[1], attention_study(model, text, unigram=counts, layers=[0, 3], progress=False))
+    same(found[2], encoding_study(model, text, unigram=counts, bases=["axis"], progress=False))
+
+
+@pytest.mark.filterwarnings("ignore:no token of class")
+def test_masked_and_plain_text_are_read_apart(load_toy, texts, observed):
+    model = load_toy("bert")
+    counts = np.arange(67)
+    masked = corpora.batches(model, texts, mask_rate=0.3)
+    plain = corpora.batches(model, texts)
+    found = run(
+        model,
+        side_by_side(bias_effect_passes(model, masked, unigram=counts), attention_passes(model, plain, unigram=counts)),
+        progress=False,
+    )
+    assert observed == ["pass 1, word frequency", "pass 2, attention + attention scores", "pass 3, ablation"]
+    same(found[0], bias_effect(model, masked, unigram=counts, progress=False))
+
+
+class MeanResidual(Observer):
+    def __init__(self, model, layer):
+        super().__init__(model.W_U.device, layer=layer)
+        self.name = hook_name(model, "resid_post", layer)
+        self.add_state("sum", (model.cfg.d_model,))
+        self.add_state("n", ())
+
+    def hooks(self, batch):
+        def read(resid, hook):
+            chosen = batch.select(resid)
+            self.add("sum", chosen.double().sum(0))
+            self.add("n", len(chosen))
+
+        return [(self.name, read)]
+
+
+def deviation(model, batches):
+    """A second reading that needs the first: how far layer 1's mean is from layer 0's, then that of layer 1 again."""
+    first = MeanResidual(model, 0)
+    yield [Reading("first", batches, [first])]
+    second = MeanResidual(model, 1)
+    yield [Reading("second", batches, [second])]
+    return (second.state["sum"] / second.state["n"] - first.state["sum"] / first.state["n"]).norm().item()
+
+
+def test_an_analysis_of_ones_own(load_toy, texts):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts, context=12, batch_size=4)
+    tokens = torch.cat([batch.tokens for batch in batches])
+    _, cache = model.run_with_cache(tokens)
+    means = [cache[hook_name(model, "resid_post", layer)].double().mean((0, 1)) for layer in (0, 1)]
+    expected = (means[1] - means[0]).norm().item()
+    assert run(model, deviation(model, batches), progress=False) == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, texts, context=12, batch_size=4)
+    whole = run(model, deviation(model, batches), progress=False)
+    feed, seen = interp.observers._feed, []
+
+    def dying(*arguments):
+        seen.append(1)
+        if len(seen) > len(list(batches)) + 2:
+            raise KeyboardInterrupt
+        feed(*arguments)
+
+    monkeypatch.setattr(interp.observers, "_feed", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, deviation(model, batches), progress=False, directory=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["pass-1.safetensors"]
+    seen.clear()
+    assert run(model, deviation(model, batches), progress=False, directory=tmp_path) == whole
+    assert len(seen) == len(list(batches)), "the second reading alone"
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="belongs to another run"):
+        run(model, deviation(model, corpora.batches(model, texts[1:])), progress=False, directory=tmp_path)
+
+
+def test_a_mistake_shows_before_anything_is_read(load_toy, texts, observed):
+    model = load_toy("gpt2")
+    text = corpora.batches(model, texts)
+    with pytest.raises(ValueError, match="has token id 99"):
+        run(
+            model,
+            side_by_side(
+                bias_effect_passes(model, text, unigram=np.arange(67)),
+                attention_passes(model, text, unigram=np.arange(67), key_classes={"last": [99]}),
+            ),
+            progress=False,
+        )
+    assert observed == []
