@@ -14,15 +14,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 demo: $(STAMP)
-	for model in tiny-gpt2 tiny-bert; do \
-		bos=$$(test $$model = tiny-gpt2 && echo --bos); \
-		$(BIN)/interp frequency --model $$model --corpus bundled $$bos --scales 0:1:0.1 --out runs/demo/$$model --overwrite || exit; \
-		$(BIN)/interp attention --model $$model --corpus bundled $$bos --out runs/demo/$$model --overwrite || exit; \
-		$(BIN)/interp encoding --model $$model --corpus bundled $$bos --out runs/demo/$$model --overwrite || exit; \
-		$(BIN)/interp probe --model $$model --pairs bundled --limit 100 $$bos --out runs/demo/$$model --overwrite || exit; \
-	done
-	$(BIN)/interp generate --model tiny-gpt2 --prompts bundled --bos --out runs/demo/tiny-gpt2 --overwrite
-	$(BIN)/interp page runs/demo
+	$(BIN)/interp report --out runs/demo --overwrite
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/frequency.py

@@ -7,8 +7,8 @@ __version__ = "0.1.0"
 
 _MODULES = (
     "attention", "corpora", "distributions", "encoding", "frequency", "generation", "hooks", "lm_head", "models",
-    "observers", "outliers", "pairs", "paths", "plots", "probing", "qk", "report", "results", "sites", "training",
-    "unigrams",
+    "observers", "outliers", "pairs", "passes", "paths", "plots", "probing", "qk", "report", "results", "sites",
+    "survey", "training", "unigrams",
 )  # fmt: skip
 _FUNCTIONS = {"load": "models", "observe": "observers"}
 

@@ -179,6 +179,9 @@ def load(
     Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) are published with two identical
     sentences. They are kept, so that a task has its 1000 pairs; in any other pair that is an error.
 
+    `attrs["source"]` of the table is what the pairs are called in a provenance: "bundled pairs", the name of
+    the file or directory, or how many they are.
+
     Raises FileNotFoundError if there is no such path, ValueError if what is there is not a table of
     minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
     """
@@ -187,7 +190,9 @@ def load(
     if isinstance(source, DataFrame):
         tables = {"DataFrame": _checked(_numbered(source), "DataFrame", "pairs")}
     elif source == "bundled":
-        return generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
+        made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
+        made.attrs["source"] = "bundled pairs"
+        return made
     elif source == "blimp":
         tables = _from_hub("nyu-mll/blimp", tasks)
     else:
@@ -202,7 +207,12 @@ def load(
         pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
-    return pairs.reset_index(drop=True)
+    pairs = pairs.reset_index(drop=True)
+    if isinstance(source, DataFrame):
+        pairs.attrs["source"] = source.attrs.get("source", f"{len(pairs):,} minimal pairs")
+    else:
+        pairs.attrs["source"] = Path(source).name
+    return pairs
 
 
 def _from_hub(name: str, tasks: Sequence[str] | None) -> dict[str, DataFrame]:

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
@@ -28,6 +28,14 @@ HUB_CORPORA: dict[str, dict[str, Any]] = {
 def bundled_models() -> list[str]:
     """The names of the models that ship with the package."""
     return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
+
+
+def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
+    """The models or datasets in the hub's cache (`HF_HOME`), by name: their directories."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = sorted(Path(HF_HUB_CACHE).glob(f"{kind}--*/snapshots/*"))
+    return {path.parents[1].name.removeprefix(f"{kind}--").replace("--", "/"): path.parents[1] for path in found}
 
 
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
@@ -95,11 +103,13 @@ def text_suffix(path: Path) -> str:
 def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
     """See that a run can be written to `directory` before hours are spent on it; writes nothing.
 
+    A run that was killed while it was saving left `.analysis` beside what it had saved, and may go on.
+
     Raises:
         FileExistsError: it holds a result of this analysis, and `overwrite` is off.
         PermissionError: it cannot be written to.
     """
-    if (directory / analysis).exists() and not overwrite:
+    if (directory / analysis).exists() and not overwrite and not (directory / f".{analysis}").exists():
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:

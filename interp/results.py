@@ -6,7 +6,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +15,10 @@ from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 
+from interp import distributed
+
 _R = TypeVar("_R", bound="Result")
+_SETTINGS = "settings.json"
 _PACKAGES = ("interp", "transformer-lens", "transformers", "torch", "numpy")
 
 
@@ -98,8 +101,8 @@ def kept(
     if path is None:
         return make()
     wanted = json.loads(json.dumps(settings))
-    if (path / "settings.json").is_file():
-        known = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+    if (path / _SETTINGS).is_file():
+        known = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
         different = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
         if different:
             raise ValueError(f"{path} belongs to another run ({', '.join(different)} differ); choose another directory")
@@ -108,8 +111,22 @@ def kept(
     with replacing_directory(path) as temporary:
         for name, table in tables.items():
             table.to_parquet(temporary / f"{name}.parquet", index=False)
-        (temporary / "settings.json").write_text(json.dumps(wanted), encoding="utf-8")
+        (temporary / _SETTINGS).write_text(json.dumps(wanted), encoding="utf-8")
     return tables
+
+
+def kept_each(
+    work: Sequence[tuple[Path | None, dict[str, Any], Callable[[], dict[str, pd.DataFrame]]]],
+) -> list[dict[str, pd.DataFrame]]:
+    """`kept` for each piece of work, shared out among processes (`interp.distributed`) where the paths are given."""
+    here = distributed.part()
+    paths = [path for path, _, _ in work if path is not None]
+    if here.of > 1 and len(paths) == len(work):
+        for number, piece in enumerate(work):
+            if number in here:
+                kept(*piece)
+        distributed.meet([path for path in paths if not (path / _SETTINGS).is_file()])
+    return [kept(*piece) for piece in work]
 
 
 def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Options and paths are checked before torch is imported. Bad input ends with one 
 failure with 1, Ctrl-C with 130.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,8 +17,12 @@ from interp.cli.attention import attention
 from interp.cli.encoding import encoding
 from interp.cli.frequency import frequency
 from interp.cli.generate import generate
+from interp.cli.listing import corpora, models
 from interp.cli.page import page
+from interp.cli.parallel import arguments as running
+from interp.cli.parallel import merge, parallel
 from interp.cli.probe import probe
+from interp.cli.report import report
 from interp.cli.train import train
 from interp.cli.unigrams import unigrams
 
@@ -28,7 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
-_COMMANDS = (frequency, generate, attention, encoding, probe, unigrams, page, train)
+_ANALYSES: tuple[Callable[..., None], ...] = (report, frequency, generate, attention, encoding, probe)
+_COMMANDS: tuple[Callable[..., None], ...] = (*map(parallel, _ANALYSES), merge, page, unigrams, train, models, corpora)
 
 for command in _COMMANDS:
     app.command()(command)
@@ -50,6 +56,8 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    if os.environ.get("RANK", "0") != "0":
+        os.environ["TQDM_DISABLE"] = "1"
     show: Callable[..., None] = lambda message, *_, **__: print(f"interp: note: {message}", file=sys.stderr)  # noqa: E731
     try:
         with warnings.catch_warnings():
@@ -57,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
             given = sys.argv[1:] if arguments is None else list(arguments)
+            running.set(given)
             code = app(args=given or ["--help"], standalone_mode=False)
         return _fail("stopped", 130) if code == 130 else code or 0
     except (typer.Abort, KeyboardInterrupt):

@@ -1,12 +1,22 @@
 """`interp attention`."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from interp.cli.options import ColumnOption, LimitOption, ModelOption, SeparatorOption, parse_layers, unescaped
-from interp.cli.output import print_table, progress
+from interp.cli.options import (
+    ColumnOption,
+    JsonOption,
+    LimitOption,
+    ModelOption,
+    SeparatorOption,
+    parse_layers,
+    unescaped,
+)
+from interp.cli.output import progress, save, show, unfinished
 from interp.paths import check_output, corpus_file, model_directory
 
 
@@ -28,16 +38,18 @@ def attention(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print memory and FLOPs from the config alone.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Attention scores by residual dimension, outlier dimensions, and what removing them does to attention.
+    """Attention scores by residual dimension.
 
-    Writes DIR/attention/*.parquet, result.json and DIR/index.html. A run that was killed goes on where it was.
+    Contributions, outlier dimensions, and what removing them does to attention. Writes DIR/attention/*.parquet,
+    result.json and DIR/index.html. A run that was killed goes on where it was.
     """
     model_directory(model, weights=not dry_run)
     if dry_run:
         if layers is not None:
             raise ValueError("--dry-run counts all layers; leave --layers out")
-        _print_cost(model)
+        _print_cost(model, as_json)
         return
     if corpus is None and not paper:
         raise ValueError("--corpus is missing; expected a file, a named corpus or 'bundled'")
@@ -56,26 +68,31 @@ def attention(
         loaded = models.load(model, device=device)
     source = corpora.load(corpus, limit=limit, column=column, separator=unescaped(separator))
     batches = corpora.batches(loaded, source, bos=bos, batch_size=batch_size)
-    checkpoint = out / ".attention.checkpoint.safetensors"
-    study = outliers.study(
-        loaded, batches, layers=chosen, scaled=scaled, sample=100 if paper else None, seed=seed, checkpoint=checkpoint
-    )
-    study.save(out, overwrite=overwrite)
-    checkpoint.unlink(missing_ok=True)
+    sample = 100 if paper else None
+    with unfinished(out, "attention") as directory:
+        study = outliers.study(
+            loaded, batches, layers=chosen, scaled=scaled, sample=sample, seed=seed, directory=directory
+        )
+        save({out: [study]})
     page = report.write_page(out)
     by_layer = study.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
     where = f"{Path(model).name} on {source.name}"
     if paper:
         by_layer["layer"] += 1
-    print_table(by_layer, f"attention by class of the key, mean over heads: {where}")
-    print_table(study.outliers, f"outlier dimensions: {where}")
-    typer.echo(f"written to {page}")
+    tables = {
+        "attention": (f"attention by class of the key, mean over heads: {where}", by_layer),
+        "outliers": (f"outlier dimensions: {where}", study.outliers),
+    }
+    show(tables, page, as_json=as_json)
 
 
-def _print_cost(model: str) -> None:
+def _print_cost(model: str, as_json: bool) -> None:
     from interp.attention.cost import cost
 
     found = cost(model)
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
     typer.echo(
         f"{model}: {found.n_layers} layers, {found.n_heads} heads, d_model {found.d_model}, {found.n_classes} classes\n"
         f"sums of contributions: {found.contribution_bytes / 2**20:,.0f} MiB\n"

@@ -8,6 +8,7 @@ import typer
 from interp.cli.options import (
     ColumnOption,
     CorpusOption,
+    JsonOption,
     LimitOption,
     ModelOption,
     OutOption,
@@ -15,7 +16,7 @@ from interp.cli.options import (
     is_counts,
     unescaped,
 )
-from interp.cli.output import print_table, progress
+from interp.cli.output import progress, save, show, unfinished
 from interp.paths import check_output, corpus_file, model_directory
 
 
@@ -38,10 +39,12 @@ def encoding(
         bool, typer.Option("--paper", help="The paper's: axes by |Spearman| and at random, steering by the regression.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Token probability in output embeddings: regression, pruning, steering, directions, neurons.
+    """Token probability in output embeddings.
 
-    Writes DIR/encoding/*.parquet, result.json and DIR/index.html.
+    Regression, pruning, steering, directions, neurons. Writes DIR/encoding/*.parquet, result.json and
+    DIR/index.html. A run that was killed goes on where it was.
     """
     model_directory(model)
     for text in (corpus, other):
@@ -71,10 +74,15 @@ def encoding(
     )
     options: Any = {"orders": ["spearman", "random"], "bases": ["axis"], "modes": ["regression"]} if paper else {}
     assert batches is not None
-    found = study(loaded, batches, other=unseen, unigram=unigram, seed=seed, **options)
-    found.save(out, overwrite=overwrite)
+    with unfinished(out, "encoding") as directory:
+        found = study(loaded, batches, other=unseen, unigram=unigram, seed=seed, directory=directory, **options)
+        save({out: [found]})
     page = report.write_page(out)
-    print_table(found.regression, f"−log α on the output embeddings: {Path(model).name} on {Path(corpus).name}")
-    print_table(report.removable(found.pruning), "fraction of dimensions removed before top-1 agreement falls")
-    print_table(report.steering_error(found.steering), "steering, ratios 1/5 to 5: median |log(got/asked)|")
-    typer.echo(f"written to {page}")
+    where = f"{Path(model).name} on {Path(corpus).name}"
+    removable, error = report.removable(found.pruning), report.steering_error(found.steering)
+    tables = {
+        "regression": (f"−log α on the output embeddings: {where}", found.regression),
+        "removable": ("fraction of dimensions removed before top-1 agreement falls", removable),
+        "steering": ("steering, ratios 1/5 to 5: median |log(got/asked)|", error),
+    }
+    show(tables, page, as_json=as_json)

@@ -9,6 +9,7 @@ import typer
 from interp.cli.options import (
     ColumnOption,
     CorpusOption,
+    JsonOption,
     LimitOption,
     ModelOption,
     OutOption,
@@ -18,7 +19,7 @@ from interp.cli.options import (
     parse_scales,
     unescaped,
 )
-from interp.cli.output import print_table, progress
+from interp.cli.output import progress, save, show, unfinished
 from interp.paths import check_output, corpus_file, model_directory
 
 _BIASES = ("ln", "fc", "last")
@@ -46,10 +47,12 @@ def frequency(
         bool, typer.Option("--paper", help="The paper's protocol: each bias removed (λ = 0) or kept, 12 % masked.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Word frequency in the prediction head: scale each bias, compare predictions with unigrams.
+    """Word frequency in the prediction head.
 
-    Writes DIR/frequency/*.parquet, result.json and DIR/index.html. A run that was killed goes on where it was.
+    Scales each bias and compares predictions with unigrams. Writes DIR/frequency/*.parquet, result.json and
+    DIR/index.html. A run that was killed goes on where it was.
     """
     if paper and (scales is not None or mask_rate is not None or biases is not None):
         raise ValueError("--paper sets --biases, --scales and --mask-rate itself; leave them out")
@@ -65,7 +68,6 @@ def frequency(
     from interp.frequency import MASK_RATE, bias_effect
     from interp.sites import is_encoder
 
-    checkpoint = out / ".frequency.checkpoint.safetensors"
     with progress(f"loading {model}"):
         loaded = models.load(model, device=device)
     source = corpora.load(corpus, limit=limit, column=column, separator=unescaped(separator))
@@ -83,12 +85,11 @@ def frequency(
     if unigram is not None and not is_counts(unigram):
         text = corpora.load(unigram, column=column, separator=unescaped(separator))
         counts = corpora.count_unigrams(loaded, text, processes=os.cpu_count() or 1)
-    effect = bias_effect(
-        loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, checkpoint=checkpoint
-    )
-    effect.save(out, overwrite=overwrite)
-    checkpoint.unlink(missing_ok=True)
+    with unfinished(out, "frequency") as directory:
+        effect = bias_effect(
+            loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, directory=directory
+        )
+        save({out: [effect]})
     page = report.write_page(out)
     columns = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
-    print_table(effect.kl[columns], f"{Path(model).name} on {source.name}")
-    typer.echo(f"written to {page}")
+    show({"kl": (f"{Path(model).name} on {source.name}", effect.kl[columns])}, page, as_json=as_json)

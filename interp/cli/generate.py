@@ -1,6 +1,5 @@
 """`interp generate`."""
 
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,13 +7,14 @@ import typer
 
 from interp.cli.options import (
     ColumnOption,
+    JsonOption,
     ModelOption,
     OutOption,
     is_counts,
     items,
     parse_scales,
 )
-from interp.cli.output import print_table, progress
+from interp.cli.output import progress, save, show, unfinished
 from interp.paths import check_mauve, check_output, corpus_file, model_directory
 
 _DECODERS = ("greedy", "beam", "sample", "top_k", "top_p")
@@ -49,10 +49,12 @@ def generate(
         bool, typer.Option("--paper", help="The paper's protocol: 100 prompts, λ = 0, 0.1 … 1, five decoders.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Generated text with b_LN scaled: diversity, frequent tokens, MAUVE, perplexity, by every decoder.
+    """Text generated with b_LN scaled.
 
-    Writes DIR/generation/*.parquet, result.json and DIR/index.html. A run that was killed goes on where it was.
+    Diversity, frequent tokens, MAUVE and perplexity, by every decoder. Writes DIR/generation/*.parquet,
+    result.json and DIR/index.html. A run that was killed goes on where it was.
     """
     if paper and (scales is not None or decoders is not None or n is not None):
         raise ValueError("--paper sets --scales, --decoders and --n itself; leave them out")
@@ -73,21 +75,12 @@ def generate(
         loaded = models.load(model, device=device)
     source = corpora.load(prompts, column=column)
     given = generation.prompts(loaded, source, n=n or 100, length=prompt_tokens, max_new_tokens=new_tokens, bos=bos)
-    finished = out / ".generation"
-    found = generation.sweep(
-        loaded,
-        given,
-        scales=chosen_scales,
-        decoders=chosen_decoders,
-        unigram=unigram,
-        features=features,
-        seed=seed,
-        batch_size=batch_size,
-        directory=finished,
-    )
-    found.save(out, overwrite=overwrite)
-    shutil.rmtree(finished)
+    with unfinished(out, "generation") as directory:
+        found = generation.sweep(
+            loaded, given, scales=chosen_scales, decoders=chosen_decoders, unigram=unigram, features=features,
+            seed=seed, batch_size=batch_size, directory=directory,
+        )  # fmt: skip
+        save({out: [found]})
     page = report.write_page(out)
-    shown = found.metrics[_SHOWN]
-    print_table(shown.dropna(axis=1, how="all"), f"{Path(model).name} continues {source.name}")
-    typer.echo(f"written to {page}")
+    shown = found.metrics[_SHOWN].dropna(axis=1, how="all")
+    show({"metrics": (f"{Path(model).name} continues {source.name}", shown)}, page, as_json=as_json)

@@ -1,5 +1,6 @@
 """Options that commands share, and what is read from them."""
 
+import glob
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +8,39 @@ from typing import Annotated
 
 import typer
 
-ModelOption = Annotated[str, typer.Option(help="Hub name, local directory or bundled model.", show_default=False)]
-CorpusOption = Annotated[
-    str, typer.Option(help="File (.txt, .jsonl, .csv, .gz of these), a named corpus, or 'bundled'.", show_default=False)
+from interp.paths import HUB_CORPORA, bundled_models, cached
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Bundled models, those in the hub's cache, and directories."""
+    return _complete(incomplete, [*bundled_models(), *cached("models")])
+
+
+def complete_corpus(incomplete: str) -> list[str]:
+    """The bundled text, named corpora, and files."""
+    return _complete(incomplete, ["bundled", *HUB_CORPORA])
+
+
+def _complete(incomplete: str, names: list[str]) -> list[str]:
+    there = [str(path) + "/" * path.is_dir() for path in sorted(Path().glob(f"{glob.escape(incomplete)}*"))]
+    return [name for name in names if name.startswith(incomplete)] + there
+
+
+ModelOption = Annotated[
+    str,
+    typer.Option(help="Hub name, local directory or bundled model.", show_default=False, autocompletion=complete_model),
 ]
+CorpusOption = Annotated[
+    str,
+    typer.Option(
+        help="File (.txt, .jsonl, .csv, .gz of these), a named corpus, or 'bundled'.", show_default=False,
+        autocompletion=complete_corpus,
+    ),
+]  # fmt: skip
 OutOption = Annotated[Path, typer.Option(help="Directory to write to.", show_default=False)]
 ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
 SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1)]
 
 

@@ -1,11 +1,16 @@
 """What commands show on a terminal, and elsewhere."""
 
+import json
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
+
+from interp.cli.parallel import remember
 
 
 @contextmanager
@@ -21,11 +26,51 @@ def progress(what: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unfinished(out: Path, analysis: str) -> Iterator[Path]:
+    """The directory in which a run keeps what it has done, in case it is killed; gone when its results are saved."""
+    directory = out / f".{analysis}"
+    remember(directory)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def save(results: Mapping[Path, Sequence[Any]]) -> None:
+    """Save what a run found, by directory; a process that writes nothing ends here.
+
+    Raises `Unmerged` for one of several parts (`--shard`), even where all others are there.
+    """
+    from interp import distributed
+
+    here = distributed.part()
+    if here.of > 1 and not here.grouped:
+        raise distributed.Unmerged("every part is there")
+    if distributed.writes():
+        for directory, some in results.items():
+            for result in some:
+                result.save(directory, overwrite=True)
+    distributed.meet([])
+    if not distributed.writes():
+        raise typer.Exit
+
+
+def show(tables: dict[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
+    """What a command found, on stdout: its tables `{name: (title, table)}` to read, or one JSON object of all."""
+    if as_json:
+        records = {name: json.loads(table.to_json(orient="records")) for name, (_, table) in tables.items()}
+        typer.echo(json.dumps(records | ({} if written is None else {"written": str(written)}), ensure_ascii=False))
+        return
+    for title, table in tables.values():
+        _print_table(table, title)
+    if written is not None:
+        typer.echo(f"written to {written}")
+
+
 _HEADINGS = {"kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS"}
 _HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
 
-def print_table(table: Any, title: str) -> None:
+def _print_table(table: Any, title: str) -> None:
     """A ruled table with short headings on a terminal; elsewhere the columns' own names, separated by tabs."""
     rows = [
         [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row]
@@ -40,9 +85,10 @@ def print_table(table: Any, title: str) -> None:
 
     ruled = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
-        ruled.add_column(_HEADINGS.get(column, column), justify="left" if column == "bias" else "right", no_wrap=True)
+        words = all(isinstance(value, str) for value in table[column])
+        ruled.add_column(_HEADINGS.get(column, column), justify="left" if words else "right", no_wrap=True)
     for row in rows:
         ruled.add_row(*row)
-    console = Console()
+    console = Console(markup=False, highlight=False)
     console.print(title)
     console.print(ruled)

@@ -5,12 +5,21 @@ from typing import Annotated
 
 import typer
 
+from interp.cli.options import JsonOption
+from interp.cli.output import show
 
-def page(directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")]) -> None:
-    """Write DIRECTORY/index.html from the results in it, or in its subdirectories."""
+
+def page(
+    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the page of a run again.
+
+    DIRECTORY/index.html, from the results in it or in its subdirectories.
+    """
     if not directory.is_dir():
         raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
 
     from interp import report
 
-    typer.echo(f"written to {report.write_page(directory)}")
+    show({}, report.write_page(directory), as_json=as_json)

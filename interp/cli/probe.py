@@ -1,13 +1,14 @@
 """`interp probe`."""
 
-import shutil
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from interp.cli.options import LimitOption, ModelOption, items, parse_layers
-from interp.cli.output import print_table, progress
+from interp.cli.options import JsonOption, LimitOption, ModelOption, items, parse_layers
+from interp.cli.output import progress, save, show, unfinished
 from interp.paths import check_output, model_directory
 
 _METHODS = ("l0", "topk", "random", "dense")
@@ -41,11 +42,12 @@ def probe(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print memory, FLOPs and time from the config.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Sparse probes for grammar: which few neurons of the residual stream tell good sentences from bad?
+    """Sparse probes for grammar.
 
-    Writes DIR/probing/*.parquet, result.json and DIR/index.html. A run that was killed goes on where it was.
-    --limit counts pairs a task.
+    Which few neurons of the residual stream tell good sentences from bad? Writes DIR/probing/*.parquet,
+    result.json and DIR/index.html. A run that was killed goes on where it was. --limit counts pairs a task.
     """
     from interp import pairs as minimal_pairs
 
@@ -56,7 +58,7 @@ def probe(
     model_directory(model, weights=not dry_run)
     table = minimal_pairs.load(pairs, tasks=None if tasks is None else items(tasks, "--tasks"), limit=limit)
     if dry_run:
-        _print_cost(model, table, states, chosen_methods, paper)
+        _print_cost(model, table, states, chosen_methods, paper, as_json)
         return
     if out is None:
         raise ValueError("--out is missing; expected a directory to write to")
@@ -72,24 +74,24 @@ def probe(
         ks = [k for k in _PAPER_KS if k <= loaded.cfg.d_model]
         state = _PAPER_STATE if _PAPER_STATE in known else known[len(known) // 2]
         protocol = {"raw": True, "ks": ks, "state": state, "controls": ["none"]}
-    name = "bundled pairs" if pairs == "bundled" else Path(pairs).name
-    unfinished = out / ".probing"
-    found = probing.study(
-        loaded, table, name=name, layers=states, methods=chosen_methods, position=position,  # type: ignore[arg-type]
-        bos=bos, seeds=[seed], device=device, directory=unfinished, **protocol,
-    )  # fmt: skip
-    found.save(out, overwrite=overwrite)
-    shutil.rmtree(unfinished)
+    with unfinished(out, "probing") as directory:
+        found = probing.study(
+            loaded, table, layers=states, methods=chosen_methods, position=position,  # type: ignore[arg-type]
+            bos=bos, seeds=[seed], device=device, directory=directory, **protocol,
+        )  # fmt: skip
+        save({out: [found]})
     page = report.write_page(out)
-    where = f"{Path(model).name} on {name}"
-    print_table(report.by_state(found), f"accuracy of probes by state, mean over tasks: {where}")
+    where = f"{Path(model).name} on {table.attrs['source']}"
+    tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {where}", report.by_state(found))}
     if not found.general.empty:
-        print_table(report.never_seen(found), f"probes on tasks they have not seen: {where}")
-    print_table(report.ablated(found.ablation), f"neurons removed at state {found.provenance['state']}: {where}")
-    typer.echo(f"written to {page}")
+        tables["never_seen"] = (f"probes on tasks they have not seen: {where}", report.never_seen(found))
+    removed = f"neurons removed at state {found.provenance['state']}: {where}"
+    show(tables | {"ablation": (removed, report.ablated(found.ablation))}, page, as_json=as_json)
 
 
-def _print_cost(model: str, table: Any, states: list[int] | None, methods: list[str], paper: bool) -> None:
+def _print_cost(
+    model: str, table: Any, states: list[int] | None, methods: list[str], paper: bool, as_json: bool
+) -> None:
     from interp.probing.cost import cost, rate
     from interp.probing.sweep import STRENGTHS
 
@@ -99,6 +101,9 @@ def _print_cost(model: str, table: Any, states: list[int] | None, methods: list[
     found = cost(
         model, sentences, n_tasks=n_tasks, columns=columns, n_layers=None if states is None else len(states)
     )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
     speed = rate()
     typer.echo(
         f"{model}: {found.n_states} states of {found.d_model}; {n_tasks} tasks, {len(sentences):,} sentences, about "

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import ColumnOption, CorpusOption, LimitOption, OutOption
+from interp.cli.options import ColumnOption, CorpusOption, JsonOption, LimitOption, OutOption
+from interp.cli.output import show
 from interp.paths import corpus_file
 
 
@@ -21,8 +22,12 @@ def train(
     seed: Annotated[int, typer.Option(help="Of weights, order and masks.", min=0)] = 0,
     limit: LimitOption = None,
     column: ColumnOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Train a small GPT-2 or BERT, as the bundled ones were. A run that was killed goes on where it was."""
+    """Train a small GPT-2 or BERT, as the bundled ones were.
+
+    A run that was killed goes on where it was.
+    """
     if kind not in ("gpt2", "bert"):
         raise ValueError(f"--kind {kind!r}: expected gpt2 or bert")
     if not 0 < held_out < 1:
@@ -48,4 +53,4 @@ def train(
         threads=threads,
         seed=seed,
     )
-    typer.echo(f"written to {directory}")
+    show({}, directory, as_json=as_json)

@@ -1,12 +1,21 @@
 """`interp unigrams`."""
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from interp.cli.options import ColumnOption, CorpusOption, LimitOption, ModelOption, SeparatorOption, unescaped
+from interp.cli.options import (
+    ColumnOption,
+    CorpusOption,
+    JsonOption,
+    LimitOption,
+    ModelOption,
+    SeparatorOption,
+    unescaped,
+)
 from interp.paths import check_output, corpus_file, model_directory
 
 
@@ -18,8 +27,9 @@ def unigrams(
     column: ColumnOption = None,
     separator: SeparatorOption = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Count a corpus's tokens with a model's tokenizer, for --unigram."""
+    """Count a corpus's tokens, for --unigram."""
     model_directory(model)
     corpus_file(corpus)
     if out.suffix != ".safetensors":
@@ -32,4 +42,8 @@ def unigrams(
     counts = corpora.count_unigrams(models.load(model), source, processes=os.cpu_count() or 1)
     out.parent.mkdir(parents=True, exist_ok=True)
     counts.save(out)
-    typer.echo(f"{counts.n_tokens:,} tokens of {int((counts.counts > 0).sum()):,} types written to {out}")
+    n_types = int((counts.counts > 0).sum())
+    if as_json:
+        typer.echo(json.dumps({"n_tokens": counts.n_tokens, "n_types": n_types, "written": str(out)}))
+    else:
+        typer.echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")

@@ -36,7 +36,7 @@ from interp.generation.prompts import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.lm_head import prediction_head
 from interp.paths import check_mauve
-from interp.results import Result, kept, provenance
+from interp.results import Result, kept_each, provenance
 from interp.sites import Model, active_hooks, is_encoder
 from interp.unigrams import Unigrams
 
@@ -141,10 +141,21 @@ def sweep(
     }  # fmt: skip
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
     edits = [(decoder, scale) for decoder in configs for scale in perplexity]
-    for decoder, scale in tqdm(edits, unit="setting", disable=None if progress else True, desc="generating"):
-        path = None if directory is None else Path(directory) / f"{quote(decoder, safe='')}-{scale}"
-        identity = settings | {"decoder": described[decoder], "scale": scale}
-        parts.append(kept(path, identity, partial(written, decoder, scale)))
+    paths = [None if directory is None else Path(directory) / f"{quote(d, safe='')}-{scale}" for d, scale in edits]
+    left = sum(path is None or not path.exists() for path in paths)
+    with tqdm(total=left, unit="setting", disable=None if progress else True, desc="generating") as bar:
+
+        def one(decoder: str, scale: float) -> dict[str, pd.DataFrame]:
+            tables = written(decoder, scale)
+            bar.update()
+            return tables
+
+        parts += kept_each(
+            [
+                (path, settings | {"decoder": described[decoder], "scale": scale}, partial(one, decoder, scale))
+                for path, (decoder, scale) in zip(paths, edits, strict=True)
+            ]
+        )
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     return GenerationSweep(

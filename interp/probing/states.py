@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp import distributed
 from interp.corpora import Batch
 from interp.models import weight_hash
 from interp.observers import forward, replacing
@@ -129,20 +130,19 @@ def collect(
             vectors = _read(model, rows, names, index, width, bar)
             kept = {state: values.reshape(-1, 2, width) for state, values in vectors.items()}
             return States(found.pairs, found.states, width, settings, _kept=kept)
-        shards = []
         root = Path(directory)
         _claim(root, settings)
-        for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):
-            part = rows[start : start + _SENTENCES_A_SHARD]
-            shard = root / f"states-{number:05d}.safetensors"
-            if not _whole(shard, len(part), names):
+        starts = range(0, len(rows), _SENTENCES_A_SHARD)
+        parts = {root / f"states-{i:05d}.safetensors": rows[s : s + _SENTENCES_A_SHARD] for i, s in enumerate(starts)}
+        for number, (shard, part) in enumerate(parts.items()):
+            if number in distributed.part() and not _whole(shard, len(part), names):
                 vectors = _read(model, part, names, index, width, bar)
                 with replacing(shard) as temporary:
                     save_file({str(state): torch.from_numpy(v) for state, v in vectors.items()}, temporary)
             else:
                 bar.update(len(part))
-            shards.append(shard)
-    return States(found.pairs, found.states, width, settings, _shards=tuple(shards))
+        distributed.meet([shard for shard, part in parts.items() if not _whole(shard, len(part), names)])
+    return States(found.pairs, found.states, width, settings, _shards=tuple(parts))
 
 
 def _claim(root: Path, settings: dict[str, Any]) -> None:

@@ -56,7 +56,6 @@ def study(
     model: Model,
     pairs: pd.DataFrame | str | os.PathLike[str],
     *,
-    name: str | None = None,
     tasks: Sequence[str] | None = None,
     layers: Sequence[int] | None = None,
     state: int | Literal["best"] = "best",
@@ -78,7 +77,6 @@ def study(
 
     Args:
         pairs: a table from `interp.pairs`, or anything `interp.pairs.load` reads.
-        name: what the pairs are called in the provenance; by default the file's name.
         state: where transfer, overlap, the general probe and ablation are done; `"best"`: where the dense probes (or
             else all probes) are most accurate on the validation pairs, on average over tasks.
         ks: of top-k; by default those of `KS` that the residual stream has dimensions for.
@@ -92,8 +90,6 @@ def study(
     Raises ValueError as the functions it is made of, and for a state that is not among the layers.
     """
     table = minimal_pairs.load(pairs, tasks=tasks)
-    if name is None:
-        name = f"{len(table):,} minimal pairs" if isinstance(pairs, pd.DataFrame) else Path(pairs).name
     splits = split_tasks(table, None)
     ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
     root = None if directory is None else Path(directory)
@@ -141,7 +137,7 @@ def study(
         shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
     about = found.provenance | {"state": chosen, "strength": float(nearest)}
     return ProbingStudy(
-        provenance=provenance(model, states, corpus=name, **about),
+        provenance=provenance(model, states, corpus=table.attrs["source"], **about),
         **(found.tables | {"probes": probes, "tasks": described} | shared),
     )
 

@@ -22,7 +22,7 @@ from interp.probing.group import Control, Group
 from interp.probing.selection import SELECTORS, Selector, adjusted_p, scores, top
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
-from interp.results import Result, kept
+from interp.results import Result, kept_each
 
 Method = Literal["l0", "topk", "random", "dense"]
 _Column = tuple[Control, float, int]
@@ -124,15 +124,15 @@ def sweep(
         "bag_of_words": {task: bag_of_words(states.pairs, split) for task, split in splits.items()},
     }  # fmt: skip
     work = steps if "l0" in methods else 1
-    parts: list[dict[str, pd.DataFrame]] = []
-    with tqdm(total=len(numbers) * work, unit="step", disable=None if progress else True) as bar:
-        for state in numbers:
-            bar.set_description(f"state {state}")
-            path = None if directory is None else Path(directory) / f"sweep-{state}"
-            make = partial(_tables, states, state, splits, settings, find_device(device), bar.update)
-            parts.append(kept(path, settings, make))
-            bar.n = len(parts) * work
-            bar.refresh()
+    paths = {state: None if directory is None else Path(directory) / f"sweep-{state}" for state in numbers}
+    left = sum(path is None or not path.exists() for path in paths.values())
+    with tqdm(total=left * work, unit="step", desc="fitting probes", disable=None if progress else True) as bar:
+        parts = kept_each(
+            [
+                (path, settings, partial(_tables, states, state, splits, settings, find_device(device), bar.update))
+                for state, path in paths.items()
+            ]
+        )
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     about = {key: states.settings.get(key) for key in ("weight_hash", "of", "position")}
     return Sweep(

@@ -1,0 +1,60 @@
+"""`interp models` and `interp corpora`: what there is to name."""
+
+from pathlib import Path
+
+from interp.cli.options import JsonOption
+from interp.cli.output import show
+from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached
+
+
+def models(as_json: JsonOption = False) -> None:
+    """List the models that are here.
+
+    Bundled ones, and those in the hub's cache. Any other hub name is downloaded when it is asked for.
+    """
+    import pandas as pd
+
+    places = [(name, "bundled", BUNDLED / name) for name in bundled_models()]
+    places += [(name, "cached", path) for name, path in cached("models").items()]
+    rows = [(name, where, _parameters(path), _size(path), str(path)) for name, where, path in places]
+    table = pd.DataFrame(rows, columns=["name", "where", "parameters", "size", "path"])
+    show({"models": ("models for --model", table)}, as_json=as_json)
+
+
+def corpora(as_json: JsonOption = False) -> None:
+    """List the texts and minimal pairs that have a name.
+
+    And whether they are here. Files and other datasets of the hub (owner/name) do as well.
+    """
+    import pandas as pd
+
+    have = cached("datasets")
+    text = BUNDLED / "text.txt"
+    rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
+    rows += [("bundled", "--pairs", "bundled", "", "generated: interp.pairs.generate")]
+    for name, source in HUB_CORPORA.items():
+        path = have.get(source["path"])
+        where = "hub" if path is None else "cached"
+        option = "--pairs" if name == "blimp" else "--corpus"
+        rows.append((name, option, where, "" if path is None else _size(path), source["path"]))
+    table = pd.DataFrame(rows, columns=["name", "option", "where", "size", "source"])
+    show({"corpora": ("texts for --corpus and minimal pairs for --pairs", table)}, as_json=as_json)
+
+
+def _size(path: Path) -> str:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
+
+
+def _parameters(path: Path) -> int | None:
+    """The number of elements in the safetensors files, from their headers; None where there is none."""
+    from math import prod
+
+    from safetensors import safe_open
+
+    files = {file.resolve() for file in path.rglob("*.safetensors") if file.name != "unigram.safetensors"}
+    total = 0
+    for file in files:
+        with safe_open(file, "np") as tensors:
+            total += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    return total or None

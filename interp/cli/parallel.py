@@ -1,0 +1,107 @@
+"""Runs on many processes: `torchrun -m interp …`, `--shard i/n` and `interp merge`."""
+
+import functools
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+arguments: ContextVar[list[str]] = ContextVar("arguments")
+"""The command line that is being run."""
+_COMMAND = "command.json"
+
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", metavar="I/N", help="Do part I of N (from 0) of the work and leave it in --out, for interp merge."
+    ),
+]
+
+
+def parallel(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that joins `torchrun`'s other processes, or does one part, with an option `--shard`."""
+
+    @functools.wraps(command)
+    def joined(*given: Any, shard: str | None = None, **options: Any) -> None:
+        grouped = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        if shard is None and not grouped:
+            command(*given, **options)
+            return
+        part = None if shard is None else _parse(shard)
+        if part and grouped:
+            raise ValueError("--shard is for processes that torchrun did not start; leave it out")
+        from interp import distributed
+
+        try:
+            with distributed.shard(*part) if part else distributed.group():
+                command(*given, **options)
+        except distributed.Unmerged as error:
+            typer.echo(f"{error}; interp merge makes the result when all parts are done")
+
+    signature = inspect.signature(command)
+    shard = inspect.Parameter("shard", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ShardOption)
+    joined.__signature__ = signature.replace(parameters=[*signature.parameters.values(), shard])  # type: ignore[attr-defined]
+    joined.__annotations__ = command.__annotations__ | {"shard": ShardOption}
+    return joined
+
+
+def _parse(shard: str) -> tuple[int, int]:
+    index, slash, of = shard.partition("/")
+    if not (slash and index.isdecimal() and of.isdecimal() and int(index) < int(of)):
+        raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
+    return int(index), int(of)
+
+
+def remember(directory: Path) -> None:
+    """Where this is a part of a run, note the command in its directory, so that `merge` can finish it."""
+    from interp import distributed
+
+    here = distributed.part()
+    if here.of > 1 and not here.grouped:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / _COMMAND).write_text(json.dumps(_without(arguments.get(), "--shard")), encoding="utf-8")
+
+
+def _without(given: list[str], option: str) -> list[str]:
+    """A command line without an option and its value."""
+    kept, skip = [], False
+    for argument in given:
+        if not skip and argument != option and not argument.startswith(f"{option}="):
+            kept.append(argument)
+        skip = not skip and argument == option
+    return kept
+
+
+def merge(
+    directories: Annotated[
+        list[Path], typer.Argument(help="The --out of the parts: one for all, or one of each.", metavar="DIRECTORY…")
+    ],
+) -> None:
+    """Make the result of a run that was done in parts.
+
+    The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
+    could do alone is done. Run it where the parts were run, so that relative paths are found.
+    """
+    found = {
+        path: json.loads(path.read_text(encoding="utf-8")) for d in directories for path in d.glob(f".*/{_COMMAND}")
+    }
+    commands = {json.dumps(_without(command, "--out")) for command in found.values()}
+    if len(found) < len(directories) or len(commands) != 1:
+        raise ValueError(
+            f"expected parts of one run (--shard) in {', '.join(map(str, directories))}, found parts in "
+            f"{len({path.parents[1] for path in found})} of {len(directories)} directories, of {len(commands)} commands"
+        )
+    first, *others = found
+    for other in others:
+        shutil.copytree(other.parent, first.parent, dirs_exist_ok=True)
+    from interp.cli.app import main
+
+    code = main([*json.loads(commands.pop()), "--out", str(directories[0])])
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,112 @@
+"""One run on many processes: which of its work is this process's, and how the parts meet.
+
+Two ways. Under `torchrun` the processes are a `torch.distributed` group (gloo on CPUs, NCCL on GPUs): after each pass
+the sums are reduced, and all processes go on with the whole. With `--shard i/n` (arrays of a job scheduler, no group)
+a process does its part and leaves it in the run's directory; `interp merge` puts the parts together and does the rest.
+
+Batches are formed before they are shared out, and part i takes i, i + n, …: so every way reads the same batches.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+class Unmerged(Exception):
+    """The rest of a run needs the parts of other processes, which are not there yet."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `index` of `of`, in a `torch.distributed` group or alone."""
+
+    index: int
+    of: int
+    grouped: bool
+
+    def __contains__(self, number: int) -> bool:
+        """Whether a numbered piece of work belongs to this part."""
+        return number % self.of == self.index
+
+    def name(self, path: Path) -> Path:
+        """The file of this part beside that of the whole."""
+        return path.with_suffix(f".part-{self.index}-of-{self.of}{path.suffix}")
+
+
+WHOLE = Part(0, 1, grouped=False)
+_part: ContextVar[Part] = ContextVar("part", default=WHOLE)
+
+
+def part() -> Part:
+    """The part that this process does: of its `torch.distributed` group, of `shard`, or the whole."""
+    chosen = _part.get()
+    if chosen is WHOLE and torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), grouped=True)
+    return chosen
+
+
+def writes() -> bool:
+    """Whether this process writes results: rank 0 of a group."""
+    return not part().grouped or part().index == 0
+
+
+@contextmanager
+def shard(index: int, of: int) -> Iterator[None]:
+    """Do part `index` of `of` parts of what runs inside; raises `Unmerged` where that is not enough to go on.
+
+    Raises ValueError unless 0 ≤ index < of.
+    """
+    if not 0 <= index < of:
+        raise ValueError(f"shard {index}/{of}: expected i/n with 0 ≤ i < n")
+    token = _part.set(Part(index, of, grouped=False))
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+@contextmanager
+def group() -> Iterator[None]:
+    """Join the processes that `torchrun` started, and leave them at the end; alone, do nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl" if cuda else "gloo")
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def meet(missing: Sequence[Path]) -> None:
+    """After a piece of work that parts share: wait for the group, or raise `Unmerged` for what is not there."""
+    here = part()
+    if here.grouped:
+        torch.distributed.barrier()
+    elif missing:
+        raise Unmerged(
+            f"part {here.index} of {here.of} is done as far as it can be; the rest needs {missing[0].name} "
+            f"{f'and {len(missing) - 1} more ' if len(missing) > 1 else ''}of the other parts"
+        )
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The files of all parts of a whole, if there is one of each; else none."""
+    pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))
+    found: dict[int, dict[int, Path]] = {}
+    for file in path.parent.glob(f"{path.stem}.part-*{path.suffix}"):
+        if match := pattern.fullmatch(file.name):
+            found.setdefault(int(match[2]), {})[int(match[1])] = file
+    for of, files in found.items():
+        if len(files) == of:
+            return [files[i] for i in range(of)]
+    return []
