@@ -8,21 +8,22 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import corpora, pairs
+from interp import corpora
 from interp.cli import main
 from interp.survey import survey
 
-TASKS = ["reflexive_number", "left_branch"]
+COUNTS = np.arange(1, 68)
+pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no generated text")
 
 
-@pytest.fixture(scope="module")
-def texts():
-    return list(corpora.load("bundled", limit=25))
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def table():
-    return pairs.load("bundled", tasks=TASKS, limit=15)
+    """Two tasks of twelve pairs: which of two words comes first, and whether there is a third."""
+    rng = np.random.default_rng(0)
+    words = [[f"w{i}" for i in rng.permutation(60)[:4]] for _ in range(24)]
+    rows = [("order", f"w1 w2 {' '.join(w)}", f"w2 w1 {' '.join(w)}") for w in words[:12]]
+    rows += [("third", f"{' '.join(w)} w3 w4", f"{' '.join(w)} w4") for w in words[12:]]
+    return pd.DataFrame(rows, columns=["UID", "sentence_good", "sentence_bad"])
 
 
 def same(one, other):
@@ -30,46 +31,60 @@ def same(one, other):
         pd.testing.assert_frame_equal(one.tables[name], expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore:no generated text")
-def test_a_survey_is_its_questions(texts, table, caplog):
-    model = interp.load("tiny-gpt2")
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
+    model = load_toy(kind)
     with caplog.at_level(logging.INFO, "interp"):
-        found = survey(model, texts, pairs=table, scales=(0, 1), progress=False)
+        found = survey(model, texts, pairs=table, unigram=COUNTS, scales=(0, 1), bos=False, progress=False)
     assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
-    assert caplog.messages == ["reading texts", "probing 30 minimal pairs"]
-    batches = corpora.batches(model, texts, bos=True)
-    same(found[0], interp.frequency.bias_effect(model, batches, scales=(0, 1), progress=False))
-    same(found[1], interp.outliers.study(model, batches, progress=False))
-    same(found[2], interp.encoding.study(model, batches, progress=False))
-    same(found[3], interp.probing.study(model, table, bos=True, progress=False))
-    assert found[3].provenance["corpus"] == "bundled pairs"
+    assert caplog.messages == ["reading texts", "probing 24 minimal pairs"]
+    plain = corpora.batches(model, texts)
+    predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
+    options = {"unigram": COUNTS, "progress": False}
+    same(found[0], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
+    same(found[1], interp.outliers.study(model, plain, **options))
+    same(found[2], interp.encoding.study(model, predicted, **options))
+    same(found[3], interp.probing.study(model, table, bos=False, progress=False))
 
 
-@pytest.mark.filterwarnings("ignore:no generated text")
-def test_what_cannot_be_asked_is_said_and_left_out(load_toy, shared, texts, table):
-    llama = interp.load(shared / "models" / "llama-stories260k")
-    counts = np.ones(llama.cfg.d_vocab, int)
+def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
+    class Stopped(Exception):
+        pass
+
+    def stop(model, analysis, **options):
+        raise Stopped(next(analysis)[0].batches.settings["bos"])
+
+    monkeypatch.setattr("interp.survey.run", stop)
+    for name, bos in (("tiny-gpt2", "True"), ("tiny-bert", "False")):
+        with pytest.raises(Stopped, match=bos):
+            survey(interp.load(name), "bundled", pairs=table, progress=False)
+
+
+def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
     with pytest.warns(UserWarning, match="no word frequency: this model's prediction head has no bias"):
-        found = survey(llama, texts, pairs=table, unigram=counts, bos=True, progress=False)
+        found = survey(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, progress=False)
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
 
 
-def test_report_is_a_directory_and_a_page(texts, tmp_path, capsys):
-    corpus = tmp_path / "c.txt"
+def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, capsys):
+    corpus, pairs = tmp_path / "c.txt", tmp_path / "p.csv"
     corpus.write_text("\n".join(texts), encoding="utf-8")
-    table = tmp_path / "p.csv"
-    pairs.load("bundled", tasks=TASKS, limit=15).to_csv(table, index=False)
+    table.to_csv(pairs, index=False)
     out = tmp_path / "out"
-    arguments = ["report", "--corpus", str(corpus), "--pairs", str(table), "--out", str(out), "--json"]
-    assert main(arguments) == 0
+    arguments = ["report", "--corpus", str(corpus), "--pairs", str(pairs), "--no-bos", "--json"]
+    models = [part for kind in ("gpt2", "bert") for part in ("--model", str(hf_directory(kind)))]
+    assert main([*arguments, *models, "--out", str(out)]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"written": str(out / "index.html")}
-    assert "0:00 tiny-bert: reading c.txt" in captured.err
-    for model, analyses in {"tiny-bert": 4, "tiny-gpt2": 4}.items():
-        assert len(list((out / model).glob("*/result.json"))) == analyses
+    assert "0:00 random-bert: reading c.txt" in captured.err
+    for kind in ("gpt2", "bert"):
+        assert len(list((out / f"random-{kind}").glob("*/result.json"))) == 4
     assert not (out / ".report").exists()
-    assert main(arguments) == 2
+    assert main([*arguments, *models, "--out", str(out)]) == 2
     assert "already holds frequency" in capsys.readouterr().err
-    assert main(["report", "--model", "tiny-bert", "--model", "./tiny-bert", "--out", str(tmp_path / "o")]) == 2
-    assert main(["report", "--pairs", "missing.csv", "--out", str(tmp_path / "o")]) == 2
+    assert main([*arguments, *models[:2], "--out", str(tmp_path / "one")]) == 0
+    assert (tmp_path / "one/frequency/kl.parquet").is_file()
+    nowhere = ["--out", str(tmp_path / "o")]
+    assert main([*arguments, "--model", "tiny-bert", "--model", "./tiny-bert", *nowhere]) == 2
+    assert main(["report", "--pairs", "missing.csv", *nowhere]) == 2
     assert not (tmp_path / "o").exists()

@@ -134,6 +134,8 @@ class NeuronEffects(Observer):
         self.means = means.to(mlp.w)
         self.log_u = _among(log_unigram.to(mlp.w), mlp.types)
         direction = self.log_u.double() - self.log_u.double().mean()
+        if not direction.any():
+            raise ValueError("every token is as frequent as every other in these unigram counts; give those of a text")
         self.unigram_axis = (direction / direction.norm()).to(mlp.w)
         for name in _EFFECTS:
             self.add_state(name, (len(self.neurons),))
