@@ -2,6 +2,7 @@
 
 import json
 import logging
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,11 @@ from interp.survey import survey
 
 COUNTS = np.arange(1, 68)
 pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no generated text")
+
+
+@pytest.fixture(autouse=True)
+def _short_fits(monkeypatch):
+    monkeypatch.setattr(interp.probing, "study", partial(interp.probing.study, steps=10))
 
 
 @pytest.fixture
