@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from interp.cli import main, parse_scales
+from interp.cli.options import complete_corpus, complete_model
 from interp.encoding import EncodingStudy
 from interp.generation import GenerationSweep
 from interp.outliers import AttentionStudy
@@ -354,3 +355,49 @@ def test_mauve_is_asked_for_before_torch_is_imported(tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "pip install 'interp[mauve]'" in run.stderr
+
+
+def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
+    """Bundled models and corpora, and those in a hub cache."""
+    hub = tmp_path / "hub"
+    for kind, name in (("models", "models--openai--gpt9"), ("datasets", "datasets--nyu-mll--blimp")):
+        (hub / name / "snapshots/0").mkdir(parents=True)
+        (hub / name / "snapshots/0" / f"{kind}.txt").write_bytes(b"x" * 300_000)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    assert main(["models", "--json"]) == 0
+    listed = {row["name"]: row for row in json.loads(capsys.readouterr().out)["models"]}
+    assert set(listed) == {"tiny-bert", "tiny-gpt2", "openai/gpt9"}
+    assert listed["tiny-gpt2"]["parameters"] == sum(p.numel() for p in _parameters("tiny-gpt2"))
+    assert (listed["openai/gpt9"]["where"], listed["openai/gpt9"]["size"]) == ("cached", "0.3 MB")
+    assert main(["corpora", "--json"]) == 0
+    where = {(row["name"], row["option"]): row["where"] for row in json.loads(capsys.readouterr().out)["corpora"]}
+    assert where["bundled", "--corpus"] == where["bundled", "--pairs"] == "bundled"
+    assert where["blimp", "--pairs"] == "cached"
+    assert where["wikipedia", "--corpus"] == "hub"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "o-model").mkdir()
+    (tmp_path / "o.txt").touch()
+    assert complete_model("o") == ["openai/gpt9", "o-model/"]
+    assert complete_corpus("o") == ["openwebtext", "o-model/", "o.txt"]
+    assert complete_model("tiny-b") == ["tiny-bert"]
+
+
+def _parameters(name):
+    import transformers
+
+    from interp.paths import BUNDLED
+
+    return transformers.AutoModelForCausalLM.from_pretrained(BUNDLED / name).parameters()
+
+
+def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]
+    assert main([*arguments, "--json", "--out", str(out)]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["written"] == str(out / "index.html")
+    kl = pd.read_parquet(out / "frequency/kl.parquet")
+    np.testing.assert_allclose([row["js"] for row in found["kl"]], kl["js"], rtol=1e-9)
+    assert main(["attention", "--model", str(hf_directory("bert")), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_layers"] == 2

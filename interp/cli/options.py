@@ -13,17 +13,19 @@ from interp.paths import HUB_CORPORA, bundled_models, cached
 
 def complete_model(incomplete: str) -> list[str]:
     """Bundled models, those in the hub's cache, and directories."""
-    return _complete(incomplete, [*bundled_models(), *cached("models")])
+    directories = [path for path in _paths(incomplete) if path.endswith("/")]
+    return [name for name in (*bundled_models(), *cached("models"), *directories) if name.startswith(incomplete)]
 
 
 def complete_corpus(incomplete: str) -> list[str]:
     """The bundled text, named corpora, and files."""
-    return _complete(incomplete, ["bundled", *HUB_CORPORA])
+    return [name for name in ("bundled", *HUB_CORPORA, *_paths(incomplete)) if name.startswith(incomplete)]
 
 
-def _complete(incomplete: str, names: list[str]) -> list[str]:
-    there = [str(path) + "/" * path.is_dir() for path in sorted(Path().glob(f"{glob.escape(incomplete)}*"))]
-    return [name for name in names if name.startswith(incomplete)] + there
+def _paths(incomplete: str) -> list[str]:
+    """Files, and directories with a slash, that begin like this; as a shell does, hidden ones only when asked for."""
+    found = [path + "/" * Path(path).is_dir() for path in sorted(glob.glob(f"{glob.escape(incomplete)}*"))]
+    return [path for path in found if not path.startswith(".") or incomplete.startswith(".")]
 
 
 ModelOption = Annotated[
