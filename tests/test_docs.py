@@ -7,8 +7,10 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 
 import interp
 
@@ -52,3 +54,42 @@ def test_formulas_are_drawn_by_the_browser(site):
     pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
     assert sum(html.count("<math") for html in pages) > 100
     assert not [html for html in pages if "arithmatex" in html or "merror" in html]
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("example", ROOT / "docs" / "example.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_counts_what_a_cache_holds(example, tmp_path):
+    model = interp.load("tiny-gpt2")
+    batches = interp.corpora.batches(model, interp.corpora.load("bundled", limit=40), bos=True)
+    found = example.previous_token_heads(model, batches, progress=False)
+
+    shares = []
+    for batch in batches:
+        for row in batch.tokens:
+            _, cache = model.run_with_cache(row[None])
+            patterns = torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)])
+            shares += [patterns[:, :, query, query - 1] for query in range(1, len(row))]
+    expected = torch.stack(shares).double().mean(0)
+    assert found.heads["attention"].to_numpy().reshape(6, 6) == pytest.approx(expected.numpy(), abs=1e-6)
+    assert set(found.heads["n_queries"]) == {len(shares)}
+    assert expected.max() > 0.3 > 0.1 > expected.min()
+
+    found.save(tmp_path)
+    assert example.PreviousTokenHeads.load(tmp_path).heads.equals(found.heads)
+    assert len(example.heads_figure(found).data) == 1
+
+
+def test_the_example_leaves_padding_out(example, load_toy):
+    bert, texts = load_toy("bert"), ["w1 w2", "w3 w4 w5 w6 w7 w8 w9"]
+    together = example.previous_token_heads(bert, interp.corpora.batches(bert, texts, batch_size=2), progress=False)
+    apart = example.previous_token_heads(bert, interp.corpora.batches(bert, texts, batch_size=1), progress=False)
+    assert together.heads["attention"].to_numpy() == pytest.approx(apart.heads["attention"].to_numpy(), abs=1e-6)
+    assert set(together.heads["n_queries"]) == {3 + 8}
