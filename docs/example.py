@@ -24,7 +24,7 @@ from interp.sites import Model, Recipe, hook_name
 
 # --8<-- [start:observer]
 class PreviousToken(Observer):
-    """Attention to the token before, by layer and head, summed over the queries that have one."""
+    """Attention to the token before, summed over queries, by layer and head."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model.W_U.device)
@@ -53,7 +53,7 @@ class PreviousToken(Observer):
 # --8<-- [start:result]
 @dataclass(frozen=True, eq=False)
 class PreviousTokenHeads(Result):
-    """`heads` (layer, head, attention, n_queries): mean attention to the token before, one row a head."""
+    """`heads` (layer, head, attention, n_queries): mean attention to the token before."""
 
     analysis: ClassVar[str] = "previous_token"
 
@@ -61,13 +61,14 @@ class PreviousTokenHeads(Result):
 
 
 def previous_token_heads(model: Model, text: Text, *, progress: bool = True) -> PreviousTokenHeads:
-    """How much each head attends to the token before, on average over the queries that have one."""
+    """How much each head attends to the token before, on average over queries."""
     batches, observer = as_batches(model, text), PreviousToken(model)
     interp.observe(model, batches, observer, progress=progress)
     n = int(observer.state["queries"])
     mean = torch.stack([observer.state[f"{layer}"] for layer in observer.layers]).cpu() / n
-    table = pd.DataFrame(mean.numpy()).stack().rename_axis(["layer", "head"]).reset_index(name="attention")
-    return PreviousTokenHeads(provenance=provenance(model, batches, n_queries=n), heads=table.assign(n_queries=n))
+    mean_by_head = pd.DataFrame(mean.numpy()).stack().rename_axis(["layer", "head"])
+    heads = mean_by_head.reset_index(name="attention").assign(n_queries=n)
+    return PreviousTokenHeads(provenance(model, batches, n_queries=n), heads)
 
 
 # --8<-- [end:result]
@@ -77,7 +78,7 @@ def previous_token_heads(model: Model, text: Text, *, progress: bool = True) -> 
 def heads_figure(result: PreviousTokenHeads) -> go.Figure:
     """A square for each head, darker the less it attends to the token before."""
     square = result.heads.pivot(index="layer", columns="head", values="attention")
-    out = figure("Attention to the token before", "head", "layer", subtitle=result.provenance["model"])
+    out = figure("Attention to the token before", "head", "layer")
     out.add_heatmap(z=square, x=square.columns, y=square.index, colorscale="Cividis")
     return out.update_xaxes(dtick=1).update_yaxes(dtick=1)
 
@@ -86,11 +87,12 @@ def heads_figure(result: PreviousTokenHeads) -> go.Figure:
 
 
 # --8<-- [start:command]
-def main(model: ModelOption, corpus: CorpusOption, out: OutOption, bos: bool = False, overwrite: bool = False) -> None:
-    """Which heads attend to the token before? Writes OUT/previous_token: the table, result.json and a figure."""
+def main(model: ModelOption, corpus: CorpusOption, out: OutOption, bos: bool = False) -> None:
+    """Which heads attend to the token before? Writes OUT/previous_token."""
     loaded = interp.load(model)
-    result = previous_token_heads(loaded, interp.corpora.batches(loaded, corpus, bos=bos))
-    folder = result.save(out, overwrite=overwrite)
+    text = interp.corpora.batches(loaded, corpus, bos=bos)
+    result = previous_token_heads(loaded, text)
+    folder = result.save(out)
     heads_figure(result).write_html(folder / "heads.html", include_plotlyjs=True)
     typer.echo(result.heads.nlargest(3, "attention").to_string(index=False))
 
