@@ -17,6 +17,7 @@ import interp
 from interp.cli.options import CorpusOption, ModelOption, OutOption
 from interp.corpora import Batch, Text, as_batches
 from interp.observers import Observer
+from interp.passes import Passes, Reading, run
 from interp.plots.style import figure
 from interp.results import Result, provenance
 from interp.sites import Model, Recipe, hook_name
@@ -60,10 +61,11 @@ class PreviousTokenHeads(Result):
     heads: pd.DataFrame
 
 
-def previous_token_heads(model: Model, text: Text, *, progress: bool = True) -> PreviousTokenHeads:
+def previous_token_heads(model: Model, text: Text) -> Passes[PreviousTokenHeads]:
     """How much each head attends to the token before, on average over queries."""
     batches, observer = as_batches(model, text), PreviousToken(model)
-    interp.observe(model, batches, observer, progress=progress)
+    yield [Reading("previous token", batches, [observer])]
+
     n = int(observer.state["queries"])
     mean = torch.stack([observer.state[f"{layer}"] for layer in observer.layers]).cpu() / n
     mean_by_head = pd.DataFrame(mean.numpy()).stack().rename_axis(["layer", "head"])
@@ -91,7 +93,7 @@ def main(model: ModelOption, corpus: CorpusOption, out: OutOption, bos: bool = F
     """Which heads attend to the token before? Writes OUT/previous_token."""
     loaded = interp.load(model)
     text = interp.corpora.batches(loaded, corpus, bos=bos)
-    result = previous_token_heads(loaded, text)
+    result = run(loaded, previous_token_heads(loaded, text))
     folder = result.save(out)
     heads_figure(result).write_html(folder / "heads.html", include_plotlyjs=True)
     typer.echo(result.heads.nlargest(3, "attention").to_string(index=False))
