@@ -23,7 +23,7 @@ from interp.corpora import Batches
 from interp.observers import Observer, load_parts, observe, part_of
 from interp.sites import Model
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 
 class Reading(NamedTuple):
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
     observers: Sequence[Observer]
 
 
-Passes: TypeAlias = Generator[list[Reading], None, R]
+Passes: TypeAlias = Generator[list[Reading], None, _R]
 """An analysis: yields readings, returns its result."""
 
 
@@ -57,11 +57,11 @@ def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
 
 def run(
     model: Model,
-    analysis: Passes[R],
+    analysis: Passes[_R],
     *,
     progress: bool = True,
     directory: str | os.PathLike[str] | None = None,
-) -> R:
+) -> _R:
     """Read for an analysis until it has its result. Readings that it yields together and whose batches are the same
     (their `settings` are equal) are one forward pass.
 

@@ -1,17 +1,44 @@
-"""The README's Python examples run as they stand, one after the other."""
+"""The README's Python examples run one after the other; every command in the documentation exists as it is shown."""
 
 import re
 from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+import typer
+
+from interp.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_examples_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.S)
-    assert len(blocks) == 7
+    blocks = re.findall(r"```python\n(.*?)```", README, re.S)
+    assert len(blocks) == 4
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
-    assert "The valley" in capsys.readouterr().out
+        exec(compile(block, "README.md", "exec"), names)
+    assert "They came to the" in capsys.readouterr().out
     assert len(names["effect"].kl) == 3
-    assert names["first"].state["n"] == names["last"].state["n"] > 20_000
+    assert names["study"].ablation["attention_before"].notna().all()
+    assert names["fit"].regression.set_index("target")["adj_r2"]["-log alpha"] > 0.9
+    assert set(names["found"].probes["method"]) == {"l0", "dense"}
+
+
+def test_every_command_that_is_shown_exists():
+    commands = typer.main.get_command(app).commands
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        text = page.read_text(encoding="utf-8").replace("\\\n", "")
+        shown = [line.split("#")[0].split() for line in text.splitlines() if re.match(r"\$? ?interp [a-z]", line)]
+        for _, name, *words in ([word for word in line if word != "$"] for line in shown):
+            assert name in commands, f"{page.name}: interp {name}"
+            known = {option for parameter in commands[name].params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= known, f"{page.name}: interp {name}"
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).is_file(), target
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) < 120

@@ -45,6 +45,7 @@ class TokenClasses:
 
 
 KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int]] | None
+"""What `token_classes` takes: classes, `{'name': [token ids]}`, or None for the model's own."""
 
 
 def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:

@@ -17,7 +17,9 @@ from interp.lm_head import token_names
 from interp.sites import Model, is_encoder
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
+"""A decoder by name; what each stands for is in `PRESETS`."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+"""The decoders that have a name."""
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},
     "beam": {"do_sample": False, "num_beams": 4},

@@ -1,0 +1,110 @@
+"""The documentation builds without a warning, misses no public name and needs no network; its example is right."""
+
+import importlib
+import importlib.util
+import re
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import interp
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="the documentation needs pip install '.[docs]'")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def public_names(module: str) -> list[str]:
+    found = importlib.import_module(f"interp.{module}")
+    own = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__]
+    return getattr(found, "__all__", [name for name in own if not name.startswith("_")])
+
+
+def test_every_public_name_has_its_place(site):
+    *_, packed = (site / "objects.inv").read_bytes().split(b"\n", 4)
+    listed = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines()}
+    public = {f"interp.{module}.{name}" for module in interp._MODULES for name in public_names(module)}
+    assert len(public) > 150
+    assert not public - listed
+    assert not [name for name in listed if "._" in name]
+
+
+def test_pages_need_no_network(site):
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    assert len(pages) > 20
+    for path, html in pages.items():
+        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(https?:[^\"]*)", html)
+        assert not loaded, path.name
+
+
+def test_formulas_are_drawn_by_the_browser(site):
+    pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
+    assert sum(html.count("<math") for html in pages) > 100
+    assert not [html for html in pages if "arithmatex" in html or "merror" in html]
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("example", ROOT / "docs" / "example.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_counts_what_a_cache_holds(example, tmp_path):
+    model = interp.load("tiny-gpt2")
+    batches = interp.corpora.batches(model, interp.corpora.load("bundled", limit=40), bos=True)
+    found = interp.passes.run(model, example.previous_token_heads(model, batches), progress=False)
+
+    shares = []
+    for batch in batches:
+        for row in batch.tokens:
+            _, cache = model.run_with_cache(row[None])
+            patterns = torch.stack([cache["pattern", layer][0] for layer in range(model.cfg.n_layers)])
+            shares += [patterns[:, :, query, query - 1] for query in range(1, len(row))]
+    expected = torch.stack(shares).double().mean(0)
+    assert found.heads["attention"].to_numpy().reshape(6, 6) == pytest.approx(expected.numpy(), abs=1e-6)
+    assert set(found.heads["n_queries"]) == {len(shares)}
+    assert expected.max() > 0.3 > 0.1 > expected.min()
+
+    found.save(tmp_path)
+    assert example.PreviousTokenHeads.load(tmp_path).heads.equals(found.heads)
+    assert len(example.heads_figure(found).data) == 1
+
+
+def test_the_example_leaves_padding_out(example, load_toy):
+    bert, texts = load_toy("bert"), ["w1 w2", "w3 w4 w5 w6 w7 w8 w9"]
+    together, apart = (
+        interp.passes.run(bert, example.previous_token_heads(bert, batches), progress=False)
+        for batches in (interp.corpora.batches(bert, texts, batch_size=size) for size in (2, 1))
+    )
+    assert together.heads["attention"].to_numpy() == pytest.approx(apart.heads["attention"].to_numpy(), abs=1e-6)
+    assert set(together.heads["n_queries"]) == {3 + 8}
+
+
+def test_two_analyses_share_a_pass(example, monkeypatch):
+    model = interp.load("tiny-gpt2")
+    batches = interp.corpora.batches(model, interp.corpora.load("bundled", limit=40), bos=True)
+    forwards = []
+    monkeypatch.setattr(
+        model, "forward", lambda *a, _forward=model.forward, **k: forwards.append(1) or _forward(*a, **k)
+    )
+    two = interp.passes.side_by_side(*(example.previous_token_heads(model, batches) for _ in range(2)))
+    first, second = interp.passes.run(model, two, progress=False)
+    assert first.heads.equals(second.heads)
+    assert len(forwards) == len(list(batches))
