@@ -24,5 +24,5 @@ def show_images() -> None:
         go.Figure().to_image("png")
     except (ValueError, RuntimeError):
         return
-    pio.renderers["interp-images"] = _OnWhite(width=800, scale=1.5)
+    pio.renderers["interp-images"] = _OnWhite(width=800, scale=1.4)
     pio.renderers.default = "interp-images"
