@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint demo bench docs clean
+.PHONY: test lint notebooks demo bench docs clean
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest
@@ -12,6 +12,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# To renew the outputs that they keep: TQDM_DISABLE=1 PYTHONWARNINGS=ignore .venv/bin/jupyter execute --inplace FILES
+notebooks: $(STAMP)
+	$(BIN)/python -m pytest --nbmake notebooks
 
 demo: $(STAMP)
 	$(BIN)/interp report --out runs/demo --overwrite

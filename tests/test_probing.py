@@ -122,6 +122,16 @@ def test_a_probe_does_not_depend_on_its_company():
     assert ((together.gate[:, 0] > 0).sum(1) < (together.gate[:, 2] > 0).sum(1)).all()
 
 
+def test_fits_where_gradients_are_off():
+    X, y = torch.randn(1, 40, 3), torch.randint(2, (1, 40, 1)).float()
+    as_usual = fit_sparse(X, y, strengths=[0.5], seeds=[0], steps=20)
+    with torch.no_grad():
+        fitted = fit_sparse(X, y, strengths=[0.5], seeds=[0], steps=20)
+        assert not torch.is_grad_enabled()
+    assert torch.equal(fitted.coefficients, as_usual.coefficients)
+    assert not fitted.coefficients.requires_grad
+
+
 def test_bad_columns():
     X, y = torch.randn(1, 8, 3), torch.zeros(1, 8, 1)
     for strength in (0.0, 1.5, -1.0):

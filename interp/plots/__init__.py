@@ -20,6 +20,7 @@ from interp.plots.encoding import (
 )
 from interp.plots.frequency import bias_curve, kl_by_scale, projection
 from interp.plots.generation import generation_tradeoff, text_measure
+from interp.plots.images import show_images
 from interp.plots.probing import (
     beyond_words,
     gate_agreement,
@@ -37,6 +38,6 @@ __all__ = [
     "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve", "contribution_table",
     "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics", "gate_agreement",
     "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons", "outlier_values",
-    "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims", "sparse_probes",
-    "steering", "text_measure", "topk_probes", "transfer_matrix",
+    "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims", "show_images",
+    "sparse_probes", "steering", "text_measure", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

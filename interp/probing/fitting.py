@@ -34,6 +34,7 @@ class Sparse:
         return self.weight * self.gate
 
 
+@torch.enable_grad()
 def fit_sparse(
     X: Float[Tensor, "tasks samples d"],
     y: Float[Tensor, "tasks samples columns"],

@@ -1,0 +1,104 @@
+"""The notebooks as they are kept: run from top to bottom, with outputs that show on a code host.
+
+`make notebooks` runs them; here they are only read.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import plotly.io as pio
+import pytest
+
+from interp import plots
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execute --inplace"
+OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(home|root|Users|tmp|usr|opt|var|work|mnt|private)/|[A-Z]:\\\\")
+
+
+def test_there_is_one_a_question():
+    names = {path.stem for path in NOTEBOOKS}
+    assert names == {"tour", "frequency", "attention", "encoding", "probing", "recipes"}
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request) -> Path:
+    return request.param
+
+
+def code_cells(path: Path) -> list[dict[str, Any]]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def outputs(path: Path) -> list[dict[str, Any]]:
+    return [output for cell in code_cells(path) for output in cell["outputs"]]
+
+
+def test_was_run_in_order(notebook):
+    counts = [cell["execution_count"] for cell in code_cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1)), f"{notebook.name} was not run from top to bottom{REDO}"
+
+
+def test_keeps_its_outputs_without_noise(notebook):
+    kinds = {output["output_type"] for output in outputs(notebook)}
+    assert kinds
+    assert "error" not in kinds
+    noise = [output["text"] for output in outputs(notebook) if output.get("name") == "stderr"]
+    assert not noise, f"{notebook.name} keeps warnings or progress bars{REDO}"
+
+
+def test_shows_without_javascript(notebook):
+    shown = [output["data"] for output in outputs(notebook) if "data" in output]
+    assert not [kind for data in shown for kind in data if "plotly" in kind or "widget" in kind or "javascript" in kind]
+    assert not any("<script" in "".join(data.get("text/html", "")) for data in shown)
+    if notebook.stem != "recipes":
+        assert sum("image/png" in data for data in shown) >= 2
+
+
+def test_is_small(notebook):
+    longest = max(len("".join(cell["source"]).splitlines()) for cell in code_cells(notebook))
+    assert longest <= 25, f"a cell of {notebook.name} has {longest} lines; a screen has 25"
+    assert notebook.stat().st_size < 1_500_000
+
+
+def test_names_no_place_on_a_machine(notebook):
+    text = re.sub(r'"image/png": "[^"]*"', "", notebook.read_text(encoding="utf-8"))
+    assert not OF_A_MACHINE.findall(text)
+
+
+@pytest.fixture
+def renderers():
+    before = pio.renderers.default
+    yield
+    pio.renderers.default = before
+
+
+def test_figures_become_images_on_white(renderers, monkeypatch):
+    drawn = []
+
+    def draw(figure, *_args, **_options):
+        drawn.append(figure)
+        return b"PNG"
+
+    monkeypatch.setattr(go.Figure, "to_image", draw)
+    monkeypatch.setattr("plotly.io._base_renderers.to_image", draw)
+    plots.show_images()
+    figure = go.Figure(layout={"paper_bgcolor": "rgba(0,0,0,0)", "title": "as it was"})
+    assert pio.renderers[pio.renderers.default].to_mimebundle(figure.to_dict()) == {"image/png": "UE5H"}
+    assert drawn[-1]["layout"]["paper_bgcolor"] == "white"
+    assert drawn[-1]["layout"]["title"] == {"text": "as it was"}
+    assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
+
+
+def test_without_a_browser_figures_stay_plotly_s(renderers, monkeypatch):
+    def cannot(*_args, **_options):
+        raise RuntimeError("Kaleido requires Google Chrome to be installed.")
+
+    before = pio.renderers.default
+    monkeypatch.setattr(go.Figure, "to_image", cannot)
+    plots.show_images()
+    assert pio.renderers.default == before
