@@ -702,7 +702,8 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert (code, [line for line in error.splitlines() if line.startswith("interp: error")]) == (0, [])
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
-    assert names == {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general")} | {"result.json"}
+    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views")}
+    assert names == tables | {"result.json", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}
     assert list(found.tasks["task"]) == ["left_branch", "npi_scope"]

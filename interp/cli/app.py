@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.attention import attention
+from interp.cli.compare import compare
 from interp.cli.encoding import encoding
 from interp.cli.frequency import frequency
 from interp.cli.generate import generate
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
-_COMMANDS = (frequency, generate, attention, encoding, probe, unigrams, page, train)
+_COMMANDS = (frequency, generate, attention, encoding, probe, compare, unigrams, page, train)
 
 for command in _COMMANDS:
     app.command()(command)

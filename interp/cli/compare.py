@@ -1,0 +1,25 @@
+"""`interp compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interp.cli.options import OutOption
+
+
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or ones that hold several.")],
+    out: OutOption,
+) -> None:
+    """Several runs (models, checkpoints, corpora) side by side: key numbers and figures, question by question.
+
+    Writes DIR/index.html and each figure as JSON in DIR/figures.
+    """
+    for directory in directories:
+        if not directory.is_dir():
+            raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+
+    from interp import report
+
+    typer.echo(f"written to {report.write_comparison(directories, out)}")
