@@ -41,7 +41,7 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     states = table.index.to_list()
     out = figure(
         "Outlier dimensions of the residual stream",
-        "hidden state (0: embeddings, ℓ: after layer ℓ)",
+        "hidden state (0: embeddings)",
         "mean over tokens",
         subtitle=f"outliers: more than {study.provenance['k']:g} SD from the mean over dimensions",
     )

@@ -22,7 +22,7 @@ from interp.plots.style import (
     run_styles,
 )
 
-_DEPTH = "relative depth (0: embeddings, 1: after the last layer)"
+_DEPTH = "relative depth (1: after the last layer)"
 
 
 def kl(effects: Mapping[str, BiasEffect], bias: Bias = "ln") -> go.Figure:

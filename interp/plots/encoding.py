@@ -181,6 +181,7 @@ def direction_cosines(study: EncodingStudy) -> go.Figure:
         colorbar={"thickness": 12},
     )
     out.update_yaxes(autorange="reversed")
+    out.update_layout(meta={"least_width": 460})
     return out
 
 

@@ -272,7 +272,7 @@ def _matrix(
     ticks: dict[str, Any] = {"tickmode": "array", "tickvals": where, "ticktext": names, "tickfont": {"size": 10}}
     out.update_xaxes(**ticks, tickangle=-45, showgrid=False)
     out.update_yaxes(**ticks, autorange="reversed", showgrid=False)
-    out.update_layout(height=520)
+    out.update_layout(height=520, meta={"least_width": 540})
     return out
 
 

@@ -79,14 +79,17 @@ def _ablation_summary(study: AttentionStudy) -> pd.DataFrame:
 def _summary(study: AttentionStudy) -> tuple[str, str | None]:
     """The largest fall of attention to a class with an outlier dimension removed, and that class."""
     table = study.ablation.assign(change=study.ablation["attention_after"] - study.ablation["attention_before"])
-    table = table[(table["key_class"] != "other") & (table["set"] == "outlier")]
-    if table.empty:
+    table = table[table["key_class"] != "other"]
+    removed = table[(table["set"] == "outlier") & (table["change"] < 0)]
+    if removed.empty:
         return _outliers(study), None
-    row = table.sort_values("change").iloc[0]
+    row = removed.sort_values("change").iloc[0]
+    same = (table["layer"] == row["layer"]) & (table["key_class"] == row["key_class"])
+    control = table.loc[same & table["set"].isin(["random", "matched"]), "change"].min()
     return (
         f"Of the outlier dimensions, {row['dim']} lowers attention to {_name(row['key_class'])} most when removed from "
-        f"the keys of layer {row['layer'] + 1} (blocks.{row['layer']}): from {row['attention_before']:.3f} to "
-        f"{row['attention_after']:.3f}."
+        f"the keys of layer {row['layer'] + 1} (blocks.{row['layer']}): from {row['attention_before']:.4f} to "
+        f"{row['attention_after']:.4f} (the strongest control: to {row['attention_before'] + min(0.0, control):.4f})."
     ), str(row["key_class"])
 
 

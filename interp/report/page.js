@@ -29,7 +29,8 @@ function fitted(layout, width) {
   const plain = {title: undefined, width, dragmode: width < NARROW ? false : "zoom"};
   const legend = {orientation: "h", x: 0, xref: "container", xanchor: "left", y: 1, yref: "container", yanchor: "top", maxheight: 1, tracegroupgap: 4, font: {size: 12}};
   Object.assign(layout, plain, {legend: {...layout.legend, ...legend}});
-  layout.margin = {l: 56, r: 12, b: 48, t: 8};
+  for (const name of axes) if (width < NARROW && layout[name].type === "log" && layout[name].dtick === 1) layout[name].dtick = 2;
+  layout.margin = {l: 56, r: 12, b: stacked ? 4 : 48, t: 8};
   axes.forEach((name, i) => {
     if (!stacked) return;
     const vertical = layout[name.replace("x", "y")];
@@ -37,7 +38,7 @@ function fitted(layout, width) {
     vertical.domain = [1 - (i + 0.76) / axes.length, 1 - (i + 0.06) / axes.length];
     vertical.showticklabels = true;
   });
-  return (stacked ? axes.length : 1) * (stacked ? PANEL_HEIGHT : layout.height - 80);
+  return stacked ? axes.length * PANEL_HEIGHT : layout.height - (printing ? 140 : 80);
 }
 
 function draw(plot) {
