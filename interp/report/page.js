@@ -23,20 +23,23 @@ function darkened(value) {
 }
 
 // The caption stands above the figure; the legend between them; panels below each other where there is little room.
+const LEGEND = {
+  orientation: "h", x: 0, xref: "container", xanchor: "left", y: 1, yref: "container", yanchor: "top",
+  maxheight: 1, tracegroupgap: 4, font: {size: 12},
+};
+
 function fitted(layout, width) {
   const axes = Object.keys(layout).filter(key => /^xaxis\d*$/.test(key)).sort();
-  const stacked = axes.length > 1 && width < NARROW;
-  const plain = {title: undefined, width, dragmode: width < NARROW ? false : "zoom"};
-  const legend = {orientation: "h", x: 0, xref: "container", xanchor: "left", y: 1, yref: "container", yanchor: "top", maxheight: 1, tracegroupgap: 4, font: {size: 12}};
-  Object.assign(layout, plain, {legend: {...layout.legend, ...legend}});
-  for (const name of axes) if (width < NARROW && layout[name].type === "log" && layout[name].dtick === 1) layout[name].dtick = 2;
-  layout.margin = {l: 56, r: 12, b: stacked ? 4 : 48, t: 8};
+  const narrow = width < NARROW, stacked = narrow && axes.length > 1;
+  const margin = {l: 56, r: 12, b: stacked ? 4 : 48, t: 8};
+  Object.assign(layout, {title: undefined, width, margin, dragmode: narrow ? false : "zoom"});
+  layout.legend = {...layout.legend, ...LEGEND};
   axes.forEach((name, i) => {
+    if (narrow && layout[name].dtick === 1 && layout[name].type === "log") layout[name].dtick = 2;
     if (!stacked) return;
-    const vertical = layout[name.replace("x", "y")];
     layout[name].domain = [0, 1];
-    vertical.domain = [1 - (i + 0.76) / axes.length, 1 - (i + 0.06) / axes.length];
-    vertical.showticklabels = true;
+    const domain = [1 - (i + 0.76) / axes.length, 1 - (i + 0.06) / axes.length];
+    Object.assign(layout[name.replace("x", "y")], {domain, showticklabels: true});
   });
   return stacked ? axes.length * PANEL_HEIGHT : layout.height - (printing ? 140 : 80);
 }
