@@ -60,7 +60,7 @@ class Result:
     def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
         """Read what `save` wrote.
 
-        Raises FileNotFoundError where there is no such result, ValueError where it is another analysis.
+        Raises FileNotFoundError where there is no such result, ValueError where it is another analysis or lacks tables.
         """
         source = Path(directory) / cls.analysis
         if not (source / "result.json").is_file():
@@ -68,6 +68,12 @@ class Result:
         saved = json.loads((source / "result.json").read_text(encoding="utf-8"))
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
+        missing = [name for name in cls.table_names() if not (source / f"{name}.parquet").is_file()]
+        if missing:
+            raise ValueError(
+                f"{source} lacks {', '.join(missing)}: it was saved by another version of interp, or files were "
+                "removed; make it again"
+            )
         tables = {name: pd.read_parquet(source / f"{name}.parquet") for name in cls.table_names()}
         return cls(provenance=saved["provenance"], **tables)
 

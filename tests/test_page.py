@@ -1,20 +1,22 @@
 """Figures, and the page in a real browser."""
 
-import json
+import io
 import re
-import shutil
-import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import plotly.io
 import pytest
+from browser import CHROMIUM, Browser
+from plotly.colors import hex_to_rgb
 
 import interp
 from interp import corpora, encoding, generation, outliers, pairs, plots, probing, report
 from interp.frequency import bias_effect
+from interp.plots import style
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-HOSTILE = "<script>document.title='owned'</script>"
+HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
 
 
 @pytest.fixture
@@ -183,54 +185,207 @@ def test_a_probe_is_shown_at_every_token(probed):
     assert "\\u003c" in view.local_src
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; .ci/run installs it")
-def test_the_page_in_a_browser(effect, probed, tmp_path):
-    """Every figure is drawn, nothing is fetched, nothing fails, and a hostile token does nothing."""
-    effect.types.loc[9, "token"] = HOSTILE
-    effect.provenance["model"] = HOSTILE
-    effect.save(tmp_path)
-    study = outliers.study(interp.load("tiny-bert"), corpora.load("bundled", limit=20), progress=False)
-    study.save(tmp_path)
-    encoded = encoding.study(interp.load("tiny-gpt2"), corpora.load("bundled", limit=20), progress=False)
-    encoded.types.loc[9, "token"] = HOSTILE
-    encoded.save(tmp_path)
-    written = generation.sweep(interp.load("tiny-gpt2"), "bundled", decoders=["greedy", "sample"], progress=False)
-    written.texts.loc[0, "text"] = HOSTILE
-    written.save(tmp_path)
-    sections = [report.frequency_section(effect), report.attention_section(study), report.encoding_section(encoded)]
-    probed.save(tmp_path)
-    sections += [report.generation_section(written), report.probing_section(probed)]
-    n_figures = sum(len(section.figures) for section in sections)
-    assert all(len(figure.to_json()) < 200_000 for section in sections for figure in section.figures)
-    page = report.write_page(tmp_path)
+def renamed(result, old, new):
+    """The result with another name for something, in every table and in the provenance."""
+    tables = {}
+    for name, table in result.tables.items():
+        words = [column for column in table if pd.api.types.is_string_dtype(table[column])]
+        tables[name] = table.assign(**{column: table[column].replace(old, new) for column in words})
+    about = {key: [new if one == old else one for one in value] if isinstance(value, list) else value
+             for key, value in result.provenance.items()}  # fmt: skip
+    return type(result)(about | {"model": HOSTILE, "corpus": HOSTILE}, **tables)
+
+
+@pytest.fixture(scope="module")
+def results(probed):
+    """A result of each analysis, with a hostile name wherever a name may stand."""
+    tiny, bert = interp.load("tiny-gpt2"), interp.load("tiny-bert")
+    text = corpora.load("bundled", limit=20)
+    effect = bias_effect(bert, text, scales=np.linspace(0, 1, 3), progress=False)
+    encoded = encoding.study(tiny, text, progress=False)
+    written = generation.sweep(tiny, "bundled", decoders=["greedy", "sample"], progress=False)
+    return {
+        "frequency": renamed(effect, effect.types.loc[effect.types["count"].idxmax(), "token"], HOSTILE),
+        "generation": renamed(written, "greedy", HOSTILE),
+        "attention": renamed(outliers.study(bert, text, progress=False), "sep", HOSTILE),
+        "encoding": renamed(encoded, "b_LN", HOSTILE),
+        "probing": renamed(probed, "left_branch", HOSTILE),
+    }
+
+
+@pytest.fixture(scope="module")
+def page(results, tmp_path_factory):
+    root = tmp_path_factory.mktemp("run")
+    for result in results.values():
+        result.save(root)
+    return report.write_page(root)
+
+
+@pytest.fixture(scope="module")
+def browser(page):
+    if CHROMIUM is None:
+        pytest.skip("no chromium; .ci/run installs it")
+    with Browser() as one:
+        one.open(page)
+        yield one
+
+
+def test_the_page_is_one_file(page, results):
     text = page.read_text(encoding="utf-8")
     assert HOSTILE not in text
-    probe = (
-        "<script>window.problems=[];addEventListener('error',e=>problems.push(e.message));"
-        "addEventListener('load',()=>setTimeout(()=>{const r={title:document.title,problems,"
-        "drawn:[...document.querySelectorAll('.figure')].map("
-        "d=>d.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path, canvas').length),"
-        "fetched:performance.getEntriesByType('resource').map(e=>e.name),"
-        "wide:document.documentElement.scrollWidth-window.innerWidth};"
-        "const p=document.createElement('pre');p.id='probe';p.textContent=JSON.stringify(r);"
-        "document.body.append(p)},2500))"
-        "</script></head>"
+    assert len(text.encode()) < 12_000_000
+    assert text.count("* plotly.js v") == 1
+    assert text.count("var CircuitsVis=") == 1
+    assert not re.search(r"<(script|link|img|iframe)[^>]* (src|href)=.https?:", text)
+
+
+def test_figures_are_kept_beside_the_results(page, results):
+    for analysis, result in results.items():
+        section = getattr(report, f"{analysis}_section")(result)
+        folder = page.parent / analysis / "figures"
+        assert {file.stem for file in folder.iterdir()} == set(section.figures)
+        for name, figure in section.figures.items():
+            assert re.fullmatch("[a-z0-9_]+", name)
+            assert (folder / f"{name}.json").stat().st_size < 200_000
+            assert plotly.io.read_json(folder / f"{name}.json").layout.title == figure.layout.title
+    (page.parent / "frequency" / "figures" / "stale.json").write_text("{}")
+    report.write_page(page.parent)
+    assert not (page.parent / "frequency" / "figures" / "stale.json").exists()
+
+
+def test_every_section_is_summarised_by_one_of_its_figures(results):
+    for analysis, result in results.items():
+        section = getattr(report, f"{analysis}_section")(result)
+        assert section.main in section.figures
+        assert re.search(r"\d", section.summary)
+        assert section.summary.endswith(".")
+        assert ". " not in section.summary, "one sentence"
+
+
+def test_every_figure_is_drawn_and_nothing_is_fetched(browser, page, results):
+    drawn = browser.run(
+        "plots.map(plot => plot.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path').length)"
     )
-    probed = tmp_path / "probed.html"
-    probed.write_text(text.replace("</head>", probe, 1), encoding="utf-8")
-    for size in ("1200,900", "400,800"):
-        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-        command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-        command += [f"--user-data-dir={tmp_path / size}", "--virtual-time-budget=20000", f"--window-size={size}"]
-        run = subprocess.run(
-            [*command, "--dump-dom", probed.as_uri()], capture_output=True, text=True, timeout=180, check=True
-        )
-        found = re.search(r'<pre id="probe">(.*?)</pre>', run.stdout, re.S)
-        assert found, run.stderr[-2000:]
-        seen = json.loads(found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-        assert seen["problems"] == []
-        assert seen["title"].startswith("interp · ")
-        assert len(seen["drawn"]) == n_figures == 36
-        assert all(seen["drawn"]), "every figure has drawn something"
-        assert [name for name in seen["fetched"] if not name.startswith("data:")] == []
-        assert seen["wide"] <= 0, "nothing hangs over the edge"
+    sections = [getattr(report, f"{analysis}_section")(result) for analysis, result in results.items()]
+    assert len(drawn) == sum(len(section.figures) + 1 for section in sections)
+    assert all(drawn), "every figure has drawn something"
+    assert browser.requests == [page.as_uri()]
+    assert browser.problems == []
+
+
+def test_hostile_names_are_shown_to_the_letter(browser):
+    assert browser.run("document.title") == f"interp · {Path(HOSTILE).name} on {HOSTILE}"
+    shown = browser.run(
+        "[...document.querySelectorAll('svg text')].filter(one => one.textContent.includes('<script>')).length"
+    )
+    assert shown >= 4, "in legends and on axes"
+    hovered = browser.run(
+        """(() => {
+            const plot = plots.find(one => one.dataset.figure.endsWith("projection_ln"));
+            const point = plot.data[0].text.findIndex(one => one.includes("script"));
+            Plotly.Fx.hover(plot, [{curveNumber: 0, pointNumber: point}]);
+            return plot.querySelector(".hoverlayer").textContent;
+        })()"""
+    )
+    assert HOSTILE in hovered
+    assert browser.run("document.querySelectorAll('svg a, a[href*=invalid]').length") == 0
+
+
+def test_a_probe_is_shown_at_every_token_of_a_pair(browser, results):
+    views = results["probing"].views
+    shown = browser.run("[...document.querySelectorAll('.view .colored-tokens')].map(one => one.textContent)")
+    written = views.groupby(["task", "sentence"], sort=False)["token"].sum()
+    assert [text.replace("\xa0", " ") for text in shown] == written.tolist()
+    assert len(shown) == 2 * views["task"].nunique()
+
+
+def test_tables_sort_by_click_and_by_key(browser, results):
+    table = results["generation"].metrics
+    column = list(table.columns).index("perplexity") + 1
+    heading = f"#frequency-2-1 table th:nth-child({column})"
+    shown = (
+        "[...document.querySelector('#frequency-2-1 table').tBodies[0].rows]"
+        f".map(row => row.cells[{column - 1}].textContent)"
+    )
+    browser.click(f"{heading} button")
+    first = browser.run(shown)
+    assert [float(one) for one in first[:-1]] == pytest.approx(sorted(table["perplexity"].dropna()), rel=1e-3)
+    assert first[-1] == "–", "what is missing comes last"
+    assert browser.run(f"document.querySelector('{heading}').ariaSort") == "ascending"
+    browser.run(f"document.querySelector('{heading} button').focus()")
+    browser.press("Enter")
+    second = browser.run(shown)
+    assert second[:-1] == first[-2::-1]
+    assert second[-1] == "–"
+    assert browser.run(f"document.querySelector('{heading}').ariaSort") == "descending"
+
+
+def test_a_table_is_downloaded_in_full(browser, results, tmp_path):
+    button = "#frequency-1-1-table-1-heading button"
+    text = browser.downloaded(button, tmp_path, "frequency-1-1-table-1.csv")
+    found = pd.read_csv(io.StringIO(text))
+    pd.testing.assert_frame_equal(found, results["frequency"].kl, check_exact=True, check_dtype=False)
+
+
+def test_a_dark_page_has_dark_figures(browser):
+    look = (
+        "(() => { const plot = plots[0]; return {text: getComputedStyle(plot.querySelector('.xtitle')).fill,"
+        "line: getComputedStyle(plot.querySelector('.scatterlayer .js-line')).stroke,"
+        "back: getComputedStyle(document.querySelector('section')).backgroundColor} })()"
+    )
+    light = browser.run(look)
+    browser.dark(True)
+    browser.settle()
+    dark = browser.run(look)
+    browser.dark(False)
+    browser.settle()
+    assert browser.run(look) == light
+    for what in light:
+        assert light[what] != dark[what]
+    assert contrast(dark["text"], dark["back"]) > 7
+    assert contrast(light["text"], light["back"]) > 7
+
+
+def contrast(one, other):
+    """Of two colours, as WCAG 2 defines it."""
+    luminance = []
+    for colour in (one, other):
+        channels = re.findall(r"\d+", colour) if colour.startswith("rgb") else hex_to_rgb(colour)
+        values = (int(channel) / 255 for channel in channels[:3])
+        linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in values]
+        luminance.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+    return max(luminance) / min(luminance)
+
+
+def test_lines_are_readable_on_light_and_on_dark_paper():
+    lines = [colour for colour in style.DARK if colour not in (style.PAPER, *style.DIVERGING)]
+    assert min(contrast(colour, style.PAPER) for colour in lines) > 2.8
+    assert min(contrast(style.DARK[colour], style.DARK[style.PAPER]) for colour in lines) > 2.8
+
+
+def test_nothing_hangs_over_the_edge_of_a_phone(browser):
+    browser.resize(390, 800)
+    browser.settle()
+    assert browser.run("document.documentElement.scrollWidth") <= 390
+    wide = browser.run(
+        "plots.filter(plot => plot.querySelector('svg').clientWidth > plot.parentElement.clientWidth)"
+        ".filter(plot => getComputedStyle(plot.parentElement).overflowX !== 'auto').length"
+    )
+    assert wide == 0
+    panels = browser.run(
+        "(() => { const plot = plots.find(one => one.dataset.figure.endsWith('sparse'));"
+        "return ['.xtitle', '.x2title'].map(one => plot.querySelector(one).getBoundingClientRect().y) })()"
+    )
+    assert panels[1] > panels[0] + 200, "panels stand below each other"
+    browser.resize(1280)
+    browser.settle()
+
+
+def test_print_shows_everything(browser):
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("document.querySelectorAll('details:not([open])').length") == 0
+    assert browser.run("Math.max(...plots.map(plot => plot.querySelector('svg').clientWidth))") == 660
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    browser.settle()
+    assert browser.run("document.querySelectorAll('details[open]').length") == 0
+    assert browser.problems == []

@@ -614,10 +614,15 @@ def test_study_has_every_table(
         assert set(columns.split()) <= set(part.columns), name
         assert len(part), name
     assert set(found.probes["control"]) == {"none", "flip", "rotation", "untrained"}
-    assert set(found.tables) == {*COLUMNS, "tasks", "general"}
+    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views"}
     state = found.provenance["state"]
-    for name in ("transfer", "general", "overlap", "ablation"):
+    for name in ("transfer", "general", "overlap", "ablation", "views"):
         assert (found.tables[name]["state"] == state).all()
+    for (task, kind), part in found.views.groupby(["task", "sentence"]):
+        tested = table.iloc[split_pairs(table, str(task)).test[0]]
+        tokens, scores = probing.token_scores(model, probing.probe(found, task, state), tested[f"sentence_{kind}"])
+        assert part["token"].tolist() == tokens
+        np.testing.assert_allclose(part["score"], scores)
     plain = found.probes.query("method == 'dense' and control == 'none'")
     by_state: dict[Any, float] = plain.groupby("state")["validation_accuracy"].mean().to_dict()
     assert state == max(by_state, key=lambda one: by_state[one])
@@ -697,7 +702,8 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert (code, [line for line in error.splitlines() if line.startswith("interp: error")]) == (0, [])
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
-    assert names == {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general")} | {"result.json"}
+    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views")}
+    assert names == tables | {"result.json", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}
     assert list(found.tasks["task"]) == ["left_branch", "npi_scope"]

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.attention import attention
+from interp.cli.compare import compare
 from interp.cli.encoding import encoding
 from interp.cli.frequency import frequency
 from interp.cli.generate import generate
@@ -34,7 +35,9 @@ app = typer.Typer(
 )
 _BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
 _ANALYSES: tuple[Callable[..., None], ...] = (report, frequency, generate, attention, encoding, probe)
-_COMMANDS: tuple[Callable[..., None], ...] = (*map(parallel, _ANALYSES), merge, page, unigrams, train, models, corpora)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *map(parallel, _ANALYSES), merge, page, compare, unigrams, train, models, corpora,
+)  # fmt: skip
 
 for command in _COMMANDS:
     app.command()(command)

@@ -19,7 +19,7 @@ from interp.plots.encoding import (
     steering,
 )
 from interp.plots.frequency import bias_curve, kl_by_scale, projection
-from interp.plots.generation import generation_tradeoff, text_measure
+from interp.plots.generation import TextMeasure, generation_tradeoff, text_measure
 from interp.plots.images import show_images
 from interp.plots.probing import (
     beyond_words,
@@ -30,14 +30,15 @@ from interp.plots.probing import (
     probe_view,
     random_dims,
     sparse_probes,
+    token_views,
     topk_probes,
     transfer_matrix,
 )
 
 __all__ = [
-    "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve", "contribution_table",
-    "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics", "gate_agreement",
-    "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons", "outlier_values",
-    "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims", "show_images",
-    "sparse_probes", "steering", "text_measure", "topk_probes", "transfer_matrix",
+    "TextMeasure", "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve",
+    "contribution_table", "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics",
+    "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons",
+    "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims",
+    "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

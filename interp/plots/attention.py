@@ -6,12 +6,22 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import torch
-from plotly.colors import sample_colorscale
-from plotly.subplots import make_subplots
 
 from interp.lm_head import token_names
 from interp.outliers import AttentionStudy
-from interp.plots.style import GREY, INK, class_styles, figure
+from interp.plots.style import (
+    AMBER,
+    BLUE,
+    COLOURS,
+    DIVERGING,
+    GREY,
+    INK,
+    VERMILION,
+    class_styles,
+    figure,
+    panels,
+    ramp,
+)
 from interp.plots.views import safe, shielded
 from interp.qk import check_dims, qk_circuit
 from interp.sites import Model, hook_name
@@ -19,7 +29,6 @@ from interp.sites import Model, hook_name
 _LINE = {"width": 2}
 _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
-_OUTLIER_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 def dimension_means(study: AttentionStudy) -> go.Figure:
@@ -32,7 +41,7 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     states = table.index.to_list()
     out = figure(
         "Outlier dimensions of the residual stream",
-        "hidden state (0: embeddings, ℓ: after layer ℓ)",
+        "hidden state (0: embeddings)",
         "mean over tokens",
         subtitle=f"outliers: more than {study.provenance['k']:g} SD from the mean over dimensions",
     )
@@ -42,13 +51,13 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
             x=states + states[::-1],
             y=[*band[1], *band[0][::-1]],
             fill="toself",
-            fillcolor=f"rgba(90,90,90,{alpha})",
+            fillcolor=f"rgba(128,128,128,{alpha})",
             line={"width": 0},
             mode="lines",
             name=name,
             hoverinfo="skip",
         )
-    for dim, colour in zip(named, _OUTLIER_COLOURS, strict=False):
+    for dim, colour in zip(named, COLOURS, strict=False):
         outlying = set(study.outliers.loc[study.outliers["dim"] == dim, "state"])
         out.add_scatter(
             x=states,
@@ -123,11 +132,12 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
     known = set(study.dims["dim"])
     if not chosen or not set(chosen) <= known:
         raise ValueError(f"expected dimensions in 0 … {max(known)}, found {chosen}")
-    base = figure("Outlier dimensions by token class", "", "", subtitle="mean over the tokens of a class")
-    out = make_subplots(
-        rows=1, cols=len(chosen), shared_yaxes=True, subplot_titles=[f"dimension {dim}" for dim in chosen]
+    out = panels(
+        "Outlier dimensions by token class",
+        "hidden state",
+        subtitle="mean over the tokens of a class",
+        names=[f"dimension {dim}" for dim in chosen],
     )
-    out.update_layout(base.layout)
     table = study.dims[study.dims["dim"].isin(chosen) & (study.dims["key_class"] != "all")]
     for column, dim in enumerate(chosen, 1):
         for name, style in class_styles(study.provenance["key_classes"]).items():
@@ -147,10 +157,6 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
                 row=1,
                 col=column,
             )
-    axis = {key: value for key, value in base.layout.xaxis.to_plotly_json().items() if key != "title"}
-    out.update_xaxes(**axis)
-    out.update_yaxes(**axis)
-    out.update_xaxes(title_text="hidden state")
     out.update_yaxes(title_text="mean", col=1)
     out.update_layout(margin_t=96)
     return out
@@ -173,17 +179,17 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
         subtitle=f"layer {layer + 1} (blocks.{layer}); {_POINTS} largest of each head; dotted: outliers",
     )
     heads = sorted(part["head"].unique())
-    colours = sample_colorscale("Cividis", [i / max(1, len(heads) - 1) * 0.85 for i in range(len(heads))])
+    colours = ramp([i / max(1, len(heads) - 1) for i in range(len(heads))])
     shown = part.loc[part.groupby("head")["mean"].transform(lambda mean: mean.abs().rank(ascending=False)) <= _POINTS]
     for head, colour in zip(heads, colours, strict=True):
         of_head = shown[shown["head"] == head]
         out.add_scatter(
             x=of_head["dim"],
             y=of_head["mean"].round(4),
-            name=f"head {head}",
+            name=f"L{layer}H{head}",
             mode="markers",
             marker={"size": 7, "color": colour, "symbol": int(head) % 8, "opacity": 0.8},
-            hovertemplate="dimension %{x}<br>%{y:.3f}<extra>" + f"head {head}</extra>",
+            hovertemplate="dimension %{x}<br>%{y:.3f}<extra>" + f"L{layer}H{head}</extra>",
         )
     outlying = study.outliers.loc[study.outliers["state"] == layer].sort_values("rank")["dim"].head(_NAMED)
     for dim in outlying:
@@ -213,12 +219,12 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure
     out.add_heatmap(
         z=grid.to_numpy().round(3),
         x=[class_styles(classes)[name]["name"] for name in classes],
-        y=[str(head) for head in grid.index],
+        y=[f"L{layer}H{head}" for head in grid.index],
         zmin=-limit,
         zmax=limit,
-        colorscale="RdBu_r",
+        colorscale=DIVERGING,
         texttemplate="%{z:.2f}",
-        hovertemplate="head %{y}, %{x}<br>%{z:.3f}<extra></extra>",
+        hovertemplate="%{y}, %{x}<br>%{z:.3f}<extra></extra>",
         colorbar={"title": {"text": "C"}, "thickness": 12},
     )
     out.update_yaxes(type="category", autorange="reversed", gridcolor="rgba(0,0,0,0)")
@@ -239,11 +245,12 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     out = figure(
         f"{name}: a key dimension removed",
         "layer ℓ (blocks.ℓ−1)",
-        "change of attention, mean over heads",
-        subtitle=f"each point a dimension, set to {'its mean' if study.provenance['mode'] == 'mean' else 'zero'}",
+        "change of attention",
+        subtitle="mean over heads; a point a dimension, set to "
+        + ("its mean" if study.provenance["mode"] == "mean" else "zero"),
     )
-    looks = {"random": (GREY, "circle-open", -0.24), "matched": ("#0072b2", "diamond-open", -0.08)}
-    looks |= {"outlier": ("#d55e00", "square", 0.08), "driver": ("#009e73", "triangle-up", 0.24)}
+    looks = {"random": (GREY, "circle-open", -0.24), "matched": (AMBER, "diamond-open", -0.08)}
+    looks |= {"outlier": (VERMILION, "square", 0.08), "driver": (BLUE, "triangle-up", 0.24)}
     names = {"outlier": "outlier dimensions", "driver": "largest gap", "matched": "matched magnitude"}
     for kind, (colour, symbol, offset) in looks.items():
         part = table[table["set"] == kind]
@@ -252,7 +259,7 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
             y=(part["attention_after"] - part["attention_before"]).round(5),
             name=names.get(kind, kind),
             mode="markers",
-            marker={"size": 9, "color": colour, "symbol": symbol, "line": {"width": 1.5}},
+            marker={"size": 9, "color": colour, "symbol": symbol, "line": {"width": 1.5, "color": colour}},
             customdata=np.stack([part["dim"], part["magnitude"].round(3)], -1),
             hovertemplate="dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>",
         )
@@ -291,7 +298,7 @@ def attention_view(model: Model, text: str, layer: int, dim: int) -> Any:
     for head in range(len(scores)):
         limit = scores[head].abs().max().clamp(min=1e-9)
         panels += [seen["pattern"][0, head], scores[head] / limit]
-        labels += [f"head {head}", f"dim {dim} ±{limit:.1f}"]
+        labels += [f"L{layer}H{head}", f"dim {dim} ±{limit:.1f}"]
     view = attention_heads(
         attention=torch.stack(panels).cpu().numpy(),
         tokens=shielded(token_names(model, tokens[0].tolist())),

@@ -1,28 +1,38 @@
 """Figures of question 3: token probability in output embeddings."""
 
 import math
-from html import escape
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
-from interp.plots.style import GREY, INK, figure, panels
+from interp.plots.style import (
+    BLUE,
+    CHANCE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    INK,
+    VERMILION,
+    figure,
+    panels,
+    plain,
+)
 
 _LINE = {"width": 2}
 _MOST_POINTS = 1_500
 _PRUNED_BY_THE_PAPER = 0.3
 _ORDERS = {
-    "spearman": ("least |Spearman| first", "#0072b2", "solid", "circle"),
-    "slope": ("least |slope| first", "#009e73", "dash", "diamond"),
+    "spearman": ("least |Spearman| first", BLUE, "solid", "circle"),
+    "slope": ("least |slope| first", GREEN, "dash", "diamond"),
     "random": ("random", GREY, "dot", "x"),
-    "reverse": ("most |Spearman| first", "#d55e00", "dashdot", "square"),
+    "reverse": ("most |Spearman| first", VERMILION, "dashdot", "square"),
 }
 _MODES = {
-    "exact": ("exact", "#009e73", "diamond"),
-    "constant": ("constant: log r", "#0072b2", "circle"),
-    "regression": ("regression (paper)", "#d55e00", "square"),
+    "exact": ("exact", GREEN, "diamond"),
+    "constant": ("constant: log r", BLUE, "circle"),
+    "regression": ("regression (paper)", VERMILION, "square"),
 }
 
 
@@ -38,12 +48,12 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
         subtitle=f"adjusted R² = {numbers['adj_r2']:.3f}, {numbers['n_types']:,.0f} types",
     )
     x, y = -np.log(shown["predicted"]), -np.log(shown["alpha"])
-    out.add_scattergl(
+    out.add_scatter(
         x=x.round(3),
         y=y.round(3),
         mode="markers",
-        marker={"size": 5, "opacity": 0.45, "color": "#0072b2"},
-        text=[escape(token) for token in shown["token"]],
+        marker={"size": 5, "opacity": 0.45, "color": BLUE},
+        text=[plain(token) for token in shown["token"]],
         hovertemplate="%{text}<br>predicted %{x:.2f}<br>actual %{y:.2f}<extra></extra>",
         name=f"{len(shown):,} of {len(types):,} types",
     )
@@ -64,17 +74,17 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
     )
     slope = dims["standardised_slope"].abs()
     columns = (
-        (dims["spearman"].abs(), "|Spearman|", "#0072b2", "solid"),
-        (slope / slope.max(), "|slope|, relative", "#009e73", "dash"),
-        (dims["spearman_shuffled"].abs(), "|Spearman|, α shuffled", GREY, "dot"),
+        (dims["spearman"].abs(), "|Spearman|", _LINE | {"color": BLUE}),
+        (slope / slope.max(), "|slope|, relative", _LINE | {"color": GREEN, "dash": "dash"}),
+        (dims["spearman_shuffled"].abs(), "|Spearman|, α shuffled", CHANCE),
     )
-    for values, name, colour, dash in columns:
+    for values, name, line in columns:
         out.add_scatter(
             x=np.arange(1, len(values) + 1),
             y=values.sort_values(ascending=False).round(4),
             name=name,
             mode="lines",
-            line=_LINE | {"color": colour, "dash": dash},
+            line=line,
         )
     out.update_yaxes(rangemode="tozero")
     return out
@@ -150,6 +160,7 @@ def steering(study: EncodingStudy) -> go.Figure:
 def direction_cosines(study: EncodingStudy) -> go.Figure:
     """The cosine matrix of the frequency directions."""
     names = list(study.directions["name_a"].unique())
+    shown = [plain(name) for name in names]
     grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
     out = figure(
@@ -160,16 +171,17 @@ def direction_cosines(study: EncodingStudy) -> go.Figure:
     )
     out.add_heatmap(
         z=grid.to_numpy().round(3),
-        x=names,
-        y=names,
+        x=shown,
+        y=shown,
         zmin=-1,
         zmax=1,
-        colorscale="RdBu_r",
+        colorscale=DIVERGING,
         texttemplate="%{z:.2f}",
         hovertemplate="%{y}, %{x}: %{z:.3f}<extra></extra>",
         colorbar={"thickness": 12},
     )
     out.update_yaxes(autorange="reversed")
+    out.update_layout(meta={"least_width": 460})
     return out
 
 
@@ -184,11 +196,11 @@ def neurons(study: EncodingStudy) -> go.Figure:
     out = figure(
         "Neurons of the last MLP",
         "‖w̃‖ of the output weights",
-        "variance of cos(w̃, W_U) over the vocabulary",
-        subtitle="colour: change of entropy when set to the mean (nats)",
+        "variance of cos(w̃, W_U)",
+        subtitle="variance over the vocabulary; colour: change of entropy when set to the mean (nats)",
     )
     limit = float(shown["delta_entropy"].abs().max()) or 1.0
-    out.add_scattergl(
+    out.add_scatter(
         x=shown["w_out_norm"].round(4),
         y=shown["logit_var"].round(7),
         mode="markers",
@@ -197,7 +209,7 @@ def neurons(study: EncodingStudy) -> go.Figure:
             "color": shown["delta_entropy"].round(6),
             "cmin": -limit,
             "cmax": limit,
-            "colorscale": "RdBu_r",
+            "colorscale": DIVERGING,
             "line": {"width": 0.5, "color": GREY},
             "colorbar": {"thickness": 12, "title": {"text": "ΔH"}},
         },
@@ -219,9 +231,9 @@ def dynamics(study: EncodingStudy) -> go.Figure:
         raise ValueError("this study has no checkpoints: only the bundled models ship with a table of their training")
     out = panels("Word frequency during training", "step")
     curves = (
-        (1, "adj_r2", "adjusted R² of −log α", "#0072b2", "circle"),
-        (1, "spearman", "Spearman of b<sub>LN</sub>W<sub>U</sub> with log u", "#009e73", "diamond"),
-        (2, "kl_unigram_model", "KL(u‖q)", "#d55e00", "square"),
+        (1, "adj_r2", "adjusted R² of −log α", BLUE, "circle"),
+        (1, "spearman", "Spearman of b<sub>LN</sub>W<sub>U</sub> with log u", GREEN, "diamond"),
+        (2, "kl_unigram_model", "KL(u‖q)", VERMILION, "square"),
         (2, "loss", "loss", GREY, "x"),
     )
     for column, name, label, colour, symbol in curves:

@@ -1,13 +1,21 @@
 """Figures of question 1: the prediction head's biases and word frequency (Kobayashi et al. 2023)."""
 
-from html import escape
-
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.frequency import BiasEffect
 from interp.lm_head import Bias
-from interp.plots.style import BIAS_COLOUR, BIAS_NAME, BIAS_SYMBOL, GREY, figure, scale_styles, translucent
+from interp.plots.style import (
+    BIAS_COLOUR,
+    BIAS_NAME,
+    BIAS_SYMBOL,
+    CHANCE,
+    GREY,
+    figure,
+    plain,
+    scale_styles,
+    translucent,
+)
 
 _MOST_CURVES = 5
 _MOST_POINTS = 1_500
@@ -62,15 +70,9 @@ def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
         )
     low, high = curve["unigram_low"].min(), curve["unigram_high"].max()
     uniform = 1 / len(effect.types)
-    for name, y, dash in (("q = u (unigram)", [low, high], "solid"), ("q = 1/V (uniform)", [uniform] * 2, "dot")):
-        out.add_scatter(
-            x=[low, high],
-            y=y,
-            name=name,
-            mode="lines",
-            line={"color": GREY, "width": 1.2, "dash": dash},
-            hoverinfo="skip",
-        )
+    unigram = {"color": GREY, "width": 1.2}
+    for name, y, line in (("q = u (unigram)", [low, high], unigram), ("q = 1/V (uniform)", [uniform] * 2, CHANCE)):
+        out.add_scatter(x=[low, high], y=y, name=name, mode="lines", line=line, hoverinfo="skip")
     out.update_xaxes(type="log", dtick=1)
     out.update_yaxes(type="log", dtick=1)
     return out
@@ -102,12 +104,12 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
         subtitle=f"Spearman ρ = {numbers['spearman']:.2f}, slope τ = {numbers['slope']:.2f}",
     )
     log_u = np.log(shown["unigram"])
-    out.add_scattergl(
+    out.add_scatter(
         x=log_u.round(3),
         y=shown[column].round(3),
         mode="markers",
         marker={"size": 5, "opacity": 0.45, "color": BIAS_COLOUR[bias], "symbol": BIAS_SYMBOL[bias]},
-        text=[escape(token) for token in shown["token"]],
+        text=[plain(token) for token in shown["token"]],
         hovertemplate="%{text}<br>log u = %{x:.2f}<br>effect = %{y:.2f}<extra></extra>",
         name=f"{len(shown):,} of {len(seen):,} types",
     )

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from interp.generation import GenerationSweep
 from interp.generation.sweep import HUMAN
-from interp.plots.style import GREY, decoder_styles, figure
+from interp.plots.style import GREY, INK, PAPER, decoder_styles, figure
 
 TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
 _TITLE = {
@@ -44,7 +44,7 @@ def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> 
             y=[value, value],
             name="human",
             mode="lines",
-            line={"color": GREY, "width": 1.5, "dash": "dot"},
+            line={"color": INK, "width": 1.5, "dash": "longdashdot"},
             hovertemplate="human: %{y:.4g}<extra></extra>",
         )
     return out
@@ -57,13 +57,13 @@ def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
         "Diversity against perplexity along λ",
         "perplexity on human text",
         "diversity D = ¼ Σ distinct-n",
-        subtitle="a point for each λ; dotted: the λ named below, and human text",
+        subtitle="a point for each λ; dotted: the λ named below; level line: human text",
     )
     _draw(out, written, "perplexity", "diversity", "diversity_se")
     for scale, x in _named_scales(written).items():
         out.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
-        out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor="white")
-    out.add_hline(y=human["diversity"], line={"color": GREY, "width": 1, "dash": "dot"})
+        out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor=PAPER)
+    out.add_hline(y=human["diversity"], line={"color": INK, "width": 1.5, "dash": "longdashdot"})
     out.update_yaxes(range=[0, 1])  # of D
     return out
 

@@ -6,21 +6,34 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.plots.style import GREY, INK, figure, panels, scale_styles
+from interp.plots.style import (
+    AMBER,
+    BLUE,
+    CHANCE,
+    COLOURS,
+    DIVERGING,
+    GREEN,
+    GREY,
+    INK,
+    SYMBOLS,
+    UNTRAINED,
+    VERMILION,
+    figure,
+    panels,
+    plain,
+    scale_styles,
+)
 from interp.plots.views import safe, shielded
 from interp.probing import Probe, ProbingStudy, Sweep, token_scores
 from interp.sites import Model
 
 _LINE = {"width": 2}
 _DENSE = {"color": INK, "dash": "solid", "width": 2.5}
-_FLIP = {"color": "#d55e00", "dash": "dot", "width": 1.8}
-_UNTRAINED = {"color": "#cc79a7", "dash": "dashdot", "width": 1.8}
+_FLIP = {"color": VERMILION, "dash": "dot", "width": 1.8}
 _WORDS = {"color": GREY, "dash": "dash", "width": 1.8}
-_FIELD_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 _TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
 _TRAINED_ON |= {"same_term": "the same term"}
-_SETS = {"found": ("found", "#0072b2"), "matched": ("matched in size", "#e69f00"), "random": ("random", GREY)}
+_SETS = {"found": ("found", BLUE), "matched": ("matched in size", AMBER), "random": ("random", GREY)}
 _NAMED_TASKS = 25
 
 
@@ -34,7 +47,7 @@ def sparse_probes(found: Sweep) -> go.Figure:
     """
     l0 = _plain(found, "l0")
     out = panels("Sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates")
-    for strength, style in scale_styles([float(s) for s in l0["strength"].unique()]).items():
+    for strength, style in _strength_styles(found).items():
         of_strength = l0[l0["strength"] == strength].groupby("state")
         for column, measure in ((1, "accuracy"), (2, "open_fraction")):
             _line(out, of_strength[measure].mean(), f"λ = {strength:g}", style, column, legend=column == 1)
@@ -42,7 +55,7 @@ def sparse_probes(found: Sweep) -> go.Figure:
     for control, name, line in (
         ("none", "dense", _DENSE),
         ("flip", "dense, labels flipped", _FLIP),
-        ("untrained", "dense, untrained", _UNTRAINED),
+        ("untrained", "dense, untrained", UNTRAINED),
     ):
         part = dense[dense["control"] == control]
         if not part.empty:
@@ -58,11 +71,11 @@ def topk_probes(found: Sweep) -> go.Figure:
 
     Raises ValueError for a result without top-k probes.
     """
-    plain = _plain(found, "topk:welch")
+    fitted = _plain(found, "topk:welch")
     out = figure("Top-k probes", "hidden state", "accuracy", subtitle="means over tasks; dotted: in a random basis")
     rotated = found.probes[(found.probes["method"] == "topk:welch") & (found.probes["control"] == "rotation")]
-    for k, style in scale_styles([float(k) for k in plain["strength"].unique()]).items():
-        for part, dotted in ((plain, False), (rotated, True)):
+    for k, style in scale_styles([float(k) for k in fitted["strength"].unique()]).items():
+        for part, dotted in ((fitted, False), (rotated, True)):
             means = part[part["strength"] == k].groupby("state")["accuracy"].mean()
             if dotted and not len(means):
                 continue
@@ -76,7 +89,7 @@ def topk_probes(found: Sweep) -> go.Figure:
     if not dense.empty:
         means = dense.groupby("state")["accuracy"].mean()
         out.add_scatter(x=means.index, y=means.round(4), name="dense", mode="lines", line=_DENSE)
-    out.update_xaxes(dtick=_tick(plain["state"]))
+    out.update_xaxes(dtick=_tick(fitted["state"]))
     return out
 
 
@@ -93,7 +106,9 @@ def gate_agreement(found: Sweep) -> go.Figure:
         subtitle="means over tasks with open gates; dotted: reachable",
     )
     known = found.agreement[found.agreement["strength"] < 1].dropna(subset="spearman")
-    for strength, style in scale_styles([float(s) for s in known["strength"].unique()]).items():
+    for strength, style in _strength_styles(found).items():
+        if strength not in set(known["strength"]):
+            continue
         by_state = known[known["strength"] == strength].groupby("state")
         name = f"λ = {strength:g}"
         _line(out, by_state["spearman"].mean(), name, style, 1)
@@ -129,13 +144,13 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
     top = found.equivalence[found.equivalence["state"] == shown]
     out.add_scatter(
         x=[middle.index.min(), middle.index.max()], y=[top["top_accuracy"].mean()] * 2, mode="lines",
-        name=f"top {int(top['n_top'].iloc[0])} by |t|", line=_LINE | {"color": "#0072b2"}, row=1, col=1,
+        name=f"top {int(top['n_top'].iloc[0])} by |t|", line=_LINE | {"color": BLUE}, row=1, col=1,
     )  # fmt: skip
     ratios = found.equivalence.groupby("state")["ratio"].quantile(np.array([0.25, 0.5, 0.75])).unstack()
     bars = {"array": ratios[0.75] - ratios[0.5], "arrayminus": ratios[0.5] - ratios[0.25], "symmetric": False}
     out.add_scatter(
         x=ratios.index, y=ratios[0.5], error_y=bars | {"thickness": 1, "width": 3}, mode="lines+markers",
-        name="median and quartiles over tasks", line=_LINE | {"color": "#009e73"}, marker={"symbol": "diamond"},
+        name="median and quartiles over tasks", line=_LINE | {"color": GREEN}, marker={"symbol": "diamond"},
         row=1, col=2,
     )  # fmt: skip
     out.update_xaxes(type="log", title_text="random dimensions", tickvals=middle.index[::2], col=1)
@@ -146,21 +161,23 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
 
 def beyond_words(study: ProbingStudy) -> go.Figure:
     """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state."""
-    plain = study.probes[study.probes["control"].isin(["none", "untrained"])]
-    plain = plain.assign(gain=plain["accuracy"] - plain["bag_of_words"])
+    fitted = study.probes[study.probes["control"].isin(["none", "untrained"])]
+    fitted = fitted.assign(gain=fitted["accuracy"] - fitted["bag_of_words"])
     out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
+    strength = study.provenance["strength"]
+    sparse = _strength_styles(study).get(strength, {})
     for (method, control), name, line in (
         (("dense", "none"), "dense", _DENSE),
-        (("l0", "none"), f"λ = {study.provenance['strength']:g}", {"color": "#0072b2", "dash": "solid", "width": 2}),
-        (("dense", "untrained"), "dense, untrained", _UNTRAINED),
+        (("l0", "none"), f"λ = {strength:g}", _LINE | sparse),
+        (("dense", "untrained"), "dense, untrained", UNTRAINED),
     ):
-        part = plain[(plain["method"] == method) & (plain["control"] == control)]
-        part = part[part["strength"] == study.provenance["strength"]] if method == "l0" else part
+        part = fitted[(fitted["method"] == method) & (fitted["control"] == control)]
+        part = part[part["strength"] == strength] if method == "l0" else part
         if not part.empty:
             _line(out, part.groupby("state")["gain"].mean(), name, line, 1)
     out.add_hline(y=0, line={"width": 1, "color": GREY}, row=1, col=1)
     state = study.provenance["state"]
-    at = plain[(plain["state"] == state) & (plain["control"] == "none")]
+    at = fitted[(fitted["state"] == state) & (fitted["control"] == "none")]
     best = "dense" if (at["method"] == "dense").any() else str(at["method"].iloc[0])
     at = at[at["method"] == best].drop_duplicates("task", keep="last")
     at = at.merge(study.tasks[["task", "field"]], on="task")
@@ -170,9 +187,10 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
             "arrayminus": part["accuracy"] - part["accuracy_low"],
         }
         out.add_scatter(
-            x=part["bag_of_words"].round(4), y=part["accuracy"].round(4), name=str(field).replace("_", " ") or "tasks",
-            text=part["task"], mode="markers", error_y=bars | {"symmetric": False, "thickness": 0.6, "width": 0},
-            marker={"size": 7, "color": _FIELD_COLOURS[number % 6], "symbol": _SYMBOLS[number % 6]},
+            x=part["bag_of_words"].round(4), y=part["accuracy"].round(4), name=_words(field) or "tasks",
+            text=part["task"].map(plain), mode="markers",
+            error_y=bars | {"symmetric": False, "thickness": 0.6, "width": 0},
+            marker={"size": 7, "color": COLOURS[number % 6], "symbol": SYMBOLS[number % 6]},
             hovertemplate="%{text}<br>words %{x:.3f}<br>probe %{y:.3f}<extra></extra>", row=1, col=2,
         )  # fmt: skip
     ends = [min(at["bag_of_words"].min(), at["accuracy"].min()), 1]
@@ -234,19 +252,19 @@ def _matrix(
 ) -> go.Figure:
     """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
     out = figure(title, "tested on", "trained on", subtitle=subtitle)
-    tasks = list(wide.index)
+    tasks = [plain(task) for task in wide.index]
     out.add_heatmap(
-        z=wide.to_numpy().round(3), x=tasks, y=tasks, zmin=middle - reach, zmax=middle + reach, colorscale="RdBu_r",
+        z=wide.to_numpy().round(3), x=tasks, y=tasks, zmin=middle - reach, zmax=middle + reach, colorscale=DIVERGING,
         hovertemplate="%{y} → %{x}: %{z:.3f}<extra></extra>", colorbar={"thickness": 12},
     )  # fmt: skip
     numbers = np.arange(len(tasks))
     if len(tasks) <= _NAMED_TASKS:
-        where, names = numbers, [task.replace("_", " ") for task in tasks]
+        where, names = numbers, [_words(task) for task in wide.index]
     else:
         fields = order["field"].to_numpy()
         starts = np.flatnonzero(np.r_[True, fields[1:] != fields[:-1]])
         ends = np.r_[starts[1:], len(tasks)]
-        where, names = (starts + ends - 1) // 2, [str(fields[i]).replace("_", " ") for i in starts]
+        where, names = (starts + ends - 1) // 2, [_words(fields[i]) for i in starts]
         for start in starts[1:]:
             line: dict[str, Any] = {"line": {"width": 1, "color": INK}}
             out.add_vline(x=start - 0.5, **line)
@@ -254,7 +272,7 @@ def _matrix(
     ticks: dict[str, Any] = {"tickmode": "array", "tickvals": where, "ticktext": names, "tickfont": {"size": 10}}
     out.update_xaxes(**ticks, tickangle=-45, showgrid=False)
     out.update_yaxes(**ticks, autorange="reversed", showgrid=False)
-    out.update_layout(height=520)
+    out.update_layout(height=520, meta={"least_width": 540})
     return out
 
 
@@ -270,9 +288,11 @@ def general_probes(study: ProbingStudy) -> go.Figure:
         "Is there grammaticality in general?", "trained on tasks of", "pair accuracy on a task never seen",
         subtitle=f"state {study.provenance['state']}; mean over tasks, 95 % interval",
     )  # fmt: skip
+    strength = study.provenance["strength"]
+    sparse = _strength_styles(study)[strength]
     for method, name, colour, symbol in (
         ("dense", "dense", INK, "circle"),
-        ("l0", f"λ = {study.provenance['strength']:g}", "#0072b2", "diamond"),
+        ("l0", f"λ = {strength:g}", sparse["color"], sparse["symbol"]),
     ):
         grouped = study.general[study.general["method"] == method].groupby("trained_on")["pair_accuracy"]
         table = grouped.agg(["mean", "sem"]).reindex([key for key in _TRAINED_ON if key in grouped.groups])
@@ -283,7 +303,7 @@ def general_probes(study: ProbingStudy) -> go.Figure:
         )  # fmt: skip
     out.add_hline(
         y=0.5,
-        line={"width": 1.2, "color": GREY, "dash": "dash"},
+        line=CHANCE,
         annotation_text="chance",
         annotation_position="bottom left",
     )
@@ -313,7 +333,7 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
             out.add_box(
                 x="to " + part["mode"], y=part[measure].round(4), name=label, legendgroup=name, offsetgroup=name,
                 showlegend=column == 1, boxpoints="all", jitter=0.4, pointpos=0, marker={"size": 4, "opacity": 0.6},
-                line={"width": 1.4}, marker_color=colour, text=part["task"],
+                line={"width": 1.4}, marker_color=colour, text=part["task"].map(plain),
                 hovertemplate="%{text}: %{y:.3f}<extra></extra>", row=1, col=column,
             )  # fmt: skip
     out.update_layout(boxmode="group")
@@ -327,8 +347,32 @@ def probe_view(model: Model, probe: Probe, sentence: str, *, bos: bool | None = 
     from circuitsvis.tokens import colored_tokens
 
     tokens, scores = token_scores(model, probe, sentence, bos=bos)
-    view = colored_tokens(shielded(tokens), scores, positive_color="#0072b2", negative_color="#d55e00")
+    view = colored_tokens(shielded(tokens), scores, positive_color=BLUE, negative_color=VERMILION)
     return safe(view)
+
+
+def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The sentences of the table `views` with the probe's score at every token: by heading, the name of a circuitsvis
+    component and its properties, for a page that includes circuitsvis once. A pair has one scale.
+    """
+    views = {}
+    read = {"eos": -1, "cls": 0}.get(study.provenance["position"])
+    for task, pair in study.views.groupby("task", sort=False):
+        limit = float(pair["score"].abs().max())
+        for sentence, part in pair.groupby("sentence", sort=False):
+            where = "" if read is None else f": {part['score'].iloc[read]:+.1f} at {part['token'].iloc[read]}"
+            views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = (
+                "ColoredTokens",
+                {
+                    "tokens": part["token"].tolist(),
+                    "values": part["score"].round(3).tolist(),
+                    "minValue": -limit,
+                    "maxValue": limit,
+                    "positiveColor": BLUE,
+                    "negativeColor": VERMILION,
+                },
+            )
+    return views
 
 
 def _plain(found: Sweep, method: str) -> pd.DataFrame:
@@ -358,6 +402,15 @@ def _line(
         line={key: value for key, value in style.items() if key != "symbol"},
         hovertemplate=f"state %{{x}}: %{{y:.3f}}<extra>{name}</extra>", row=1, col=column,
     )  # fmt: skip
+
+
+def _strength_styles(found: Sweep) -> dict[float, dict[str, str]]:
+    """The look of each λ of the L0 probes, the same in every figure."""
+    return scale_styles([float(s) for s in found.probes.loc[found.probes["method"] == "l0", "strength"].unique()])
+
+
+def _words(name: object) -> str:
+    return plain(name).replace("_", " ")
 
 
 def _tick(states: pd.Series) -> int:

@@ -2,7 +2,7 @@
 
 from interp.probing.accuracy import minimal_pair_accuracy, sentence_log_probability
 from interp.probing.causal import ablation_effect
-from interp.probing.probe import Probe, probe, steer, token_scores
+from interp.probing.probe import Probe, pair_scores, probe, steer, token_scores
 from interp.probing.sparse import SparseProbe
 from interp.probing.states import States, collect
 from interp.probing.study import ProbingStudy, study
@@ -11,6 +11,6 @@ from interp.probing.transfer import general, overlap, transfer
 
 __all__ = [
     "Probe", "ProbingStudy", "SparseProbe", "States", "Sweep", "ablation_effect", "collect", "general",
-    "minimal_pair_accuracy", "overlap", "probe", "sentence_log_probability", "steer", "study", "sweep", "token_scores",
-    "transfer",
+    "minimal_pair_accuracy", "overlap", "pair_scores", "probe", "sentence_log_probability", "steer", "study", "sweep",
+    "token_scores", "transfer",
 ]  # fmt: skip

@@ -1,9 +1,11 @@
 """One fitted probe on a model: its score at every token, and the recipe that moves along it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -109,6 +111,21 @@ def token_scores(
     assert model.tokenizer is not None
     names = [model.tokenizer.decode([token_id]) for token_id in row]
     return names, probe.score(seen[name][0]).cpu().numpy()
+
+
+def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:
+    """The score of each probe at every token of the first pair of its task (see `token_scores`).
+
+    Returns the table `views` (task, state, sentence, position, token, score), `sentence` good or bad.
+    """
+    rows = []
+    for one in probes:
+        pair = pairs[pairs["UID"] == one.task].iloc[0]
+        for sentence in ("good", "bad"):
+            tokens, scores = token_scores(model, one, pair[f"sentence_{sentence}"], bos=bos)
+            for position, (token, score) in enumerate(zip(tokens, scores, strict=True)):
+                rows.append((one.task, one.state, sentence, position, token, float(score)))
+    return pd.DataFrame(rows, columns=["task", "state", "sentence", "position", "token", "score"])
 
 
 def _check_width(model: Model, probe: Probe) -> None:

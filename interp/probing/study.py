@@ -14,7 +14,7 @@ from interp.probing.accuracy import minimal_pair_accuracy
 from interp.probing.causal import LEAST_ACCURACY, ablation_effect
 from interp.probing.fitting import STEPS
 from interp.probing.group import Control
-from interp.probing.probe import probe
+from interp.probing.probe import pair_scores, probe
 from interp.probing.selection import Selector
 from interp.probing.split import split_tasks
 from interp.probing.states import Position, States, collect
@@ -28,8 +28,10 @@ _OF_A_STATE = {
     "general": ["task", "state", "trained_on", "method", "strength", "accuracy", "pair_accuracy"],
     "overlap": ["task_a", "task_b", "state", "jaccard", "expected", "cosine"],
     "ablation": ["task", "state", "mode", "set", "n_neurons", "accuracy_before", "accuracy_after"],
+    "views": ["task", "state", "sentence", "position", "token", "score"],
 }
 _ABLATED = 100  # test pairs a task, at most
+_VIEWED = 3  # tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,8 @@ class ProbingStudy(Sweep):
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
       share of test pairs whose good sentence the model itself finds more probable.
     - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
+    - `views` (task, state, sentence, position, token, score): the sparse probe at every token of a test pair, the first
+      of each of the three tasks on which the probes of `provenance["strength"]` are most accurate.
 
     In `probes`, control `untrained` is the same architecture with random weights.
     """
@@ -50,6 +54,7 @@ class ProbingStudy(Sweep):
     general: pd.DataFrame
     overlap: pd.DataFrame
     ablation: pd.DataFrame
+    views: pd.DataFrame
 
 
 def study(
@@ -135,6 +140,8 @@ def study(
         fitted = [probe(found, task, chosen) for task in able]
         fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
         shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
+        viewed = [probe(found, task, chosen) for task in _most_accurate(found.probes, chosen, nearest)]
+        shared["views"] = pair_scores(model, tested, viewed, bos=bos)
     about = found.provenance | {"state": chosen, "strength": float(nearest)}
     return ProbingStudy(
         provenance=provenance(model, states, corpus=table.attrs["source"], **about),
@@ -147,6 +154,13 @@ def _best(probes: pd.DataFrame) -> int:
     dense = plain[plain["method"] == "dense"]
     by_state = (plain if dense.empty else dense).groupby("state")["validation_accuracy"].mean()
     return int(str(by_state.idxmax()))
+
+
+def _most_accurate(probes: pd.DataFrame, state: int, strength: float | int) -> list[str]:
+    """The tasks on which sparse probes that read a neuron do best."""
+    sparse = (probes["method"] == "l0") & (probes["control"] == "none") & (probes["strength"] == strength)
+    part = probes[sparse & (probes["state"] == state) & (probes["n_open"] > 0)]
+    return part.sort_values("accuracy", ascending=False, kind="stable")["task"].drop_duplicates().head(_VIEWED).tolist()
 
 
 def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """A run directory → one self-contained HTML page."""
 
 from interp.report.attention import attention_section
+from interp.report.compare import write_comparison
 from interp.report.encoding import encoding_section, removable, steering_error
 from interp.report.frequency import frequency_section
 from interp.report.generation import generation_section
@@ -20,5 +21,6 @@ __all__ = [
     "probing_section",
     "removable",
     "steering_error",
+    "write_comparison",
     "write_page",
 ]

@@ -7,29 +7,43 @@ from interp import plots
 from interp.encoding import EncodingStudy
 from interp.report.section import Section
 
+TITLE = "Token probability in output embeddings"
+DEFINITIONS = {
+    "Source": "Cho et al., “Understanding Token Probability Encoding in Output Embeddings”, COLING 2025 (arXiv "
+    "2406.01468); neurons: Stolfo et al. 2024.",
+    "α, A, B": "α_w is the mean output probability of token w, E_w its output embedding; −log α_w ≈ A·E_w + B "
+    "by least squares over the vocabulary.",
+    "Adjusted R²": "1 − (1 − R²)(n − 1)/(n − d − 1), n types and d dimensions.",
+    "Removed dimensions": "Set to zero in the input of the unembedding; KL(full‖pruned) is the mean over "
+    "positions, top-1 agreement the share of positions whose likeliest token stays. The paper removes 30 %.",
+    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression, "
+    "the paper's), by log r (constant), or by the shift that solves for r (exact).",
+    "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
+    "mean) ⊙ γ.",
+}
+
 
 def encoding_section(study: EncodingStudy) -> Section:
     """What the page says of `interp encoding`; every number comes from the result."""
-    figures = [plots.probability_fit(study), plots.dimension_slopes(study)]
-    figures += [plots.pruning(study, basis) for basis in study.pruning["basis"].unique()]
-    figures += [plots.steering(study), plots.direction_cosines(study)]
+    figures = {"fit": plots.probability_fit(study), "dimensions": plots.dimension_slopes(study)}
+    figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
+    figures |= {"steering": plots.steering(study), "directions": plots.direction_cosines(study)}
     tables = {"−log α on the output embeddings": study.regression, "How much text the fit needs": study.few_shot}
     tables["Dimensions removed before top-1 agreement falls"] = removable(study.pruning)
     tables["Steering: median |log(got/asked)|"] = steering_error(study.steering)
     if not study.neurons.empty:
-        figures.append(plots.neurons(study))
+        figures["neurons"] = plots.neurons(study)
         strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
         tables["Neurons of the largest effect on entropy"] = strongest
     if not study.dynamics.empty:
-        figures.append(plots.dynamics(study))
+        figures["dynamics"] = plots.dynamics(study)
     return Section(
-        title="Token probability in output embeddings",
-        finding=_finding(study),
-        definition=(
-            "α_w is the mean output probability of token w, E_w its output embedding: −log α_w ≈ A·E_w + B by least "
-            "squares over the vocabulary. Dimensions are removed from the input of the unembedding. Steering "
-            "multiplies α by a ratio through the token's logit. Source: Cho et al., COLING 2025."
-        ),
+        title=TITLE,
+        question="encoding",
+        summary=_sentences(study)[0],
+        main="fit",
+        finding=" ".join(_sentences(study)),
+        definitions=DEFINITIONS,
         figures=figures,
         tables=tables,
         provenance=study.provenance,
@@ -57,7 +71,7 @@ def steering_error(steering: pd.DataFrame) -> pd.DataFrame:
     return median.assign(all=error.groupby(["text", "mode"], sort=False)["error"].median()).reset_index()
 
 
-def _finding(study: EncodingStudy) -> str:
+def _sentences(study: EncodingStudy) -> list[str]:
     fitted = study.regression.set_index("target")["adj_r2"]
     kept = removable(study.pruning).set_index(["basis", "order"])["95%"].to_dict()
     missed = steering_error(study.steering)
@@ -75,4 +89,4 @@ def _finding(study: EncodingStudy) -> str:
     parts = [f"{mode} {value:.3f}" for mode, value in error.items()]
     if parts:
         sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
-    return " ".join(sentences)
+    return sentences

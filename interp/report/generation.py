@@ -6,56 +6,85 @@ import pandas as pd
 from interp import plots
 from interp.generation import GenerationSweep
 from interp.generation.sweep import HUMAN
-from interp.plots.style import decoder_styles
+from interp.plots.style import DECODER_NAME
 from interp.report.section import Section
 
 _SAMPLES = 2
 _SIDE_BY_SIDE = 3
 
+TITLE = "Generated text with b_LN scaled"
+DEFINITIONS = {
+    "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
+    "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all "
+    "texts; within each text in the columns that end in _text.",
+    "Perplexity": "That of the model with λ b_LN on the human texts.",
+    "Frequent tokens": "The most frequent types, which make up half of the corpus.",
+    "MAUVE": "How much of the generated text is like human text and the other way round, 1 at best (Pillutla "
+    "et al. 2021).",
+}
+
 
 def generation_section(sweep: GenerationSweep) -> Section:
     """What the page says of `interp generate`; every number comes from the result."""
-    figures = [plots.generation_tradeoff(sweep), plots.text_measure(sweep, "diversity")]
-    if sweep.provenance["mauve"] is not None:
-        figures.append(plots.text_measure(sweep, "mauve"))
-    figures += [plots.text_measure(sweep, "frequent_share"), plots.text_measure(sweep, "repetition")]
-    seen = sweep.provenance
+    measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
+    if sweep.provenance["mauve"] is None:
+        measures.remove("mauve")
+    figures = {"tradeoff": plots.generation_tradeoff(sweep)}
+    figures |= {measure: plots.text_measure(sweep, measure) for measure in measures}
     return Section(
-        title="Generated text with b_LN scaled",
+        question="frequency",
+        title=TITLE,
+        summary=_summary(sweep.metrics),
+        main="tradeoff",
         finding=_finding(sweep.metrics),
-        definition=(
-            f"{seen['n_prompts']} prompts of {seen['prompt_tokens']} tokens, {seen['max_new_tokens']} new tokens each. "
-            "distinct_n = different n-grams / all n-grams over all texts, diversity D = ¼ Σ distinct_n; within each "
-            "text in the columns that end in _text. Perplexity is that of the model with λ b_LN on the human texts. "
-            "Frequent tokens are the types that make up half of the corpus. Source: Kobayashi et al., Findings of "
-            "ACL 2023."
-        ),
+        definitions=DEFINITIONS,
         figures=figures,
         tables={"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)},
         provenance=sweep.provenance,
     )
 
 
+def ends(metrics: pd.DataFrame) -> tuple[pd.Series, dict[str, tuple[pd.Series, pd.Series]]]:
+    """The row of the human texts, and of each decoder those of the largest λ and the smallest."""
+    written = metrics[metrics["decoder"] != HUMAN]
+    ordered = {str(name): part.set_index("scale").sort_index() for name, part in written.groupby("decoder", sort=False)}
+    names = {name: DECODER_NAME.get(name, name) for name in ordered}
+    return metrics[metrics["decoder"] == HUMAN].iloc[0], {
+        names[name]: (part.iloc[-1], part.iloc[0]) for name, part in ordered.items()
+    }
+
+
+def _summary(metrics: pd.DataFrame) -> str:
+    """The decoder whose diversity changes most."""
+    human, decoders = ends(metrics)
+    name = max(decoders, key=lambda one: abs(decoders[one][1]["diversity"] - decoders[one][0]["diversity"]))
+    before, after = decoders[name]
+    if before.name == after.name:
+        return (
+            f"At λ = {before.name:g} text by {name} has diversity {before['diversity']:.3f}, human text "
+            f"{human['diversity']:.3f}."
+        )
+    return (
+        f"From λ = {before.name:g} to {after.name:g} diversity changes most by {name}, from {before['diversity']:.3f} "
+        f"to {after['diversity']:.3f} (human text {human['diversity']:.3f}), and perplexity goes from "
+        f"{before['perplexity']:.1f} to {after['perplexity']:.1f}."
+    )
+
+
 def _finding(metrics: pd.DataFrame) -> str:
     """What changes from the largest λ to the smallest."""
-    written = metrics[metrics["decoder"] != HUMAN]
-    human = metrics[metrics["decoder"] == HUMAN].iloc[0]
-    styles = decoder_styles(list(written["decoder"].unique()))
-    by_decoder = {
-        styles[str(name)]["name"]: part.set_index("scale").sort_index()
-        for name, part in written.groupby("decoder", sort=False)
-    }
-    ends = {name: (part.iloc[-1], part.iloc[0]) for name, part in by_decoder.items()}
-    before, after = next(iter(ends.values()))
-    if len(written["scale"].unique()) == 1:
-        each = ", ".join(f"{name} {row['diversity']:.3f}" for name, (row, _) in ends.items())
+    human, decoders = ends(metrics)
+    before, after = next(iter(decoders.values()))
+    if before.name == after.name:
+        each = ", ".join(f"{name} {row['diversity']:.3f}" for name, (row, _) in decoders.items())
         return f"Diversity at λ = {before.name:g}: {each}; human {human['diversity']:.3f}."
     frequent = ", ".join(
-        f"{name} {first['frequent_share']:.3f} to {last['frequent_share']:.3f}" for name, (first, last) in ends.items()
+        f"{name} {first['frequent_share']:.3f} to {last['frequent_share']:.3f}"
+        for name, (first, last) in decoders.items()
     )
     return (
         f"From λ = {before.name:g} to λ = {after.name:g} perplexity on human text goes from {before['perplexity']:.1f} "
-        f"to {after['perplexity']:.1f}. {_diversity(ends)}; human text has {human['diversity']:.3f}. "
+        f"to {after['perplexity']:.1f}. {_diversity(decoders)}; human text has {human['diversity']:.3f}. "
         f"Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
     )
 

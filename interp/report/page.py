@@ -1,92 +1,156 @@
 """A run directory → one self-contained HTML page."""
 
+import base64
+import hashlib
 import json
+import math
 import os
+import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import circuitsvis
 import jinja2
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
+from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from interp.encoding import EncodingStudy
-from interp.frequency import BiasEffect
-from interp.generation import GenerationSweep
 from interp.observers import replacing
-from interp.outliers import AttentionStudy
-from interp.probing import ProbingStudy
+from interp.plots.style import DARK
 from interp.report.attention import attention_section
 from interp.report.encoding import encoding_section
 from interp.report.frequency import frequency_section
 from interp.report.generation import generation_section
 from interp.report.probing import probing_section
-from interp.report.section import Section
-from interp.results import Result
+from interp.report.runs import Run, find_runs
+from interp.report.section import Question, Section
+from interp.results import replacing_directory
 
-_TEMPLATE = Path(__file__).parent / "page.html"
-_SECTIONS: tuple[tuple[type[Result], Callable[[Any], Section]], ...] = (
-    (BiasEffect, frequency_section),
-    (GenerationSweep, generation_section),
-    (AttentionStudy, attention_section),
-    (EncodingStudy, encoding_section),
-    (ProbingStudy, probing_section),
-)
+_SECTIONS: dict[str, Callable[[Any], Section]] = {
+    "frequency": frequency_section,
+    "generation": generation_section,
+    "attention": attention_section,
+    "encoding": encoding_section,
+    "probing": probing_section,
+}
+_QUESTIONS: dict[Question, tuple[str, str]] = {
+    "frequency": ("Frequency", "What do the biases of the prediction head do to word frequency?"),
+    "attention": ("Attention", "Which residual dimensions decide attention, and to which tokens?"),
+    "encoding": ("Encoding", "How do output embeddings encode token probability?"),
+    "probing": ("Probing", "Which few neurons hold a grammatical distinction?"),
+}
 
 
-def write_page(directory: str | os.PathLike[str], sections: dict[str, list[Section]] | None = None) -> Path:
+def write_page(directory: str | os.PathLike[str]) -> Path:
     """Write `directory/index.html` from the results in it, or in its subdirectories.
 
-    The page opens from disk without a network: plotly is inside, once.
-
-    Args:
-        sections: by heading (a model's name); read from the results in the directory if not given.
+    The page opens from disk without a network: all it needs is inside, once. Each figure is also kept as JSON that
+    `plotly.io.read_json` reads, in `<analysis>/figures` beside the result.
 
     Raises FileNotFoundError where there is no result.
     """
-    root = Path(directory)
-    sections = sections or _sections(root)
-    if not sections:
-        raise FileNotFoundError(f"{root} holds no result to write a page of")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    page = template.render(
-        title=" · ".join(sections),
-        groups=sections,
-        plotlyjs=get_plotlyjs(),
-        figure_json=_figure_json,
+    parts: list[tuple[str, Section]] = []
+    runs = find_runs(directory)
+    for analysis, section in _SECTIONS.items():
+        of_analysis = [run for run in runs if analysis in run.results]
+        for run, label in zip(of_analysis, _labels(of_analysis, analysis), strict=True):
+            part = section(run.results[analysis])
+            keep_figures(part.figures, run.directory / analysis / "figures")
+            parts.append((label, part))
+    return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _ in parts)), parts)
+
+
+def _labels(runs: list[Run], analysis: str) -> list[str]:
+    """Model and corpus of each result, and its directory where these are the same."""
+    about = [run.results[analysis].provenance for run in runs]
+    labels = [f"{Path(one['model']).name} on {one['corpus']}" for one in about]
+    return [
+        f"{label} ({run.directory.name})" if labels.count(label) > 1 else label
+        for run, label in zip(runs, labels, strict=True)
+    ]
+
+
+def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
+    """Write each figure as JSON; the folder then holds these and no others."""
+    with replacing_directory(directory) as temporary:
+        for name, figure in figures.items():
+            figure.write_json(temporary / f"{name}.json")
+
+
+def render(target: Path, title: str, parts: list[tuple[str, Section]]) -> Path:
+    """Write a page of sections, each with the name of its run; they are ordered by question and title."""
+    questions: dict[Question, dict[str, list[tuple[str, Section]]]] = {}
+    for question in get_args(Question):
+        for label, section in parts:
+            if section.question == question:
+                questions.setdefault(question, {}).setdefault(section.title, []).append((label, section))
+    folder = Path(__file__).parent
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    scripts = [get_plotlyjs(), (folder / "page.js").read_text(encoding="utf-8")]
+    if any(section.views for _, section in parts):
+        scripts.insert(0, _circuitsvis())
+    page = environment.get_template("page.html").render(
+        title=title,
+        questions=questions,
+        names=_QUESTIONS,
+        style=Markup((folder / "page.css").read_text(encoding="utf-8")),
+        scripts=[Markup(script) for script in scripts],
+        hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
+        dark=DARK,
+        json=_json,
+        figure_json=lambda figure: _shielded(figure.to_json()),
+        caption=_caption,
         cell=_cell,
+        value=_value,
+        numeric=lambda table: [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes],
     )
-    target = root / "index.html"
+    target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8", newline="\n")
     return target
 
 
-def _sections(root: Path) -> dict[str, list[Section]]:
-    found: dict[str, list[Section]] = {}
-    for kind, section in _SECTIONS:
-        name = f"{kind.analysis}/result.json"
-        for path in sorted([*root.glob(name), *root.glob(f"*/{name}")]):
-            result = kind.load(path.parent.parent)
-            heading = f"{Path(result.provenance['model']).name} on {result.provenance['corpus']}"
-            found.setdefault(heading, []).append(section(result))
-    return found
+def _circuitsvis() -> str:
+    """The script of the installed package, which would look for its source map."""
+    source = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
+    text = source.read_text(encoding="utf-8").partition("\n//# sourceMappingURL")[0]
+    return text.replace("</script", "<\\/script")
 
 
-def _figure_json(figure: go.Figure) -> str:
-    """A figure as JSON that is safe inside a script element."""
-    text = figure.to_json()
+def _json(value: object) -> Markup:
+    return _shielded(json.dumps(value, ensure_ascii=False))
+
+
+def _shielded(text: str) -> Markup:
+    """JSON that is safe inside a script element."""
     for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         text = text.replace(character, code)
-    return text
+    return Markup(text)
+
+
+def _caption(text: str | None) -> Markup:
+    """A title as plotly reads it, of which only sub- and superscripts are kept as HTML."""
+    pieces = re.split(r"(</?su[bp]>)", text or "")
+    return Markup("").join(Markup(piece) if i % 2 else escape(unescape(piece)) for i, piece in enumerate(pieces))
 
 
 def _cell(value: object) -> str:
     if isinstance(value, float | np.floating):
         number = float(value)
-        return "–" if np.isnan(number) else f"{number:.4g}" if abs(number) < 1000 else f"{number:,.0f}"
-    if isinstance(value, int | np.integer):
+        return "–" if math.isnan(number) else f"{number:.4g}" if abs(number) < 1000 else f"{number:,.0f}"
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return f"{value:,}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def _value(value: float | int) -> str:
+    """A number in full as JavaScript reads it, nothing for NaN."""
+    number = float(value)
+    return "" if math.isnan(number) else f"{number!r}".replace("inf", "Infinity")

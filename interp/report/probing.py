@@ -8,23 +8,43 @@ from interp.report.section import Section
 
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 
+TITLE = "Sparse probes for grammar"
+DEFINITIONS = {
+    "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
+    "top-k: Gurnee et al. 2023.",
+    "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept; dense: L2 logistic "
+    "regression. Pairs, not sentences, are split 60 : 20 : 20; accuracy is on the test sentences, pair "
+    "accuracy the share of pairs whose good sentence scores higher.",
+    "λ": "L0 probes minimise λ·BCE + (1 − λ)·mean P(z ≠ 0): hard-concrete gates m that a small λ closes.",
+    "Top k": "The k dimensions of the largest |Welch t| on the training split.",
+    "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same "
+    "architecture with random weights; the residual stream in a random basis.",
+    "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale "
+    "a pair. It was trained where the pairs are read (the appended EOS, or [CLS]) and is out of its range "
+    "elsewhere: that shows where a distinction appears, no probabilities.",
+    "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
+    "minimal-pair accuracy, against random neurons and others of matched magnitude.",
+}
+
 
 def probing_section(study: ProbingStudy) -> Section:
     """What the page says of `interp probe`; every number comes from the result."""
     methods = set(study.probes["method"])
-    figures = [plots.sparse_probes(study)] if "l0" in methods else []
-    figures.append(plots.beyond_words(study))
+    figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
+    figures["beyond_words"] = plots.beyond_words(study)
     if "topk:welch" in methods:
-        figures.append(plots.topk_probes(study))
+        figures["topk"] = plots.topk_probes(study)
     if not study.random_k.empty:
-        figures.append(plots.random_dims(study, study.provenance["state"]))
+        figures["random"] = plots.random_dims(study, study.provenance["state"])
     if not study.agreement.empty:
-        figures.append(plots.gate_agreement(study))
+        figures["agreement"] = plots.gate_agreement(study)
     if not study.ablation.empty:
-        figures.append(plots.probe_ablation(study))
+        figures["ablation"] = plots.probe_ablation(study)
     if not study.transfer.empty:
-        figures += [plots.transfer_matrix(study), plots.transfer_matrix(study, difference=True)]
-        figures += [plots.general_probes(study), plots.neuron_overlap(study)]
+        figures["transfer"] = plots.transfer_matrix(study)
+        figures["transfer_difference"] = plots.transfer_matrix(study, difference=True)
+        figures["general"] = plots.general_probes(study)
+        figures["overlap"] = plots.neuron_overlap(study)
     tables = {"Accuracy by hidden state, mean over tasks": by_state(study)}
     if not study.ablation.empty:
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = ablated(study.ablation)
@@ -32,16 +52,16 @@ def probing_section(study: ProbingStudy) -> Section:
         tables["Probes on tasks they have not seen, mean over tasks"] = never_seen(study)
     tables["Tasks"] = study.tasks
     return Section(
-        title="Sparse probes for grammar",
+        title=TITLE,
+        question="probing",
+        summary=_summary(study),
+        main=next(iter(figures)),
         finding=_finding(study),
-        definition=(
-            "A probe is σ((w ⊙ m)·x) on the standardised residual stream x, without intercept; its gates m are learned "
-            "against their mean number (hard concrete, Louizos et al. 2018), λ·BCE + (1−λ)·mean P(z≠0), or are the k "
-            "largest Welch t (Gurnee et al. 2023). Pairs are split 60 : 20 : 20. Published for Llama-3-8B on BLiMP."
-        ),
+        definitions=DEFINITIONS,
         figures=figures,
         tables=tables,
         provenance=study.provenance,
+        views=plots.token_views(study),
     )
 
 
@@ -111,6 +131,20 @@ def _hard_tasks(study: ProbingStudy) -> list[str]:
         f"{sentence}; on the {len(hard)} where the words get less than {_HARD:g} ({hard['bag_of_words'].mean():.3f} on "
         f"average) they get {hard['accuracy'].mean():.3f}, the untrained model's {chance:.3f}."
     ]
+
+
+def _summary(study: ProbingStudy) -> str:
+    state, strength = study.provenance["state"], study.provenance["strength"]
+    at = by_state(study).set_index("state").loc[state]
+    beside = f"a bag of words {at['bag_of_words']:.3f}"
+    if "dense" in at:
+        beside = f"a dense probe {at['dense']:.3f}, {beside}"
+    if "l0" in at:
+        return (
+            f"{at['l0_open']:.1%} of the neurons of state {state} tell grammatical sentences from ungrammatical ones "
+            f"with accuracy {at['l0']:.3f} (λ = {strength:g}); {beside}."
+        )
+    return f"At state {state}, mean over {len(study.tasks)} tasks: {beside}."
 
 
 def _finding(study: ProbingStudy) -> str:

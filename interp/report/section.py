@@ -1,19 +1,34 @@
 """A part of a page."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pandas as pd
 import plotly.graph_objects as go
 
+Question = Literal["frequency", "attention", "encoding", "probing"]
+
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a page: a heading, the finding in one sentence, figures, tables, and where it comes from."""
+    """What a page says of one result.
 
+    Args:
+        question: which of the four it belongs to.
+        summary: one sentence with its number, for the top of the page, beside the figure named `main`.
+        finding: all that it says, in a few sentences.
+        definitions: what each word or symbol means, with its source; the same for every result of the analysis.
+        figures: by a name that serves as a file name.
+        views: circuitsvis views by heading: the name of the component and its properties.
+    """
+
+    question: Question
     title: str
+    summary: str
+    main: str
     finding: str
-    definition: str
-    figures: list[go.Figure]
+    definitions: dict[str, str]
+    figures: dict[str, go.Figure]
     tables: dict[str, pd.DataFrame]
     provenance: dict[str, Any]
+    views: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)

@@ -1,0 +1,28 @@
+"""`interp compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interp.cli.options import JsonOption, OutOption
+from interp.cli.output import show
+
+
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or ones that hold several.")],
+    out: OutOption,
+    as_json: JsonOption = False,
+) -> None:
+    """Put several runs side by side.
+
+    Models, checkpoints or corpora: their key numbers and figures, question by question. Writes DIR/index.html and each
+    figure as JSON in DIR/figures.
+    """
+    for directory in directories:
+        if not directory.is_dir():
+            raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+
+    from interp import report
+
+    show({}, report.write_comparison(directories, out), as_json=as_json)

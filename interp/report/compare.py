@@ -1,0 +1,113 @@
+"""Several runs side by side on one page."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from interp.report import attention, encoding, frequency, generation, probing
+from interp.report.page import keep_figures, render
+from interp.report.runs import Run, find_runs
+from interp.report.section import Question, Section
+from interp.report.sides import SIDES, Sides
+
+_ABOUT: dict[str, tuple[Question, str, dict[str, str]]] = {
+    "frequency": ("frequency", frequency.TITLE, frequency.DEFINITIONS),
+    "generation": ("frequency", generation.TITLE, generation.DEFINITIONS),
+    "attention": ("attention", attention.TITLE, attention.DEFINITIONS),
+    "encoding": ("encoding", encoding.TITLE, encoding.DEFINITIONS),
+    "probing": ("probing", probing.TITLE, probing.DEFINITIONS),
+}
+
+
+def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
+    """Write `out/index.html`: for each question that two runs or more have, their key numbers and one trace a run;
+    the figures also as JSON in `out/figures`.
+
+    A directory that holds several runs gives all of them. Runs are named by what tells them apart: the model, the
+    corpus, the directory, or as many of these as it takes.
+
+    Raises FileNotFoundError for a directory without a result; ValueError for fewer than two runs, the same directory
+    twice, runs that have no question in common, and an `out` that is one of them.
+    """
+    runs = [run for directory in directories for run in find_runs(directory)]
+    if len(runs) < 2:
+        raise ValueError(f"found {len(runs)} run in {_listed(directories)}; a comparison needs two or more")
+    places = [run.directory.resolve() for run in runs]
+    twice = [run.directory for run, place in zip(runs, places, strict=True) if places.count(place) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is given twice; expected different runs")
+    target = Path(out)
+    if target.resolve() in {place.resolve() for place in [*places, *map(Path, directories)]}:
+        raise ValueError(f"{target} holds one of the runs, whose page would be replaced; choose another directory")
+    parts: list[tuple[str, Section]] = []
+    kept: dict[str, go.Figure] = {}
+    named = dict(zip(run_names(runs), runs, strict=True))
+    for analysis in _ABOUT:
+        results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
+        sides = SIDES[analysis](results) if len(results) > 1 else None
+        if sides is not None and sides.figures:
+            section = _section(analysis, sides, {name: one.provenance for name, one in results.items()})
+            kept |= {f"{analysis}_{figure}": drawn for figure, drawn in section.figures.items()}
+            parts.append((", ".join(results), section))
+    if not parts:
+        has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
+        raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
+    keep_figures(kept, target / "figures")
+    return render(target / "index.html", ", ".join(named), parts)
+
+
+def _section(analysis: str, sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
+    question, title, definitions = _ABOUT[analysis]
+    numbers = sides.numbers.rename_axis("run").reset_index()
+    numbers.insert(1, "model", [Path(one["model"]).name for one in about.values()])
+    numbers.insert(2, "corpus", [one["corpus"] for one in about.values()])
+    settings = {key: [json.dumps(one.get(key), ensure_ascii=False) for one in about.values()] for key in _keys(about)}
+    differing = {key: values for key, values in settings.items() if len(set(values)) > 1}
+    different = pd.DataFrame.from_dict(differing, orient="index", columns=list(about)).rename_axis("setting")
+    return Section(
+        question=question,
+        title=title,
+        summary=sides.summary,
+        main=next(iter(sides.figures)),
+        finding=sides.summary,
+        definitions=definitions,
+        figures=sides.figures,
+        tables={"Key numbers": numbers, "Settings that differ": different.reset_index()},
+        provenance=about,
+    )
+
+
+def _keys(about: dict[str, dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for one in about.values() for key in one))
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """The shortest names that differ, of model, corpus and directory."""
+    known = [
+        {
+            "model": ", ".join(_about(run, lambda about: Path(about["model"]).name)),
+            "corpus": ", ".join(_about(run, lambda about: about["corpus"])),
+            "directory": run.directory.resolve().name,
+        }
+        for run in runs
+    ]
+    for number in (1, 2, 3):
+        for chosen in combinations(known[0], number):
+            names = [", ".join(one[key] for key in chosen) for one in known]
+            if len(set(names)) == len(names):
+                return names
+    return [str(run.directory) for run in runs]
+
+
+def _about(run: Run, of: Callable[[dict[str, Any]], str]) -> list[str]:
+    return list(dict.fromkeys(of(result.provenance) for result in run.results.values()))
+
+
+def _listed(directories: Sequence[str | os.PathLike[str]]) -> str:
+    return ", ".join(map(str, directories)) or "no directory"

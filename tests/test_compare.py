@@ -1,0 +1,166 @@
+"""Several runs side by side: the numbers against each run's own tables, the names, and what is refused."""
+
+import base64
+import shutil
+
+import numpy as np
+import plotly.io
+import pytest
+from browser import CHROMIUM, Browser
+
+import interp
+from interp import corpora, encoding, outliers, pairs, probing, report
+from interp.cli import main
+from interp.frequency import bias_effect
+from interp.report.compare import run_names
+from interp.report.runs import Run, find_runs
+from interp.report.sides import SIDES
+from interp.results import Result
+
+MODELS = {"tiny-gpt2": True, "tiny-bert": False}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A directory that holds a run of each bundled model."""
+    folder = tmp_path_factory.mktemp("runs")
+    text = corpora.load("bundled", limit=20)
+    table = pairs.generate(n_per_task=40, tasks=["reflexive_number", "left_branch"])
+    for name, bos in MODELS.items():
+        model = interp.load(name)
+        batches = corpora.batches(model, text, bos=bos)
+        masked = batches if bos else text
+        bias_effect(model, masked, scales=[0, 0.5, 1], progress=False).save(folder / name)
+        outliers.study(model, batches, progress=False).save(folder / name)
+        encoding.study(model, masked, progress=False).save(folder / name)
+        probing.study(
+            model, table, layers=[0, 6], methods=["l0", "dense"], strengths=(0.4, 1.0), bos=bos, controls=["none"],
+            steps=50, progress=False,
+        ).save(folder / name)  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(root):
+    return {run.directory.name: run.results for run in find_runs(root)}
+
+
+@pytest.fixture(scope="module")
+def page(root, tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare")
+    return report.write_comparison([root / name for name in MODELS], out)
+
+
+def drawn(page, name):
+    figure = plotly.io.read_json(page.parent / "figures" / f"{name}.json")
+    return {trace.name: (numbers(trace.x), numbers(trace.y)) for trace in figure.data if trace.line.dash != "dot"}
+
+
+def numbers(values):
+    """An array as plotly writes it to JSON."""
+    if isinstance(values, dict):
+        return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
+    return np.asarray(values)
+
+
+def test_each_run_has_a_trace_of_its_own_table(page, results):
+    for name in MODELS:
+        kl = results[name]["frequency"].kl.query("bias == 'ln'")
+        scale, y = drawn(page, "frequency_kl_ln")[name]
+        np.testing.assert_allclose(scale, kl["scale"])
+        np.testing.assert_allclose(y, kl["kl_unigram_model"], atol=1e-5)
+        seen = results[name]["attention"].attention.query("key_class == 'comma_period'")
+        depth, y = drawn(page, "attention_attention_0")[name]
+        np.testing.assert_allclose(depth, np.arange(1, 7) / 6)
+        np.testing.assert_allclose(y, seen.groupby("layer")["sum"].mean(), atol=1e-5)
+        kept = results[name]["encoding"].pruning.query("basis == 'axis' and order == 'spearman'")
+        np.testing.assert_allclose(drawn(page, "encoding_pruning_axis")[name][1], kept["top1_agreement"], atol=1e-5)
+        dense = results[name]["probing"].probes.query("method == 'dense' and control == 'none'")
+        np.testing.assert_allclose(
+            drawn(page, "probing_dense")[name][1], dense.groupby("state")["accuracy"].mean(), atol=1e-5
+        )
+    assert set(drawn(page, "frequency_kl_ln")) == set(MODELS)
+    assert not (page.parent / "figures" / "frequency_kl_fc.json").exists(), "tiny-gpt2 has no b_FC"
+
+
+def test_key_numbers_are_those_of_the_tables(results):
+    sides = SIDES["frequency"]({name: results[name]["frequency"] for name in MODELS})
+    for name in MODELS:
+        kl = results[name]["frequency"].kl.set_index(["bias", "scale"])["kl_unigram_model"]
+        assert sides.numbers.loc[name, "kl"] == kl["ln", 1.0]
+        assert sides.numbers.loc[name, "kl_without_ln"] == kl["ln", 0.0]
+    added = sides.numbers["kl_without_ln"] - sides.numbers["kl"]
+    assert f"from {added.min():+.3f} nats in {added.idxmin()} to {added.max():+.3f} nats in {added.idxmax()}" in (
+        sides.summary
+    )
+    assert np.isnan(sides.numbers.loc["tiny-gpt2", "kl_without_fc"])
+    encoded = SIDES["encoding"]({name: results[name]["encoding"] for name in MODELS}).numbers
+    fitted = results["tiny-bert"]["encoding"].regression.set_index("target")["adj_r2"]
+    assert encoded.loc["tiny-bert", "adj_r2"] == fitted["-log alpha"]
+
+
+def test_the_page_says_what_was_compared(page):
+    text = page.read_text(encoding="utf-8")
+    assert "<title>interp · tiny-gpt2, tiny-bert</title>" in text
+    assert text.count("Settings that differ") == 4
+    assert "architecture" in text
+
+
+def named(directory, model, corpus):
+    return Run(directory, {"frequency": Result({"model": model, "corpus": corpus})})
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ([("a", "gpt2", "x"), ("b", "bert", "x")], ["gpt2", "bert"]),
+        ([("a", "gpt2", "x"), ("b", "gpt2", "y")], ["x", "y"]),
+        ([("step1", "gpt2", "x"), ("step2", "gpt2", "x")], ["step1", "step2"]),
+        ([("a", "m/gpt2", "x"), ("b", "gpt2", "y"), ("c", "bert", "x")], ["a", "b", "c"]),
+        ([("a", "gpt2", "x"), ("a", "gpt2", "y"), ("a", "bert", "x")], ["gpt2, x", "gpt2, y", "bert, x"]),
+    ],
+)
+def test_runs_have_the_shortest_names_that_differ(tmp_path, about, expected):
+    assert run_names([named(tmp_path / folder, model, corpus) for folder, model, corpus in about]) == expected
+
+
+def test_a_directory_of_several_runs_gives_all(root, tmp_path):
+    report.write_comparison([root], tmp_path)
+    assert set(drawn(tmp_path / "index.html", "frequency_kl_ln")) == set(MODELS)
+
+
+def test_an_earlier_comparison_leaves_no_figures(root, tmp_path):
+    report.write_comparison([root], tmp_path)
+    (tmp_path / "figures" / "stale.json").write_text("{}")
+    report.write_comparison([root], tmp_path)
+    assert not (tmp_path / "figures" / "stale.json").exists()
+
+
+def test_what_cannot_be_compared_is_refused(root, tmp_path, capsys):
+    one, two = (root / name for name in MODELS)
+    with pytest.raises(ValueError, match=r"found 1 run in .*; a comparison needs two or more"):
+        report.write_comparison([one], tmp_path)
+    with pytest.raises(ValueError, match="is given twice"):
+        report.write_comparison([one, root], tmp_path)
+    with pytest.raises(ValueError, match="holds one of the runs"):
+        report.write_comparison([one, two], two)
+    with pytest.raises(FileNotFoundError, match="holds no result"):
+        report.write_comparison([one, tmp_path], tmp_path / "out")
+    for name, analysis in (("a", "frequency"), ("b", "attention")):
+        shutil.copytree(one / analysis, tmp_path / name / analysis)
+    with pytest.raises(ValueError, match="no question in common .*frequency.*attention"):
+        report.write_comparison([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert main(["compare", str(one), str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert main(["compare", str(one), str(two), "--out", str(tmp_path / "out")]) == 0
+    assert "written to" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; .ci/run installs it")
+def test_the_comparison_in_a_browser(page):
+    with Browser() as browser:
+        browser.open(page)
+        assert all(browser.run("plots.map(plot => plot.querySelectorAll('.scatterlayer path').length)"))
+        assert browser.problems == []
+        assert browser.requests == [page.as_uri()]
