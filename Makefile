@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 .PHONY: test lint notebooks demo bench docs clean
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
