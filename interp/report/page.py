@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from interp.encoding import EncodingStudy
+from interp.files import replacing
 from interp.frequency import BiasEffect
 from interp.generation import GenerationSweep
-from interp.observers import replacing
 from interp.outliers import AttentionStudy
 from interp.probing import ProbingStudy
 from interp.report.attention import attention_section
