@@ -4,10 +4,12 @@ Prints a Markdown table. `python benchmarks/survival.py [--quick] [--times N] [-
 OMP_NUM_THREADS=1 (more threads sum in another order). As root the disk is a tmpfs that is too small; else files may
 not grow beyond a size.
 
-Every run is a process of its own, forked from this one, which has imported the package and run nothing: so the moments
-fall into the work and not into imports. A run is killed at the next of the moments, spread evenly over the undisturbed
-run's time, started again, killed at the next, and so on until one ends by itself; then its files are compared and all
-begins anew, until all moments have been used. Checkpoints are kept every half second in place of 20 (training: 120)."""
+Every run is a process of its own, forked from this one, which has imported what is needed and run nothing: so the
+moments fall into the work and not into imports. A run is killed at the next of the moments, which are spread over the
+undisturbed run's time, started again, killed at the next, and so on until one ends by itself; then its files are
+compared and all begins anew, until all moments have been used. Checkpoints are kept every half second in place of 20
+(training: 120).
+"""
 
 import argparse
 import json
@@ -30,7 +32,9 @@ import pyarrow.parquet as parquet
 from safetensors import safe_open
 from timing import markdown
 
+import interp
 import interp.observers
+import interp.pairs
 import interp.plots
 import interp.report
 import interp.survey
@@ -67,21 +71,24 @@ class Found:
 
 
 def commands(folder: Path, share: float) -> dict[str, list[str]]:
-    """Command lines of about 15 seconds of one thread, or a share of that; what they write to is added."""
+    """Command lines of 10 to 40 seconds of one thread, or a share of what they read; what they write to is added."""
     lines = (BUNDLED / "text.txt").read_text(encoding="utf-8").splitlines()
     corpus = folder / "text.txt"
     corpus.write_text("\n".join(lines * 20), encoding="utf-8")
+    pairs = folder / "pairs.jsonl"
+    table = interp.pairs.load("bundled", limit=40)
+    table[table["UID"].isin(table["UID"].unique()[:4])].to_json(pairs, orient="records", lines=True)
     n = lambda whole: str(max(20, round(whole * share)))  # noqa: E731
     model = ["--model", "tiny-gpt2"]
     read = [*model, "--corpus", str(corpus), "--limit"]
     return {
-        "frequency": ["frequency", *read, n(8000), "--scales", "0:1:0.1"],
-        "attention": ["attention", *read, n(1600)],
-        "encoding": ["encoding", *read, n(1600)],
-        "probe": ["probe", *model, "--pairs", "bundled", "--limit", n(100), "--layers", "0,2,4,6"],
-        "generate": ["generate", *model, "--prompts", str(corpus), "--n", n(60)],
-        "train": ["train", "--kind", "gpt2", "--corpus", str(corpus), "--limit", "1600", "--tokens", n(120_000)],
-        "report": ["report", *model, "--corpus", str(corpus), "--limit", n(400), "--pair-limit", n(40)],
+        "frequency": ["frequency", *read, n(1600), "--scales", "0:1:0.1"],
+        "attention": ["attention", *read, n(400)],
+        "encoding": ["encoding", *read, n(200)],
+        "probe": ["probe", *model, "--pairs", str(pairs)],
+        "generate": ["generate", *model, "--prompts", str(corpus), "--n", n(20)],
+        "train": ["train", "--kind", "gpt2", "--corpus", str(corpus), "--limit", "1600", "--tokens", n(60_000)],
+        "report": ["report", *model, "--corpus", str(corpus), "--pairs", str(pairs), "--limit", n(200)],
     }  # fmt: skip
 
 
@@ -149,7 +156,7 @@ def truncated(out: Path) -> list[str]:
         ".parquet": parquet.read_table,
         ".safetensors": safetensors,
         ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
-        ".html": lambda path: path.read_text(encoding="utf-8").rstrip().endswith("</html>") or 1 / 0,
+        ".html": lambda path: path.read_text(encoding="utf-8").rindex("</html>"),
         ".pt": interp.training.run.load_resume,
     }
     found = []
@@ -182,13 +189,17 @@ def killed(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes
     """SIGKILL at each of the moments."""
     waiting = list(moments)
     while waiting:
-        moment = waiting[0] if not out.exists() else waiting[-1]
+        is_first = not out.exists()
+        moment = waiting[0 if is_first else -1]
         ended = run(arguments, out, after=moment)
         if ended.code == -signal.SIGKILL:
             waiting.remove(moment)
             found.kills += 1
             found.truncated += truncated(out) if out.exists() else []
         else:
+            if is_first:  # faster than the undisturbed run
+                waiting[0] = ended.seconds * (moment / found.seconds)
+                found.seconds = ended.seconds
             compare(found, whole, out, ended)
     compare(found, whole, out, run(arguments, out))
 
@@ -197,6 +208,9 @@ def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, byte
     """SIGINT (Ctrl-C) at each of the moments: exit code 130, one line, and on to the end."""
     for moment in moments:
         ended = run(arguments, out, after=moment, sends=signal.SIGINT)
+        if is_done(ended):
+            shutil.rmtree(out)
+            continue
         found.stops += 1
         if ended.code != 130 or "interp: error: stopped" not in ended.said or "Traceback" in ended.said:
             found.wrong.append(f"Ctrl-C after {moment:.2f} s: exit code {ended.code}: {ended.said.strip()[-300:]}")
@@ -258,8 +272,9 @@ def measured(name: str, arguments: list[str], folder: Path, times: int, seed: in
     moments = [found.seconds * (i + rng.random()) / times for i in range(times)]
     rng.shuffle(moments)
     killed(found, arguments, folder / name, whole, moments)
-    stopped(found, arguments, folder / name, whole, [found.seconds * (0.05 + 0.85 * rng.random()) for _ in range(2)])
-    full(found, arguments, folder / "disk", whole, [0.1, 0.8])
+    fewer = max(1, times // 10)
+    stopped(found, arguments, folder / name, whole, [found.seconds * rng.uniform(0.05, 0.8) for _ in range(fewer)])
+    full(found, arguments, folder / "disk", whole, [(i + rng.random()) / fewer for i in range(fewer)])
     return found
 
 
@@ -277,6 +292,7 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     times = chosen.times or (3 if chosen.quick else 20)
     rows = []
+    interp.load("tiny-gpt2")  # imports what is imported late
     with tempfile.TemporaryDirectory() as temporary:
         for name, arguments in commands(Path(temporary), 0.1 if chosen.quick else 1.0).items():
             if chosen.only and name not in chosen.only:
