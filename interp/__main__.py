@@ -2,7 +2,17 @@
 
 import sys
 
-from interp.cli import main
+
+def run() -> int:
+    """The command line, and one line for Ctrl-C while it is being imported; the exit code."""
+    try:
+        from interp.cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        print("interp: error: stopped", file=sys.stderr)
+        return 130
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

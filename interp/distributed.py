@@ -100,13 +100,12 @@ def meet(missing: Sequence[Path]) -> None:
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The files of all parts of a whole, if there is one of each; else none."""
+    """The files of all parts of a whole, there or not: of as many parts as run here, else as have left most files.
+
+    None where the whole is not divided.
+    """
+    here = part()
     pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))
-    found: dict[int, dict[int, Path]] = {}
-    for file in path.parent.glob(f"{path.stem}.part-*{path.suffix}"):
-        if match := pattern.fullmatch(file.name):
-            found.setdefault(int(match[2]), {})[int(match[1])] = file
-    for of, files in found.items():
-        if len(files) == of:
-            return [files[i] for i in range(of)]
-    return []
+    found = [int(match[2]) for file in path.parent.glob("*") if (match := pattern.fullmatch(file.name))]
+    of = here.of if here.of > 1 else max(found, key=lambda of: (found.count(of) == of, found.count(of)), default=0)
+    return [Part(index, of, grouped=False).name(path) for index in range(of)]

@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -23,6 +22,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.corpora import Batch, Batches
+from interp.files import replacing
 from interp.hooks import firing
 from interp.models import weight_hash
 from interp.sites import Model, Recipe, active_hooks, depth, head_is_hooked, is_encoder, trunk_output
@@ -106,6 +106,12 @@ class Observer:
     def discard(self) -> None:
         """Forget the scratch."""
         self._scratch = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.discard()
+        for name, value in self.state.items():
+            self.state[name] = torch.full_like(value, _NEUTRAL[self.reductions[name]])
 
     def merge(self, other: "Observer") -> None:
         """Take another observer's state in, as if both corpora had been read here.
@@ -212,16 +218,19 @@ def forward(model: Model, batch: Batch, stop: int | None) -> None:
         model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
 
 
-def load_parts(model: Model, batches: Batches, observers: Sequence[Observer], paths: Sequence[Path]) -> None:
-    """Reduce the final checkpoints of the parts of a pass (see `part_of`) into its observers.
-
-    Raises ValueError for a checkpoint of another run, or of a part that has not been read to its end.
-    """
+def observe_parts(
+    model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], what: str, progress: bool = True
+) -> None:
+    """`observe` in parts (see `part_of`), one after the other: what the checkpoint of a part has is not read again."""
+    n = len(checkpoints)
     total: dict[tuple[int, str], Tensor] = {}
-    for index, path in enumerate(paths):
-        identity = _identity(model, part_of(batches, index, len(paths)), observers)
-        if _resume(path, identity, observers) is not None:
-            raise ValueError(f"{path} has not been read to its end; run this part again")
+    for index, path in enumerate(checkpoints):
+        for observer in observers:
+            observer.clear()
+        part = part_of(batches, index, n)
+        observe(
+            model, part, *observers, what=f"{what}, part {index + 1} of {n}", progress=progress, checkpoint=path
+        )  # fmt: skip
         for number, observer in enumerate(observers):
             for name, value in observer.state.items():
                 known = total.get((number, name))
@@ -252,7 +261,7 @@ def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer])
             meta = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         known = json.loads(meta["identity"])
-        if meta["checksum"] != _checksum(tensors):
+        if meta["checksum"] != _checksum(tensors, meta["identity"], meta["batches"]):
             raise ValueError("the checksum does not match")
         done = None if meta["batches"] == _ALL else int(meta["batches"])
     except (SafetensorError, KeyError, ValueError) as error:
@@ -264,6 +273,17 @@ def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer])
     return done
 
 
+def is_finished(checkpoint: Path) -> bool:
+    """Whether a checkpoint is there, of a pass that was read to its end."""
+    if not checkpoint.exists():
+        return False
+    try:
+        with safe_open(checkpoint, "pt") as file:
+            return (file.metadata() or {}).get("batches") == _ALL
+    except SafetensorError:
+        return False
+
+
 def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...], done: int | None) -> None:
     """Write a checkpoint after `done` batches, None for all."""
     tensors = {
@@ -271,35 +291,19 @@ def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...],
         for number, observer in enumerate(observers)
         for name, value in observer.state.items()
     }
-    meta = {
-        "identity": json.dumps(identity, sort_keys=True),
-        "batches": _ALL if done is None else str(done),
-        "checksum": _checksum(tensors),
-    }
+    meta = {"identity": json.dumps(identity, sort_keys=True), "batches": _ALL if done is None else str(done)}
+    meta["checksum"] = _checksum(tensors, *meta.values())
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         save_file(tensors, temporary, meta)
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    digest = xxhash.xxh3_128()
+def _checksum(tensors: dict[str, Tensor], *described: str) -> str:
+    digest = xxhash.xxh3_128("\0".join(described).encode())
     for name, value in sorted(tensors.items()):
         digest.update(name.encode())
         digest.update(value.numpy().tobytes())
     return digest.hexdigest()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that takes the place of `path` at the end, whole and on disk, or not at all."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def fingerprint(values: Tensor | np.ndarray) -> str:

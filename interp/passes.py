@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from interp import distributed
 from interp.corpora import Batches
-from interp.observers import Observer, load_parts, observe, part_of
+from interp.observers import Observer, is_finished, observe, observe_parts, part_of
 from interp.sites import Model
 
 _R = TypeVar("_R")
@@ -90,20 +90,22 @@ def run(
 def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
     """One pass: whole, or this process's part of it and what the others have read."""
     what, batches, observers = reading
+    options: dict[str, Any] = {"what": what, "progress": progress}
     here = distributed.part()
-    parts = [] if path is None or here.grouped else distributed.parts_of(path)
-    if parts:
-        load_parts(model, batches, observers, parts)
-    elif here.of == 1:
-        observe(model, batches, *observers, what=what, progress=progress, checkpoint=path)
-    else:
+    parts = [] if path is None else distributed.parts_of(path)
+    if here.of > 1:
+        if path is None and not here.grouped:
+            raise ValueError("a part of a run needs a directory to leave in what it has read; give one")
         mine = None if path is None else here.name(path)
-        observe(
-            model, part_of(batches, here.index, here.of), *observers, what=what, progress=progress, checkpoint=mine
-        )  # fmt: skip
-        distributed.meet([] if path is None else [path])
+        observe(model, part_of(batches, here.index, here.of), *observers, checkpoint=mine, **options)
+        distributed.meet([part for part in parts if not is_finished(part)])
+    if here.grouped:
         for observer in observers:
             observer.all_reduce()
+    elif parts:
+        observe_parts(model, batches, *observers, checkpoints=parts, **options)
+    else:
+        observe(model, batches, *observers, checkpoint=path, **options)
 
 
 def _merged(wanted: list[Reading]) -> list[Reading]:

@@ -9,6 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
+from interp.files import FULL
+
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -116,6 +118,8 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
+        if error.errno in FULL:
+            raise
         raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
 
 

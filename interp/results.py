@@ -3,11 +3,8 @@
 import json
 import os
 import platform
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import pandas as pd
 
 from interp import distributed
+from interp.files import checksum, replacing_directory
 
 _R = TypeVar("_R", bound="Result")
 _SETTINGS = "settings.json"
@@ -78,47 +76,41 @@ class Result:
         return cls(provenance=saved["provenance"], **tables)
 
 
-@contextmanager
-def replacing_directory(target: Path) -> Iterator[Path]:
-    """A temporary folder beside `target` that takes its place at the end, or is gone after an exception."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-            os.replace(target, old / target.name)
-            os.replace(temporary, target)
-            shutil.rmtree(old)
-        else:
-            os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def kept(
     path: Path | None, settings: dict[str, Any], make: Callable[[], dict[str, pd.DataFrame]]
 ) -> dict[str, pd.DataFrame]:
     """Tables that an earlier run kept in a folder, or new ones, kept there for the next; None keeps nothing.
 
-    Raises ValueError where the folder holds tables of other settings, naming what differs.
+    Raises ValueError where the folder holds tables of other settings, naming what differs, or damaged ones.
     """
     if path is None:
         return make()
-    wanted = json.loads(json.dumps(settings))
     if (path / _SETTINGS).is_file():
-        known = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
-        different = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
-        if different:
-            raise ValueError(f"{path} belongs to another run ({', '.join(different)} differ); choose another directory")
-        return {file.stem: pd.read_parquet(file) for file in path.glob("*.parquet")}
+        return _known(path, json.loads(json.dumps(settings)))
     tables = make()
     with replacing_directory(path) as temporary:
         for name, table in tables.items():
             table.to_parquet(temporary / f"{name}.parquet", index=False)
-        (temporary / _SETTINGS).write_text(json.dumps(wanted), encoding="utf-8")
+        written = {file.name: checksum(file.read_bytes()) for file in sorted(temporary.iterdir())}
+        text = json.dumps({"settings": settings, "checksums": written})
+        (temporary / _SETTINGS).write_text(text, encoding="utf-8")
     return tables
+
+
+def _known(path: Path, wanted: dict[str, Any]) -> dict[str, pd.DataFrame]:
+    """The tables of a folder that `kept` made."""
+    try:
+        known = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
+        settings, files = known["settings"], {path / name: value for name, value in known["checksums"].items()}
+        damaged = [file.name for file, value in files.items() if checksum(file.read_bytes()) != value]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error!r}); delete it to make it anew") from None
+    different = sorted(key for key in {*settings, *wanted} if settings.get(key) != wanted.get(key))
+    if different:
+        raise ValueError(f"{path} belongs to another run ({', '.join(different)} differ); choose another directory")
+    if damaged:
+        raise ValueError(f"{path} is damaged (checksum of {', '.join(damaged)}); delete it to make it anew")
+    return {file.stem: pd.read_parquet(file) for file in files}
 
 
 def kept_each(

@@ -21,6 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
+from interp.files import replacing
+
 _TEXTS_AT_ONCE = 1_000
 _CHARACTERS_AT_ONCE = 1_000_000
 _tokenizer: Tokenizer | None = None
@@ -84,14 +86,9 @@ class Unigrams:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata."""
-        target = Path(path)
-        temporary = target.with_name(target.name + f".{os.getpid()}.tmp")
-        try:
-            metadata = {"corpus": self.corpus} | ({"vocabulary": self.vocabulary} if self.vocabulary else {})
+        metadata = {"corpus": self.corpus} | ({"vocabulary": self.vocabulary} if self.vocabulary else {})
+        with replacing(Path(path)) as temporary:
             save_file({"counts": self.counts}, temporary, metadata)
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> Unigrams:

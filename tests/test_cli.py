@@ -164,7 +164,12 @@ def test_version_and_help(capsys):
 def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, counts, tmp_path, capsys, monkeypatch):
     arguments = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--unigram", str(counts)]
     for error, code, message in (
-        (OSError(28, "No space left on device"), 1, "interp: error: OSError: [Errno 28] No space left on device"),
+        (
+            OSError(28, "No space left on device", "/d/a"),
+            1,
+            "interp: error: no room to write /d/a: No space left on device; make room and run the same command again",
+        ),
+        (OSError(5, "Input/output error"), 1, "interp: error: OSError: [Errno 5] Input/output error"),
         (KeyboardInterrupt(), 130, "interp: error: stopped"),
     ):
 

@@ -87,7 +87,7 @@ def test_killed_run_goes_on_bit_for_bit(
             stop_after(updates, patch)
             with pytest.raises(KeyboardInterrupt):
                 run(kind, tmp_path / "run")
-    assert torch.load(tmp_path / "run" / "resume.pt", weights_only=True)["step"] == 7
+    assert training.load_resume(tmp_path / "run" / "resume.pt")["step"] == 7
     assert same(out, run(kind, tmp_path / "run"))
     for name in ("losses", "held_out", "tokens", "steps", "checkpoints"):
         assert record(out)[name] == record(tmp_path / "run")[name]

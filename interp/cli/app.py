@@ -19,6 +19,7 @@ from interp.cli.encoding import encoding
 from interp.cli.frequency import frequency
 from interp.cli.generate import generate
 from interp.cli.listing import corpora, models
+from interp.cli.output import Stopped
 from interp.cli.page import page
 from interp.cli.parallel import arguments as running
 from interp.cli.parallel import merge, parallel
@@ -26,6 +27,7 @@ from interp.cli.probe import probe
 from interp.cli.report import report
 from interp.cli.train import train
 from interp.cli.unigrams import unigrams
+from interp.files import FULL
 
 app = typer.Typer(
     name="interp",
@@ -75,8 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("stopped", 130)
     except typer.TyperException as error:
         return _fail(error.format_message(), 2)
+    except Stopped as error:
+        return _fail(str(error), 130)
     except _BAD_INPUT as error:
         return _fail(str(error), 2)
+    except OSError as error:
+        if error.errno not in FULL:
+            return _fail(f"{type(error).__name__}: {error}", 1)
+        return _fail(
+            f"no room to write {error.filename}: {error.strerror}; make room and run the same command again", 1
+        )
     except Exception as error:
         return _fail(f"{type(error).__name__}: {error}", 1)
 

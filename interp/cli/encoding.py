@@ -77,7 +77,7 @@ def encoding(
     with unfinished(out, "encoding") as directory:
         found = study(loaded, batches, other=unseen, unigram=unigram, seed=seed, directory=directory, **options)
         save({out: [found]})
-    page = report.write_page(out)
+        page = report.write_page(out)
     where = f"{Path(model).name} on {Path(corpus).name}"
     removable, error = report.removable(found.pruning), report.steering_error(found.steering)
     tables = {

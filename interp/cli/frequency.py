@@ -90,6 +90,6 @@ def frequency(
             loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, directory=directory
         )
         save({out: [effect]})
-    page = report.write_page(out)
+        page = report.write_page(out)
     columns = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
     show({"kl": (f"{Path(model).name} on {source.name}", effect.kl[columns])}, page, as_json=as_json)

@@ -81,6 +81,6 @@ def generate(
             seed=seed, batch_size=batch_size, directory=directory,
         )  # fmt: skip
         save({out: [found]})
-    page = report.write_page(out)
+        page = report.write_page(out)
     shown = found.metrics[_SHOWN].dropna(axis=1, how="all")
     show({"metrics": (f"{Path(model).name} continues {source.name}", shown)}, page, as_json=as_json)

@@ -26,13 +26,27 @@ def progress(what: str) -> Iterator[None]:
         yield
 
 
+class Stopped(Exception):
+    """Ctrl-C in a run that can go on."""
+
+
+@contextmanager
+def resumable(directory: Path) -> Iterator[None]:
+    """Raise `Stopped`, which says where a run goes on from, for Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped; the same command goes on with what is kept in {directory}") from None
+
+
 @contextmanager
 def unfinished(out: Path, analysis: str) -> Iterator[Path]:
-    """The directory in which a run keeps what it has done, in case it is killed; gone when its results are saved."""
+    """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written."""
     directory = out / f".{analysis}"
-    remember(directory)
-    yield directory
-    shutil.rmtree(directory)
+    with resumable(directory):
+        remember(directory)
+        yield directory
+        shutil.rmtree(directory)
 
 
 def save(results: Mapping[Path, Sequence[Any]]) -> None:

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
+from interp.files import replacing
+
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """The command line that is being run."""
 _COMMAND = "command.json"
@@ -65,7 +67,8 @@ def remember(directory: Path) -> None:
     here = distributed.part()
     if here.of > 1 and not here.grouped:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / _COMMAND).write_text(json.dumps(_without(arguments.get(), "--shard")), encoding="utf-8")
+        with replacing(directory / _COMMAND) as temporary:
+            temporary.write_text(json.dumps(_without(arguments.get(), "--shard")), encoding="utf-8")
 
 
 def _without(given: list[str], option: str) -> list[str]:

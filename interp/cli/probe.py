@@ -80,7 +80,7 @@ def probe(
             bos=bos, seeds=[seed], device=device, directory=directory, **protocol,
         )  # fmt: skip
         save({out: [found]})
-    page = report.write_page(out)
+        page = report.write_page(out)
     where = f"{Path(model).name} on {table.attrs['source']}"
     tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {where}", report.by_state(found))}
     if not found.general.empty:

@@ -92,7 +92,7 @@ def report(
                     directory=directory / Path(name).name,
                 )  # fmt: skip
         save(results)
-    page = pages.write_page(out)
+        page = pages.write_page(out)
     show({}, page, as_json=as_json)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.options import ColumnOption, CorpusOption, JsonOption, LimitOption, OutOption
-from interp.cli.output import show
+from interp.cli.output import resumable, show
 from interp.paths import corpus_file
 
 
@@ -41,16 +41,17 @@ def train(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     texts = list(corpora.load(corpus, limit=limit, column=column))
     cut = len(texts) - max(1, int(len(texts) * held_out))
-    directory = training.train(
-        kind,  # type: ignore[arg-type]
-        texts[:cut],
-        held_out=texts[cut:],
-        tokens=int(tokens),
-        out=out,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        bf16=bf16,
-        threads=threads,
-        seed=seed,
-    )
+    with resumable(out):
+        directory = training.train(
+            kind,  # type: ignore[arg-type]
+            texts[:cut],
+            held_out=texts[cut:],
+            tokens=int(tokens),
+            out=out,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            bf16=bf16,
+            threads=threads,
+            seed=seed,
+        )
     show({}, directory, as_json=as_json)

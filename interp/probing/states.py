@@ -20,8 +20,9 @@ from tqdm.auto import tqdm
 
 from interp import distributed
 from interp.corpora import Batch
+from interp.files import checksum, replacing
 from interp.models import weight_hash
-from interp.observers import forward, replacing
+from interp.observers import forward
 from interp.pairs import COLUMNS
 from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder, state_name
 
@@ -53,7 +54,7 @@ class States:
         return list(dict.fromkeys(self.pairs["UID"]))
 
     def load(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
-        """The vectors of one state. Raises ValueError for a state that was not collected."""
+        """The vectors of one state. Raises ValueError for a state that was not collected, or a damaged shard."""
         if state not in self.states:
             raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
         if self._kept:
@@ -62,6 +63,9 @@ class States:
         for shard in self._shards:
             with safe_open(shard, "pt") as file:
                 parts.append(file.get_tensor(str(state)).numpy())
+                known = (file.metadata() or {}).get(str(state))
+            if checksum(parts[-1].tobytes()) != known:
+                raise ValueError(f"{shard} is damaged (checksum of state {state}); delete it to collect it again")
         return np.concatenate(parts).reshape(-1, 2, self.width)
 
 
@@ -137,8 +141,13 @@ def collect(
         for number, (shard, part) in enumerate(parts.items()):
             if number in distributed.part() and not _whole(shard, len(part), names):
                 vectors = _read(model, part, names, index, width, bar)
+                named = {str(state): values for state, values in vectors.items()}
                 with replacing(shard) as temporary:
-                    save_file({str(state): torch.from_numpy(v) for state, v in vectors.items()}, temporary)
+                    save_file(
+                        {name: torch.from_numpy(values) for name, values in named.items()},
+                        temporary,
+                        {name: checksum(values.tobytes()) for name, values in named.items()},
+                    )
             else:
                 bar.update(len(part))
         distributed.meet([shard for shard, part in parts.items() if not _whole(shard, len(part), names)])

@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from interp.observers import replacing
+from interp.files import replacing, replacing_directory
 from interp.plots.style import DARK
 from interp.report.attention import attention_section
 from interp.report.encoding import encoding_section
@@ -28,7 +28,6 @@ from interp.report.generation import generation_section
 from interp.report.probing import probing_section
 from interp.report.runs import Run, find_runs
 from interp.report.section import Question, Section
-from interp.results import replacing_directory
 
 _SECTIONS: dict[str, Callable[[Any], Section]] = {
     "frequency": frequency_section,

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import io
 import json
 import logging
 import math
@@ -22,6 +23,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
+from interp.files import checksum, replacing, replacing_directory
 from interp.training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ WARM_UP = 0.05  # share of the steps
 HELD_OUT_TOKENS = 50_000  # of the held-out text, for the loss during training
 LOG_SECONDS = 60
 SAVE_SECONDS = 120
+_RESUME = "resume.pt"
+_CHECKSUM = 32  # bytes, before what torch saves
 
 
 def train(
@@ -199,11 +203,10 @@ class _Run:
             return dict(settings=self.settings, tokenizer=self.tokenizer.to_str(), **weights, **done)
 
         began = logged = saved = time.monotonic()
-        if state is None:
-            self.out.mkdir(parents=True, exist_ok=True)
-            _write_resume(self.out, resume())
+        self.out.mkdir(parents=True, exist_ok=True)
+        _write_resume(self.out, resume())
         if step == 0 and step in self.kept:
-            self.save(self.out / "checkpoints" / f"step-{step}")
+            self.keep(step)
         every = max(1, self.steps // 100)
         held_out = next((row["held_out"] for row in reversed(losses) if "held_out" in row), math.nan)
         quiet = not (progress and sys.stderr.isatty())
@@ -214,7 +217,7 @@ class _Run:
                 step += 1
                 bar.update()
                 if step in self.kept:
-                    self.save(self.out / "checkpoints" / f"step-{step}")
+                    self.keep(step)
                 marked = step in self.kept or step == self.steps
                 if marked or step % every == 0:
                     losses.append(dict(step=step, tokens=seen, loss=math.fsum(window) / len(window)))
@@ -273,6 +276,10 @@ class _Run:
         perplexities = dict(perplexity=math.exp(means["loss"]), unigram_perplexity=math.exp(means["unigram_loss"]))
         return means | perplexities | dict(tokens=tokens, targets=n)
 
+    def keep(self, step: int) -> None:
+        with replacing_directory(self.out / "checkpoints" / f"step-{step}") as temporary:
+            self.save(temporary)
+
     def save(self, where: Path) -> None:
         """In float16, without the progress bar that transformers shows for every file."""
         bars = transformers_logging.is_progress_bar_enabled()
@@ -292,9 +299,6 @@ class _Run:
             names = dict(zip(("pad", "unk", "cls", "sep", "mask"), BERT_SPECIAL, strict=True))
         options = {f"{name}_token": token for name, token in names.items()}
         tokenizer = make(tokenizer_object=self.tokenizer, model_max_length=self.settings["context"], **options)
-        tokenizer.save_pretrained(self.out)
-        self.save(self.out)
-        save_file({"counts": torch.from_numpy(self.data.counts.astype(np.int64))}, self.out / "unigram.safetensors")
         packages = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
         record: dict[str, Any] = dict(settings=self.settings)
         record |= dict(optimiser=dict(name="AdamW", warm_up=WARM_UP, clip=1.0, **OPTIMISER[kind]))
@@ -302,26 +306,46 @@ class _Run:
         record |= dict(parameters=self.model.num_parameters(), seconds=round(seconds), threads=torch.get_num_threads())
         record |= dict(held_out=self.evaluate(), losses=losses, checkpoints=sorted(self.kept))
         record |= dict(versions={name: version(name) for name in packages})
-        (self.out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
-        (self.out / "resume.pt").unlink()
+        whole = self.out / ".finished"
+        with replacing_directory(whole) as temporary:
+            tokenizer.save_pretrained(temporary)
+            self.save(temporary)
+            save_file(
+                {"counts": torch.from_numpy(self.data.counts.astype(np.int64))}, temporary / "unigram.safetensors"
+            )
+            (temporary / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+        for file in whole.iterdir():
+            os.replace(file, self.out / file.name)
+        whole.rmdir()
+        (self.out / _RESUME).unlink()
 
 
 def _write_resume(out: Path, state: dict[str, Any]) -> None:
-    temporary = out / "resume.pt.tmp"
-    with open(temporary, "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, out / "resume.pt")
+    """A checksum, and what torch saves, which has none."""
+    content = io.BytesIO()
+    torch.save(state, content)
+    with replacing(out / _RESUME) as temporary:
+        temporary.write_bytes(checksum(content.getvalue()).encode() + content.getvalue())
+
+
+def load_resume(path: Path) -> dict[str, Any]:
+    """The state of an unfinished run. Raises ValueError for a damaged file."""
+    content = path.read_bytes()
+    known, saved = content[:_CHECKSUM], content[_CHECKSUM:]
+    if checksum(saved).encode() != known:
+        raise ValueError(
+            f"{path} is damaged (the checksum does not match); delete what is in {path.parent} and start anew"
+        )
+    return dict(torch.load(io.BytesIO(saved), weights_only=True))
 
 
 def _read_resume(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    path = out / "resume.pt"
+    path = out / _RESUME
     if not path.exists():
-        if out.exists() and any(item.name != "resume.pt.tmp" for item in out.iterdir()):
+        if out.exists() and any(not item.name.startswith(f".{_RESUME}.") for item in out.iterdir()):
             raise FileExistsError(f"{out} is not empty and holds no unfinished run; pass another out or empty it")
         return None
-    state = torch.load(path, weights_only=True)
+    state = load_resume(path)
     found = state["settings"]
     different = [name for name in sorted({*settings, *found}) if settings.get(name) != found.get(name)]
     if different:
