@@ -44,11 +44,8 @@ _part: ContextVar[Part] = ContextVar("part", default=WHOLE)
 
 
 def part() -> Part:
-    """The part that this process does: of its `torch.distributed` group, of `shard`, or the whole."""
-    chosen = _part.get()
-    if chosen is WHOLE and torch.distributed.is_available() and torch.distributed.is_initialized():
-        return Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), grouped=True)
-    return chosen
+    """The part that this process does, inside `group` or `shard`; else the whole."""
+    return _part.get()
 
 
 def writes() -> bool:
@@ -73,18 +70,24 @@ def shard(index: int, of: int) -> Iterator[None]:
 
 @contextmanager
 def group() -> Iterator[None]:
-    """Join the processes that `torchrun` started, and leave them at the end; alone, do nothing."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    """Share what runs inside among the processes of a `torch.distributed` group: the one there is, or that of the
+    processes that `torchrun` started, which is left again at the end. Alone, do nothing."""
+    own = not torch.distributed.is_initialized()
+    if own and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
-    cuda = torch.cuda.is_available()
-    if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.distributed.init_process_group("nccl" if cuda else "gloo")
+    if own:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group()
+    here = Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), grouped=True)
+    token = _part.set(here)
     try:
         yield
     finally:
-        torch.distributed.destroy_process_group()
+        _part.reset(token)
+        if own:
+            torch.distributed.destroy_process_group()
 
 
 def meet(missing: Sequence[Path]) -> None:

@@ -25,10 +25,14 @@ _LARGEST_LOG_RANGE = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """An edit of the prediction head: a vector added to all logits, or b_FC of an encoder multiplied by `fc`."""
+    """An edit of the prediction head: a vector added to all logits, or b_FC of an encoder multiplied by `fc`.
+
+    `name` says in words what it is, in a refused checkpoint.
+    """
 
     shift: Float[Tensor, " d_vocab"] | None = None
     fc: float = 1.0
+    name: str = ""
 
 
 class MeanPredictions(Observer):
@@ -169,7 +173,11 @@ class MeanPredictions(Observer):
 
 
 def _describe(variant: Variant) -> dict[str, Any]:
-    return {"fc": variant.fc, "shift": None if variant.shift is None else fingerprint(variant.shift)}
+    return {
+        "name": variant.name,
+        "fc": variant.fc,
+        "shift": None if variant.shift is None else fingerprint(variant.shift),
+    }
 
 
 def kl(p: Distribution, q: Distribution) -> float:

@@ -192,7 +192,10 @@ def word_frequencies(
 
 
 def _variant(head: PredictionHead, bias: Bias, scale: float) -> Variant:
-    return Variant(fc=scale) if bias == "fc" else Variant(shift=(scale - 1) * head.effect(bias).double())
+    name = f"{bias} × {scale:g}"
+    if bias == "fc":
+        return Variant(fc=scale, name=name)
+    return Variant(shift=(scale - 1) * head.effect(bias).double(), name=name)
 
 
 def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Loading models with raw weights, checked against transformers."""
 
 import copy
+import json
 import logging
 import os
 import tempfile
@@ -39,6 +40,7 @@ ARCHITECTURES = {
 
 PARITY_TOLERANCE = 1e-4
 _FIRST_SD = 0.02
+_NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
 
 
@@ -142,6 +144,14 @@ def weight_hash(model: Model) -> str:
         flat = parameter.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def config_hash(model: Model) -> str:
+    """A hash of what decides a forward pass beside the weights: the config, and each layer's scale of the scores."""
+    check_model(model)
+    config = {key: str(value) for key, value in model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS}
+    scales = [float(block.attn.attn_scale) for block in model.blocks]
+    return xxhash.xxh3_128(json.dumps([config, scales], sort_keys=True).encode()).hexdigest()
 
 
 def find_device(device: str | torch.device | None) -> torch.device:

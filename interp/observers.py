@@ -5,6 +5,7 @@ all observers listen.
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from tqdm.auto import tqdm
 from interp.corpora import Batch, Batches
 from interp.files import replacing
 from interp.hooks import firing
-from interp.models import weight_hash
+from interp.models import config_hash, weight_hash
 from interp.sites import Model, Recipe, active_hooks, depth, head_is_hooked, is_encoder, trunk_output
 
 Reduction = Literal["sum", "max", "min"]
@@ -249,7 +250,8 @@ def part_of(batches: Batches, index: int, of: int) -> Batches:
 def _identity(model: Model, batches: Batches, observers: Sequence[Observer]) -> dict[str, Any]:
     """What a checkpoint must be of for a run to go on from it."""
     described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
-    return {"model": weight_hash(model), "batches": batches.settings} | described
+    known = {"weights": weight_hash(model), "config": config_hash(model), "batches": batches.settings}
+    return known | described
 
 
 def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer]) -> int | None:
@@ -306,25 +308,39 @@ def _checksum(tensors: dict[str, Tensor], *described: str) -> str:
     return digest.hexdigest()
 
 
-def fingerprint(values: Tensor | np.ndarray) -> str:
-    """A hash of numbers to seven digits of the largest, for an observer's `options`: what was computed by another
-    number of threads differs in its last digits, and is the same."""
+def fingerprint(values: Tensor | np.ndarray) -> dict[str, Any]:
+    """What identifies numbers in an observer's `options`: their shape and four random projections.
+
+    Options are compared to seven digits, so that what another number of threads computed is the same, and what
+    differs by more is not.
+    """
     numbers = torch.as_tensor(values).detach().double().cpu().numpy()
-    largest = np.abs(numbers).max(initial=0.0) or 1.0
-    return xxhash.xxh3_64((np.round(numbers / largest, 7) + 0.0).tobytes()).hexdigest()
+    flat = numbers.ravel()
+    finite = np.where(np.isfinite(flat), flat, 0.0)
+    rest = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
+    rng = np.random.default_rng(0)
+    projections = [[float(r @ finite), float(r @ rest)] for r in (rng.standard_normal(flat.size) for _ in range(4))]
+    return {"shape": list(numbers.shape), "projections": projections}
 
 
 def _refuse_difference(what: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
     """Raise ValueError naming what differs between two JSON-able descriptions."""
     differences = list(_differences(json.loads(json.dumps(found)), json.loads(json.dumps(expected))))
     if differences:
-        raise ValueError(f"{what}: {'; '.join(differences)}")
+        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise ValueError(f"{what}: {'; '.join(differences[:3])}{more}")
 
 
 def _differences(found: Any, expected: Any, name: str = "") -> Iterator[str]:
     if isinstance(found, dict) and isinstance(expected, dict):
         for key in sorted({*found, *expected}):
             yield from _differences(found.get(key), expected.get(key), f"{name}.{key}" if name else key)
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, f"{name}.{number}")
+    elif isinstance(found, float) and isinstance(expected, float):
+        if not math.isclose(found, expected, rel_tol=1e-7):
+            yield f"{name}: {found!r} ≠ {expected!r}"
     elif found != expected:
         yield f"{name}: {_short(found)} ≠ {_short(expected)}"
 

@@ -209,7 +209,7 @@ def load(
         pairs = pairs.groupby("UID", sort=False).head(limit)
     pairs = pairs.reset_index(drop=True)
     if isinstance(source, DataFrame):
-        pairs.attrs["source"] = source.attrs.get("source", f"{len(pairs):,} minimal pairs")
+        pairs.attrs["source"] = str(source.attrs.get("source", f"{len(pairs):,} minimal pairs"))
     else:
         pairs.attrs["source"] = Path(source).name
     return pairs

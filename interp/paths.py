@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from interp.files import FULL
 
+SAVING = "saving"
+"""A file in the directory of an unfinished run, from when its results are being saved."""
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -105,13 +107,13 @@ def text_suffix(path: Path) -> str:
 def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
     """See that a run can be written to `directory` before hours are spent on it; writes nothing.
 
-    A run that was killed while it was saving left `.analysis` beside what it had saved, and may go on.
+    A run that was killed while it was saving (`.analysis/saving` is there) may go on.
 
     Raises:
         FileExistsError: it holds a result of this analysis, and `overwrite` is off.
         PermissionError: it cannot be written to.
     """
-    if (directory / analysis).exists() and not overwrite and not (directory / f".{analysis}").exists():
+    if (directory / analysis).exists() and not overwrite and not (directory / f".{analysis}" / SAVING).exists():
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
     existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:

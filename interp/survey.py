@@ -55,7 +55,7 @@ def survey(
         pairs: minimal pairs, anything `interp.pairs.load` takes.
         unigram: token counts; the model's own, or else this text's.
         scales: the λ of word frequency (generated text: 0, .5 and 1).
-        bos: the beginning-of-sequence token before each text, prompt and sentence. By default as the model was
+        bos: a decoder's beginning-of-sequence token before each text, prompt and sentence. By default as the model was
             trained, for one that `interp train` made; else none before texts, and before sentences what
             TransformerLens knows of the model.
         seed: of masks, samples, nulls and probes.
@@ -70,7 +70,10 @@ def survey(
     encoder = is_encoder(model)
     source = corpora.load(text)
     table = minimal_pairs.load(pairs)
-    if bos is None and not encoder and _made_here(model):
+    if encoder:
+        bos = None
+    elif bos is None and _made_here(model):
+        _log.info("a beginning-of-sequence token stands before each text, as in training")
         bos = True
     options: dict[str, Any] = {"bos": bool(bos), "batch_size": batch_size, "seed": seed}
     plain = corpora.batches(model, source, **options)
@@ -90,7 +93,7 @@ def survey(
     found: list[Result] = run(model, side_by_side(*analyses), progress=progress, directory=_in(root, "text"))
     _log.info("probing %d minimal pairs", len(table))
     found.append(probing.study(model, table, bos=bos, seeds=[seed], directory=_in(root, "probing"), progress=progress))
-    prompts = _prompts(model, source, bool(bos)) if "ln" in biases and not encoder else None
+    prompts = None if encoder else _prompts(model, source, bool(bos))
     if prompts is not None:
         _log.info("generating text")
         found.insert(
@@ -115,6 +118,7 @@ def _made_here(model: Model) -> bool:
 
 def _prompts(model: Model, source: Corpus, bos: bool) -> generation.Prompts | None:
     try:
+        prediction_head(model).require("ln")
         return generation.prompts(model, source, n=_PROMPTS, bos=bos)
     except ValueError as error:
         warnings.warn(f"no generated text: {error}", stacklevel=3)

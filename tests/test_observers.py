@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from interp import corpora, hooks, observers
 from interp.cli import main
+from interp.frequency import bias_effect
 from interp.observers import Observer, observe
 from interp.sites import hook_name
 
@@ -225,7 +227,7 @@ def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
     path = tmp_path / "c"
     observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
     for other, data, observer, message in (
-        (load_toy("gpt_neox"), texts, Residual, "model:"),
+        (load_toy("gpt_neox"), texts, Residual, "weights:"),
         (model, texts[:-1], Residual, "batches.fingerprint"),
         (model, texts, lambda m: Residual(m, 1), "observer 0.layer: 0 ≠ 1"),
     ):
@@ -299,3 +301,35 @@ def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
     for table in ("kl", "probabilities", "types", "curve"):
         name = f"frequency/{table}.parquet"
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_fingerprint_tells_numbers_apart():
+    """Scale, sign, shape and place of infinities count; the last digits do not."""
+    x = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def alike(one, other):
+        return not list(observers._differences(observers.fingerprint(one), observers.fingerprint(other)))
+
+    infinite = x.clone()
+    infinite[0, 3] = -torch.inf
+    moved = x.clone()
+    moved[0, 4] = -torch.inf
+    for other in (2 * x, -x, x.reshape(1000, 3), x.roll(1), infinite, x + 1e-4, torch.zeros(3, 1000)):
+        assert not alike(x, other)
+    assert not alike(infinite, moved)
+    assert alike(infinite, infinite.clone())
+    for seed in range(50):
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        assert alike(x, x * (1 + 1e-11 * noise))
+
+
+def test_other_scales_and_scores_are_another_run(load_toy, texts, tmp_path):
+    """What is not in the weights counts too: the λ that were asked for, and the config."""
+    model = load_toy("gpt2")
+    options = {"unigram": np.arange(1, 68), "progress": False, "directory": tmp_path}
+    bias_effect(model, texts, scales=(0, 0.5, 1), **options)
+    with pytest.raises(ValueError, match=r"observer 0.variants.1.name: 'ln × 0.5' ≠ 'ln × 0.3'"):
+        bias_effect(model, texts, scales=(0, 0.3, 1), **options)
+    model.blocks[1].attn.attn_scale *= 2
+    with pytest.raises(ValueError, match="belongs to another run .*config"):
+        bias_effect(model, texts, scales=(0, 0.5, 1), **options)

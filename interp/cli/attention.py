@@ -73,7 +73,7 @@ def attention(
         study = outliers.study(
             loaded, batches, layers=chosen, scaled=scaled, sample=sample, seed=seed, directory=directory
         )
-        save({out: [study]})
+        save({out: [study]}, directory)
         page = report.write_page(out)
     by_layer = study.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
     where = f"{Path(model).name} on {source.name}"

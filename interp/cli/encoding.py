@@ -76,7 +76,7 @@ def encoding(
     assert batches is not None
     with unfinished(out, "encoding") as directory:
         found = study(loaded, batches, other=unseen, unigram=unigram, seed=seed, directory=directory, **options)
-        save({out: [found]})
+        save({out: [found]}, directory)
         page = report.write_page(out)
     where = f"{Path(model).name} on {Path(corpus).name}"
     removable, error = report.removable(found.pruning), report.steering_error(found.steering)

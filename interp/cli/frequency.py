@@ -89,7 +89,7 @@ def frequency(
         effect = bias_effect(
             loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, directory=directory
         )
-        save({out: [effect]})
+        save({out: [effect]}, directory)
         page = report.write_page(out)
     columns = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
     show({"kl": (f"{Path(model).name} on {source.name}", effect.kl[columns])}, page, as_json=as_json)

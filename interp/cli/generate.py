@@ -80,7 +80,7 @@ def generate(
             loaded, given, scales=chosen_scales, decoders=chosen_decoders, unigram=unigram, features=features,
             seed=seed, batch_size=batch_size, directory=directory,
         )  # fmt: skip
-        save({out: [found]})
+        save({out: [found]}, directory)
         page = report.write_page(out)
     shown = found.metrics[_SHOWN].dropna(axis=1, how="all")
     show({"metrics": (f"{Path(model).name} continues {source.name}", shown)}, page, as_json=as_json)

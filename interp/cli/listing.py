@@ -18,6 +18,7 @@ def models(as_json: JsonOption = False) -> None:
     places += [(name, "cached", path) for name, path in cached("models").items()]
     rows = [(name, where, _parameters(path), _size(path), str(path)) for name, where, path in places]
     table = pd.DataFrame(rows, columns=["name", "where", "parameters", "size", "path"])
+    table["parameters"] = table["parameters"].astype("Int64")
     show({"models": ("models for --model", table)}, as_json=as_json)
 
 
@@ -47,14 +48,22 @@ def _size(path: Path) -> str:
 
 
 def _parameters(path: Path) -> int | None:
-    """The number of elements in the safetensors files, from their headers; None where there is none."""
+    """The number of elements in the safetensors files, from their headers; None where there is none to be read.
+
+    A cached model's are those of its latest snapshot.
+    """
     from math import prod
 
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    files = {file.resolve() for file in path.rglob("*.safetensors") if file.name != "unigram.safetensors"}
+    snapshots = sorted(path.glob("snapshots/*"), key=lambda snapshot: snapshot.stat().st_mtime)
     total = 0
-    for file in files:
-        with safe_open(file, "np") as tensors:
-            total += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    for file in (snapshots[-1] if snapshots else path).rglob("*.safetensors"):
+        if file.name == "unigram.safetensors":
+            continue
+        try:
+            with safe_open(file, "np") as tensors:
+                total += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        except (OSError, SafetensorError):
+            return None
     return total or None

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from interp.cli.parallel import remember
+from interp.paths import SAVING
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def unfinished(out: Path, analysis: str) -> Iterator[Path]:
         shutil.rmtree(directory)
 
 
-def save(results: Mapping[Path, Sequence[Any]]) -> None:
+def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
     """Save what a run found, by directory; a process that writes nothing ends here.
 
     Raises `Unmerged` for one of several parts (`--shard`), even where all others are there.
@@ -60,6 +61,7 @@ def save(results: Mapping[Path, Sequence[Any]]) -> None:
     if here.of > 1 and not here.grouped:
         raise distributed.Unmerged("every part is there")
     if distributed.writes():
+        (unfinished / SAVING).touch()
         for directory, some in results.items():
             for result in some:
                 result.save(directory, overwrite=True)
@@ -71,7 +73,10 @@ def save(results: Mapping[Path, Sequence[Any]]) -> None:
 def show(tables: dict[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
     """What a command found, on stdout: its tables `{name: (title, table)}` to read, or one JSON object of all."""
     if as_json:
-        records = {name: json.loads(table.to_json(orient="records")) for name, (_, table) in tables.items()}
+        records = {
+            name: json.loads(table.to_json(orient="records", double_precision=15))
+            for name, (_, table) in tables.items()
+        }
         typer.echo(json.dumps(records | ({} if written is None else {"written": str(written)}), ensure_ascii=False))
         return
     for title, table in tables.values():

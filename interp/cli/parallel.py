@@ -91,20 +91,22 @@ def merge(
     The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
     could do alone is done. Run it where the parts were run, so that relative paths are found.
     """
-    found = {
-        path: json.loads(path.read_text(encoding="utf-8")) for d in directories for path in d.glob(f".*/{_COMMAND}")
-    }
-    commands = {json.dumps(_without(command, "--out")) for command in found.values()}
-    if len(found) < len(directories) or len(commands) != 1:
-        raise ValueError(
-            f"expected parts of one run (--shard) in {', '.join(map(str, directories))}, found parts in "
-            f"{len({path.parents[1] for path in found})} of {len(directories)} directories, of {len(commands)} commands"
-        )
-    first, *others = found
-    for other in others:
-        shutil.copytree(other.parent, first.parent, dirs_exist_ok=True)
-    from interp.cli.app import main
+    runs: dict[str, list[Path]] = {}
+    for path in (path for directory in directories for path in sorted(directory.glob(f".*/{_COMMAND}"))):
+        runs.setdefault(path.parent.name, []).append(path)
+    if not runs:
+        raise ValueError(f"found no parts of a run (--shard) in {', '.join(map(str, directories))}")
+    for name, paths in runs.items():
+        commands = {json.dumps(_without(json.loads(path.read_text(encoding="utf-8")), "--out")) for path in paths}
+        if len(paths) < len(directories) or len(commands) > 1:
+            raise ValueError(
+                f"expected the parts of one run of {name.removeprefix('.')}, found some in {len(paths)} of "
+                f"{len(directories)} directories, of {len(commands)} different commands"
+            )
+        for other in paths[1:]:
+            shutil.copytree(other.parent, paths[0].parent, dirs_exist_ok=True)
+        from interp.cli.app import main
 
-    code = main([*json.loads(commands.pop()), "--out", str(directories[0])])
-    if code:
-        raise typer.Exit(code)
+        code = main([*json.loads(commands.pop()), "--out", str(directories[0])])
+        if code:
+            raise typer.Exit(code)

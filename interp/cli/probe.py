@@ -79,7 +79,7 @@ def probe(
             loaded, table, layers=states, methods=chosen_methods, position=position,  # type: ignore[arg-type]
             bos=bos, seeds=[seed], device=device, directory=directory, **protocol,
         )  # fmt: skip
-        save({out: [found]})
+        save({out: [found]}, directory)
         page = report.write_page(out)
     where = f"{Path(model).name} on {table.attrs['source']}"
     tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {where}", report.by_state(found))}

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import save, show, unfinished
-from interp.paths import bundled_models, check_output, corpus_file, model_directory
+from interp.paths import SAVING, bundled_models, check_output, corpus_file, model_directory
 
 _ANALYSES = ("frequency", "generation", "attention", "encoding", "probing")
 _BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
@@ -73,7 +74,7 @@ def report(
         raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
     for place in places.values():
         for analysis in _ANALYSES:
-            check_output(place, analysis, overwrite=overwrite or (out / ".report").exists())
+            check_output(place, analysis, overwrite=overwrite or (out / ".report" / SAVING).exists())
 
     from interp import corpora, models
     from interp import pairs as minimal_pairs
@@ -91,7 +92,10 @@ def report(
                     loaded, text, pairs=table, unigram=unigram, bos=bos, batch_size=batch_size, seed=seed,
                     directory=directory / Path(name).name,
                 )  # fmt: skip
-        save(results)
+        save(results, directory)
+        for place, found in results.items():
+            for analysis in set(_ANALYSES) - {result.analysis for result in found}:
+                shutil.rmtree(place / analysis, ignore_errors=True)
         page = pages.write_page(out)
     show({}, page, as_json=as_json)
 
