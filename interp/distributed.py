@@ -51,6 +51,11 @@ def part() -> Part:
     return chosen
 
 
+def is_shard() -> bool:
+    """Whether this process does what `shard` says."""
+    return _part.get() is not WHOLE
+
+
 def writes() -> bool:
     """Whether this process writes results: rank 0 of a group."""
     return not part().grouped or part().index == 0
@@ -73,8 +78,8 @@ def shard(index: int, of: int) -> Iterator[None]:
 
 @contextmanager
 def group() -> Iterator[None]:
-    """Join the processes that `torchrun` started, and leave them at the end; alone, do nothing."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    """Join the processes that `torchrun` started, and leave them at the end; alone or in a group, do nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or torch.distributed.is_initialized():
         yield
         return
     cuda = torch.cuda.is_available()

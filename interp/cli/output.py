@@ -56,8 +56,7 @@ def save(results: Mapping[Path, Sequence[Any]]) -> None:
     """
     from interp import distributed
 
-    here = distributed.part()
-    if here.of > 1 and not here.grouped:
+    if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
     if distributed.writes():
         for directory, some in results.items():
