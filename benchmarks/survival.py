@@ -197,9 +197,9 @@ def killed(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes
             found.kills += 1
             found.truncated += truncated(out) if out.exists() else []
         else:
-            if is_first:  # faster than the undisturbed run
-                waiting[0] = ended.seconds * (moment / found.seconds)
-                found.seconds = ended.seconds
+            if is_first:  # it was faster than the undisturbed run; so are the others, then
+                found.seconds = min(found.seconds, ended.seconds)
+                waiting = [0.98 * later * ended.seconds / moment for later in waiting]
             compare(found, whole, out, ended)
     compare(found, whole, out, run(arguments, out))
 

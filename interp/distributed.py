@@ -48,6 +48,11 @@ def part() -> Part:
     return _part.get()
 
 
+def is_shard() -> bool:
+    """Whether this process does what `shard` says."""
+    return part() is not WHOLE and not part().grouped
+
+
 def writes() -> bool:
     """Whether this process writes results: rank 0 of a group."""
     return not part().grouped or part().index == 0

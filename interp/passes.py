@@ -70,7 +70,8 @@ def run(
         directory: every pass keeps a checkpoint here; a run that was killed and is started again with the same
             directory goes on from it and gives the same result. Remove it when the result is saved.
 
-    Among other processes (`interp.distributed`) each pass is shared out, and its sums are reduced.
+    Among other processes (`interp.distributed`) each pass is shared out, and its sums are reduced; one of several parts
+    without a directory to leave them in reads all.
 
     Raises what the analysis raises, and ValueError for a directory of another run (see `interp.observe`).
     """
@@ -93,9 +94,7 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
     options: dict[str, Any] = {"what": what, "progress": progress}
     here = distributed.part()
     parts = [] if path is None else distributed.parts_of(path)
-    if here.of > 1:
-        if path is None and not here.grouped:
-            raise ValueError("a part of a run needs a directory to leave in what it has read; give one")
+    if here.of > 1 and (here.grouped or parts):
         mine = None if path is None else here.name(path)
         observe(model, part_of(batches, here.index, here.of), *observers, checkpoint=mine, **options)
         distributed.meet([part for part in parts if not is_finished(part)])

@@ -57,8 +57,7 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
     """
     from interp import distributed
 
-    here = distributed.part()
-    if here.of > 1 and not here.grouped:
+    if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
     if distributed.writes():
         (unfinished / SAVING).touch()

@@ -64,8 +64,7 @@ def remember(directory: Path) -> None:
     """Where this is a part of a run, note the command in its directory, so that `merge` can finish it."""
     from interp import distributed
 
-    here = distributed.part()
-    if here.of > 1 and not here.grouped:
+    if distributed.is_shard():
         directory.mkdir(parents=True, exist_ok=True)
         with replacing(directory / _COMMAND) as temporary:
             temporary.write_text(json.dumps(_without(arguments.get(), "--shard")), encoding="utf-8")

@@ -1,0 +1,214 @@
+"""Long commands killed, stopped and out of disk, and started again: the same files as undisturbed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from interp import files
+from interp.cli import main
+from interp.probing.states import States
+from interp.results import kept
+
+FOLDERS = {"generate": "generation", "probe": "probing"}
+SLOW = """
+import os, sys, time
+import interp.observers as observers, interp.results as results
+import interp.training.run as training
+from interp.cli import main
+observers._SECONDS_BETWEEN_CHECKPOINTS = training.SAVE_SECONDS = 0.0
+def slowly(module, name):
+    work = getattr(module, name)
+    setattr(module, name, lambda *given, **options: (time.sleep(0.05), work(*given, **options))[1])
+slowly(observers, "_save"), slowly(results, "_known"), slowly(training, "_write_resume")
+if "FULL" in os.environ:
+    import resource
+    save = observers._save
+    full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+    observers._save = lambda *given: (full(), save(*given))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def commands(hf_directory, texts, tmp_path):
+    """Small command lines, by name, with a file that is there when there is something to go on from."""
+    (tmp_path / "c.txt").write_text("\n".join(texts * 8))
+    pairs = [f'{{"sentence_good": "w1 w{i}", "sentence_bad": "w2 w{i + 1}", "UID": "t"}}' for i in range(30)]
+    (tmp_path / "p.jsonl").write_text("\n".join(pairs))
+    model = ["--model", str(hf_directory("gpt2"))]
+    corpus = ["--corpus", str(tmp_path / "c.txt")]
+    read = [*model, *corpus, "--batch-size", "8"]
+    return {
+        "frequency": (["frequency", *read], ".frequency/pass-1.safetensors"),
+        "attention": (["attention", *read], ".attention/pass-2.safetensors"),
+        "encoding": (["encoding", *read], ".encoding/pass-1.safetensors"),
+        "probe": (["probe", *model, "--pairs", str(tmp_path / "p.jsonl"), "--methods", "dense,random"],
+                  ".probing/sweeps/sweep-0/settings.json"),
+        "generate": (["generate", *model, "--prompts", str(tmp_path / "c.txt"), "--n", "4", "--prompt-tokens", "3",
+                      "--new-tokens", "6", "--decoders", "greedy,sample"], ".generation/greedy-0.0/settings.json"),
+        "train": (["train", "--kind", "gpt2", "--corpus", "bundled", "--tokens", "4000", "--batch-size", "4"],
+                  "resume.pt"),
+    }  # fmt: skip
+
+
+def begin(arguments: list[str], out: Path, **more: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()} | more
+    command = [sys.executable, "-c", SLOW, *arguments, "--out", str(out)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def when(run: subprocess.Popen[str], path: Path) -> None:
+    while not path.exists():
+        assert run.poll() is None, f"the run ended before {path.name} was there: {run.stderr and run.stderr.read()}"
+        time.sleep(0.002)
+
+
+def same(out: Path, whole: Path) -> None:
+    """The same files; no more, and the tables and weights bit for bit."""
+    found, expected = ({str(p.relative_to(d)): p for p in d.rglob("*") if p.is_file()} for d in (out, whole))
+    assert sorted(found) == sorted(expected)
+    for name, path in expected.items():
+        if path.suffix in (".parquet", ".safetensors"):
+            assert found[name].read_bytes() == path.read_bytes(), name
+
+
+@pytest.mark.parametrize("name", ["attention", "encoding", "probe", "generate", "train"])
+def test_killed_and_started_again(name, commands, tmp_path, monkeypatch):
+    """SIGKILL as soon as there is something to go on from; `frequency` is in test_observers."""
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    arguments, kept_file = commands[name]
+    run = begin(arguments, tmp_path / "out")
+    when(run, tmp_path / "out" / kept_file)
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    for folder in ("out", "whole"):
+        again = begin(arguments, tmp_path / folder)
+        assert again.wait() == 0, again.stderr.read()
+    same(tmp_path / "out", tmp_path / "whole")
+
+
+def test_ctrl_c(commands, tmp_path):
+    arguments, kept_file = commands["frequency"]
+    out = tmp_path / "out"
+    run = begin(arguments, out)
+    when(run, out / kept_file)
+    run.send_signal(signal.SIGINT)
+    said = run.communicate()[1]
+    assert run.returncode == 130
+    assert said.splitlines()[-1].startswith("interp: error: stopped; the same command goes on with what is kept in")
+    assert "Traceback" not in said
+    assert not list(out.rglob("*.tmp"))
+    assert main([*arguments, "--out", str(out)]) == 0
+    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    same(out, tmp_path / "whole")
+
+
+def test_ctrl_c_while_importing():
+    run = subprocess.Popen(
+        [sys.executable, "-m", "interp", "models"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    maps = Path(f"/proc/{run.pid}/maps")
+    if not maps.exists():
+        pytest.skip("needs /proc")
+    while "_ctypes" not in maps.read_text() and run.poll() is None and "_json" not in maps.read_text():
+        time.sleep(0.001)
+    run.send_signal(signal.SIGINT)
+    said = run.communicate()[1]
+    assert run.returncode in (0, 130)
+    assert "Traceback" not in said
+
+
+def test_a_full_disk(commands, tmp_path):
+    """Files may not grow any more: no room for a checkpoint."""
+    arguments, _ = commands["frequency"]
+    out = tmp_path / "out"
+    run = begin(arguments, out, FULL="yes")
+    said = run.communicate()[1]
+    assert run.returncode == 1, said
+    assert said.splitlines()[-1].startswith(f"interp: error: no room to write {out}/.frequency/pass-1.safetensors: ")
+    assert [path for path in out.rglob("*") if path.is_file()] == []
+    assert main([*arguments, "--out", str(out)]) == 0
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    """And what living ones are writing is not."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    path = tmp_path / "a"
+    left = files._temporary(path)
+    theirs = [left.with_name(left.name.replace(f"-{os.getpid()}", f"-{pid}")) for pid in (gone.pid, os.getppid())]
+    for one in theirs:
+        one.touch()
+    theirs[0].with_suffix(".old.tmp").mkdir()
+    with files.replacing(path) as temporary:
+        temporary.write_text("whole")
+    assert sorted(tmp_path.iterdir()) == sorted([path, theirs[1]])
+
+
+def test_a_folder_takes_the_place_of_another_or_leaves_it(tmp_path):
+    target = tmp_path / "t"
+    with files.replacing_directory(target) as temporary:
+        (temporary / "a").write_text("first")
+
+    def fail():
+        with files.replacing_directory(target) as temporary:
+            (temporary / "a").write_text("second")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert (target / "a").read_text() == "first"
+    with files.replacing_directory(target) as temporary:
+        (temporary / "b").write_text("third")
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["t", "t/b"]
+
+
+def test_damaged_tables_are_refused(tmp_path):
+    import pandas as pd
+
+    make = lambda: {"t": pd.DataFrame({"x": range(9)})}  # noqa: E731
+    kept(tmp_path / "k", {"a": 1}, make)
+    table = tmp_path / "k" / "t.parquet"
+    content = table.read_bytes()
+    for damaged in (content[:-1], content[:40] + bytes([content[40] ^ 1]) + content[41:]):
+        table.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"is damaged \(checksum of t.parquet\); delete it"):
+            kept(tmp_path / "k", {"a": 1}, make)
+    table.unlink()
+    with pytest.raises(ValueError, match=r"k is damaged \(FileNotFoundError"):
+        kept(tmp_path / "k", {"a": 1}, make)
+
+
+def test_damaged_states_are_refused(load_toy, tmp_path):
+    import pandas as pd
+
+    from interp.probing import collect
+
+    pairs = pd.DataFrame({"sentence_good": ["w1 w2"], "sentence_bad": ["w2 w1"], "UID": ["t"]})
+    states: States = collect(load_toy("gpt2"), pairs, directory=tmp_path, progress=False)
+    states.load(0)
+    shard = tmp_path / "states-00000.safetensors"
+    content = bytearray(shard.read_bytes())
+    first = 8 + int.from_bytes(content[:8], "little")
+    content[first] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ValueError, match=r"states-00000.safetensors is damaged \(checksum of state"):
+        [states.load(state) for state in states.states]
+
+
+def test_damaged_training_is_refused(commands, tmp_path, capsys):
+    arguments, kept_file = commands["train"]
+    out = tmp_path / "out"
+    run = begin(arguments, out)
+    when(run, out / kept_file)
+    run.kill()
+    run.communicate()
+    for content in ((out / kept_file).read_bytes()[:-1], b""):
+        (out / kept_file).write_bytes(content)
+        assert main([*arguments, "--out", str(out)]) == 2
+        assert "resume.pt is damaged (the checksum does not match)" in capsys.readouterr().err
