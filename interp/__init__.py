@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _MODULES = (
-    "attention", "corpora", "distributions", "encoding", "frequency", "generation", "hooks", "lm_head", "models",
-    "observers", "outliers", "pairs", "passes", "paths", "plots", "probing", "qk", "report", "results", "sites",
-    "survey", "training", "unigrams",
+    "attention", "corpora", "distributed", "distributions", "encoding", "frequency", "generation", "hooks", "lm_head",
+    "models", "observers", "outliers", "pairs", "passes", "paths", "plots", "probing", "qk", "report", "results",
+    "sites", "survey", "training", "unigrams",
 )  # fmt: skip
 _FUNCTIONS = {"load": "models", "observe": "observers"}
 

@@ -39,8 +39,8 @@ class Part:
         return path.with_suffix(f".part-{self.index}-of-{self.of}{path.suffix}")
 
 
-WHOLE = Part(0, 1, grouped=False)
-_part: ContextVar[Part] = ContextVar("part", default=WHOLE)
+_WHOLE = Part(0, 1, grouped=False)
+_part: ContextVar[Part] = ContextVar("part", default=_WHOLE)
 
 
 def part() -> Part:
@@ -50,7 +50,7 @@ def part() -> Part:
 
 def is_shard() -> bool:
     """Whether this process does what `shard` says."""
-    return part() is not WHOLE and not part().grouped
+    return part() is not _WHOLE and not part().grouped
 
 
 def writes() -> bool:

@@ -11,6 +11,7 @@ from interp.generation.sweep import HUMAN
 from interp.plots.style import GREY, INK, PAPER, decoder_styles, figure
 
 TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
+"""What `text_measure` draws."""
 _TITLE = {
     "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
     "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
