@@ -139,6 +139,7 @@ def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
         "weight_hash": weight_hash(model),
         "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
         f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",
+        "n_layers": model.cfg.n_layers,
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
         **batches.settings,

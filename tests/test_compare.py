@@ -2,6 +2,7 @@
 
 import base64
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import plotly.io
@@ -52,7 +53,7 @@ def page(root, tmp_path_factory):
 
 
 def drawn(page, name):
-    figure = plotly.io.read_json(page.parent / "figures" / f"{name}.json")
+    figure = plotly.io.read_json(page.parent / "comparison" / f"{name}.json")
     return {trace.name: (numbers(trace.x), numbers(trace.y)) for trace in figure.data if trace.line.dash != "dot"}
 
 
@@ -80,7 +81,7 @@ def test_each_run_has_a_trace_of_its_own_table(page, results):
             drawn(page, "probing_dense")[name][1], dense.groupby("state")["accuracy"].mean(), atol=1e-5
         )
     assert set(drawn(page, "frequency_kl_ln")) == set(MODELS)
-    assert not (page.parent / "figures" / "frequency_kl_fc.json").exists(), "tiny-gpt2 has no b_FC"
+    assert not (page.parent / "comparison" / "frequency_kl_fc.json").exists(), "tiny-gpt2 has no b_FC"
 
 
 def test_key_numbers_are_those_of_the_tables(results):
@@ -131,9 +132,50 @@ def test_a_directory_of_several_runs_gives_all(root, tmp_path):
 
 def test_an_earlier_comparison_leaves_no_figures(root, tmp_path):
     report.write_comparison([root], tmp_path)
-    (tmp_path / "figures" / "stale.json").write_text("{}")
+    (tmp_path / "comparison" / "stale.json").write_text("{}")
     report.write_comparison([root], tmp_path)
-    assert not (tmp_path / "figures" / "stale.json").exists()
+    assert not (tmp_path / "comparison" / "stale.json").exists()
+
+
+def test_a_folder_of_figures_of_ones_own_is_left_alone(root, tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "mine.txt").write_text("mine")
+    report.write_comparison([root], tmp_path)
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mine.txt"]
+
+
+def test_depth_is_of_the_layers_of_the_model(results):
+    probed = {name: results[name]["probing"] for name in MODELS}
+    early = {name: replace(one, probes=one.probes[one.probes["state"] == 0]) for name, one in probed.items()}
+    figures = SIDES["probing"]({name: replace(one, provenance=one.provenance | {"n_layers": 12, "state": 6})
+                                for name, one in probed.items()}).figures  # fmt: skip
+    assert [list(numbers(trace.x)) for trace in figures["dense"].data[:2]] == [[0, 0.5]] * 2
+    figures = SIDES["probing"](
+        {name: replace(one, provenance=one.provenance | {"state": 0}) for name, one in early.items()}
+    ).figures
+    assert list(numbers(figures["dense"].data[0].x)) == [0]
+    older = {key: value for key, value in probed["tiny-bert"].provenance.items() if key != "n_layers"}
+    with pytest.raises(ValueError, match=r"provenance of tiny-bert .*\(n_layers\): it was saved by another version"):
+        SIDES["probing"](probed | {"tiny-bert": replace(probed["tiny-bert"], provenance=older)})
+
+
+def test_what_cannot_be_read_is_left_out_with_a_warning(root, tmp_path):
+    for name in MODELS:
+        shutil.copytree(root / name, tmp_path / name)
+    shutil.copytree(root / "tiny-bert", tmp_path / ".left.by.a.kill")
+    (tmp_path / "tiny-bert" / "frequency" / "kl.parquet").unlink()
+    with pytest.warns(UserWarning, match="left out .*frequency: .* lacks kl"):
+        runs = find_runs(tmp_path)
+    assert [run.directory.name for run in runs] == sorted(MODELS)
+    assert set(runs[0].results) == {"attention", "encoding", "probing"}
+    for name in ("attention", "encoding", "probing"):
+        shutil.rmtree(tmp_path / "tiny-bert" / name)
+    (tmp_path / "tiny-gpt2" / "encoding" / "result.json").write_text("{")
+    with pytest.warns(UserWarning, match="left out") as caught:
+        assert [run.directory.name for run in find_runs(tmp_path)] == ["tiny-gpt2"]
+    assert len(caught) == 2
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(FileNotFoundError, match="can be read"):
+        find_runs(tmp_path / "tiny-bert")
 
 
 def test_what_cannot_be_compared_is_refused(root, tmp_path, capsys):
@@ -142,8 +184,10 @@ def test_what_cannot_be_compared_is_refused(root, tmp_path, capsys):
         report.write_comparison([one], tmp_path)
     with pytest.raises(ValueError, match="is given twice"):
         report.write_comparison([one, root], tmp_path)
-    with pytest.raises(ValueError, match="holds one of the runs"):
-        report.write_comparison([one, two], two)
+    for held in (two, root):
+        with pytest.raises(ValueError, match=r"holds results \(.*tiny-bert.*whose page would be replaced"):
+            report.write_comparison([one, two], held)
+        assert not (held / "index.html").exists()
     with pytest.raises(FileNotFoundError, match="holds no result"):
         report.write_comparison([one, tmp_path], tmp_path / "out")
     for name, analysis in (("a", "frequency"), ("b", "attention")):

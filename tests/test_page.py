@@ -1,6 +1,7 @@
 """Figures, and the page in a real browser."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import interp
 from interp import corpora, encoding, generation, outliers, pairs, plots, probing, report
 from interp.frequency import bias_effect
 from interp.plots import style
+from interp.report.page import render
+from interp.report.words import count
 
 HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
 
@@ -170,12 +173,12 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     state = probed.provenance["state"]
     at = probed.probes.query(f"state == {state}")
     dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
-    assert f"At state {state} dense probes are right on {dense:.3f}" in section.finding
+    assert f"dense probes {dense:.3f}" in section.summary
     gates = at.query("method == 'l0' and control == 'none' and strength == 0.4")["open_fraction"].mean()
-    assert f"At λ = 0.4, {gates:.1%} of the neurons" in section.finding
+    assert f"sparse probes with {gates:.1%} of the gates open (λ = 0.4)" in section.summary
     zeroed = probed.ablation.query("mode == 'zero' and set == 'found'")
     change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).mean()
-    assert f"zero changes the model's own accuracy by {change:+.3f} on {len(zeroed)} tasks" in section.finding
+    assert f"zero changes the model's own accuracy by {change:+.3f} on {count(len(zeroed), 'task')}" in section.finding
 
 
 def test_a_probe_is_shown_at_every_token(probed):
@@ -325,6 +328,21 @@ def test_a_table_is_downloaded_in_full(browser, results, tmp_path):
     text = browser.downloaded(button, tmp_path, "frequency-1-1-table-1.csv")
     found = pd.read_csv(io.StringIO(text))
     pd.testing.assert_frame_equal(found, results["frequency"].kl, check_exact=True, check_dtype=False)
+
+
+def test_a_downloaded_table_runs_no_formula(tmp_path):
+    words = ["=1+1", "+1", "-1", "@a", "\t=1", "a=1", "'", None]
+    table = pd.DataFrame({"=name": words, "value": np.arange(8) - 4.5, "count": -np.arange(8)})
+    section = report.Section(
+        question="frequency", title="t", summary="s", main="f", finding="f", definitions={}, provenance={},
+        figures={"f": plots.style.figure("f", "x", "y")}, tables={"Table": table},
+    )  # fmt: skip
+    text = render(tmp_path / "index.html", "t", [("run", section)]).read_text(encoding="utf-8")
+    kept = re.search('id="frequency-1-1-table-1">(.*?)</script>', text)[1]
+    found = pd.read_csv(io.StringIO(json.loads(kept)))
+    assert list(found) == ["'=name", "value", "count"]
+    assert found["'=name"].tolist()[:7] == ["'=1+1", "'+1", "'-1", "'@a", "'\t=1", "a=1", "'"]
+    pd.testing.assert_frame_equal(found[["value", "count"]], table[["value", "count"]])
 
 
 def test_a_dark_page_has_dark_figures(browser):

@@ -17,7 +17,7 @@ def compare(
     """Put several runs side by side.
 
     Models, checkpoints or corpora: their key numbers and figures, question by question. Writes DIR/index.html and each
-    figure as JSON in DIR/figures.
+    figure as JSON in DIR/comparison.
     """
     for directory in directories:
         if not directory.is_dir():

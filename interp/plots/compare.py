@@ -61,7 +61,7 @@ def attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figur
         name: study.attention[study.attention["key_class"] == key_class].groupby("layer")[["sum", "uniform"]].mean()
         for name, study in studies.items()
     }
-    depth = {name: _by_depth(table, _layers(studies[name].provenance)) for name, table in means.items()}
+    depth = {name: _by_depth(table, _layers(name, studies[name].provenance)) for name, table in means.items()}
     _draw(out, {name: table["sum"] for name, table in depth.items()}, list(studies))
     for name, style in run_styles(list(studies)).items():
         line = CHANCE | {"color": style["color"]}
@@ -85,7 +85,7 @@ def spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
     lines = {}
     for name, study in studies.items():
         share = study.gaps.groupby("layer")["n_dims_90_abs"].mean() / study.dims["dim"].nunique()
-        lines[name] = _by_depth(share, _layers(study.provenance))
+        lines[name] = _by_depth(share, _layers(name, study.provenance))
     _draw(out, lines, list(studies))
     out.update_yaxes(tickformat=".0%", rangemode="tozero")
     return out
@@ -124,10 +124,14 @@ def pruning(studies: Mapping[str, EncodingStudy], basis: str = "axis", order: st
     return out
 
 
-def probes(by_state: Mapping[str, pd.DataFrame], measure: str, title: str) -> go.Figure:
+def probes(
+    by_state: Mapping[str, pd.DataFrame], measure: str, title: str, provenance: Mapping[str, dict[str, Any]]
+) -> go.Figure:
     """Accuracy of probes by depth, mean over tasks, from tables of `interp.report.by_state`; dotted a bag of words."""
     out = figure(title, _DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
-    depth = {name: table.set_index(table["state"] / table["state"].max()) for name, table in by_state.items()}
+    depth = {
+        name: table.set_index(table["state"] / _layers(name, provenance[name])) for name, table in by_state.items()
+    }
     _draw(out, {name: table[measure] for name, table in depth.items()}, list(by_state))
     for name, style in run_styles(list(by_state)).items():
         words = depth[name]["bag_of_words"].round(4)
@@ -150,9 +154,14 @@ def _draw(out: go.Figure, lines: Mapping[str, pd.Series], names: list[str]) -> N
         )  # fmt: skip
 
 
-def _layers(provenance: dict[str, Any]) -> int:
-    """How many layers the model has, as its provenance says it."""
-    return int(provenance["architecture"].split(" layers")[0].split()[-1])
+def _layers(run: str, provenance: Mapping[str, Any]) -> int:
+    """How many layers the model of a run has."""
+    if "n_layers" not in provenance:
+        raise ValueError(
+            f"the provenance of {run} does not say how many layers its model has (n_layers): it was saved by another "
+            "version of interp; make it again"
+        )
+    return int(provenance["n_layers"])
 
 
 def _by_depth(table: Any, n_layers: int) -> Any:

@@ -1,11 +1,21 @@
 """What the page says of `interp attention`."""
 
+import math
+from dataclasses import dataclass
+
 import pandas as pd
 
 from interp import plots
 from interp.outliers import AttentionStudy
 from interp.plots.style import CLASS_NAME
 from interp.report.section import Section
+from interp.report.words import count
+
+_FROM = {
+    "outlier": "Of the outlier dimensions tried",
+    "driver": "Of the other dimensions tried (each has the largest gap of some class)",
+}
+_LEAST = 1e-4  # a change of attention that is printed
 
 TITLE = "Attention by residual dimension"
 DEFINITIONS = {
@@ -28,8 +38,9 @@ def attention_section(study: AttentionStudy) -> Section:
     figures = {"dimension_means": plots.dimension_means(study), "attention": plots.attention_by_layer(study)}
     if not study.outliers.empty:
         figures["outlier_values"] = plots.outlier_values(study)
-    if not study.gaps.empty:
-        strongest = study.gaps.sort_values("gap", key=abs).iloc[-1]
+    known = study.gaps[study.gaps["gap"].abs() > 0]
+    if not known.empty:
+        strongest = known.sort_values("gap", key=abs).iloc[-1]
         layer = int(strongest["layer"])
         figures["contributions"] = plots.contributions(study, layer, str(strongest["key_class"]))
         figures["contribution_table"] = plots.contribution_table(study, layer, int(strongest["dim"]))
@@ -56,9 +67,9 @@ def attention_section(study: AttentionStudy) -> Section:
 
 
 def _gap_summary(study: AttentionStudy) -> pd.DataFrame:
-    """For each layer and class the dimension of the largest mean |gap| share, and how many make 90 %."""
+    """For each layer and class with a gap, the dimension of the largest mean |gap| share, and how many make 90 %."""
     means = study.gaps.groupby(["layer", "key_class", "dim"], sort=False)[["abs_share", "n_dims_90_abs"]].mean()
-    table = means.reset_index()
+    table = means.reset_index().dropna(subset="abs_share")
     if table.empty:
         return table
     return table.loc[table.groupby(["layer", "key_class"], sort=False)["abs_share"].idxmax()].reset_index(drop=True)
@@ -76,21 +87,57 @@ def _ablation_summary(study: AttentionStudy) -> pd.DataFrame:
     ).reset_index()
 
 
-def _summary(study: AttentionStudy) -> tuple[str, str | None]:
-    """The largest fall of attention to a class with an outlier dimension removed, and that class."""
-    table = study.ablation.assign(change=study.ablation["attention_after"] - study.ablation["attention_before"])
-    table = table[table["key_class"] != "other"]
-    removed = table[(table["set"] == "outlier") & (table["change"] < 0)]
+@dataclass(frozen=True)
+class _Fall:
+    """The largest change of attention to a class, in one layer, with a dimension of some set removed.
+
+    `control` is the lowest attention with one of the layer's controls removed, NaN without controls.
+    """
+
+    dim: int
+    layer: int
+    key_class: str
+    before: float
+    after: float
+    control: float
+
+    @property
+    def printed(self) -> bool:
+        return self.before - self.after >= _LEAST
+
+    def __str__(self) -> str:
+        where = f"from the keys of layer {self.layer + 1} (blocks.{self.layer})"
+        text = f"{_name(self.key_class)} most when removed {where}: from {self.before:.4f} to {self.after:.4f}"
+        if self.before - self.control >= _LEAST:
+            return f"{text} (the strongest control: to {self.control:.4f})"
+        return text if math.isnan(self.control) else f"{text} (no control lowers it by {_LEAST:.4f} or more)"
+
+
+def _fall(study: AttentionStudy, kind: str) -> _Fall | None:
+    """None where the study has removed no dimension of that set."""
+    table = study.ablation[study.ablation["key_class"] != "other"]
+    change = table["attention_after"] - table["attention_before"]
+    removed = table.assign(change=change.astype(float))[table["set"] == kind].dropna(subset="change")
     if removed.empty:
-        return _outliers(study), None
+        return None
     row = removed.sort_values("change").iloc[0]
-    same = (table["layer"] == row["layer"]) & (table["key_class"] == row["key_class"])
-    control = table.loc[same & table["set"].isin(["random", "matched"]), "change"].min()
-    return (
-        f"Of the outlier dimensions, {row['dim']} lowers attention to {_name(row['key_class'])} most when removed from "
-        f"the keys of layer {row['layer'] + 1} (blocks.{row['layer']}): from {row['attention_before']:.4f} to "
-        f"{row['attention_after']:.4f} (the strongest control: to {row['attention_before'] + min(0.0, control):.4f})."
-    ), str(row["key_class"])
+    same = table[(table["layer"] == row["layer"]) & (table["key_class"] == row["key_class"])]
+    return _Fall(
+        dim=int(row["dim"]),
+        layer=int(row["layer"]),
+        key_class=str(row["key_class"]),
+        before=float(row["attention_before"]),
+        after=float(row["attention_after"]),
+        control=float(same.loc[same["set"].isin(["random", "matched"]), "attention_after"].min()),
+    )
+
+
+def _summary(study: AttentionStudy) -> tuple[str, str | None]:
+    """What removing an outlier dimension does at most, and to which class."""
+    fall = _fall(study, "outlier")
+    if fall is None or not fall.printed:
+        return _outliers(study), None
+    return f"{_FROM['outlier']}, {fall.dim} lowers attention to {fall}.", fall.key_class
 
 
 def _name(key_class: str) -> str:
@@ -103,25 +150,17 @@ def _outliers(study: AttentionStudy) -> str:
     first = study.outliers[study.outliers["rank"] == 1]
     n_dims = study.outliers["dim"].nunique()
     return (
-        f"{n_dims} outlier dimension{'s' if n_dims > 1 else ''}; dimension {first['dim'].iloc[0]} is one in "
-        f"{len(first)} of {study.dims['state'].nunique()} hidden states."
+        f"{count(n_dims, 'outlier dimension')}; dimension {first['dim'].iloc[0]} is one in "
+        f"{len(first)} of {count(study.dims['state'].nunique(), 'hidden state')}."
     )
 
 
 def _finding(study: AttentionStudy) -> str:
     sentences = [_outliers(study)]
-    table = _ablation_summary(study)
-    for kind, what in (("driver", "the dimension of the largest gap"), ("outlier", "an outlier dimension")):
-        part = table[table["set"] == kind]
-        if part.empty:
-            continue
-        row = part.sort_values("largest_fall").iloc[0]
-        same = table[(table["layer"] == row["layer"]) & (table["key_class"] == row["key_class"])]
-        control = same.loc[same["set"].isin(["random", "matched"]), "largest_fall"].min()
-        sentences.append(
-            f"Removing {what} from the keys lowers attention to {_name(row['key_class'])} most in layer "
-            f"{row['layer'] + 1} (blocks.{row['layer']}): from {row['attention_before']:.4f} by "
-            f"{max(0.0, -row['largest_fall']):.4f}; "
-            f"the strongest of the controls lowers it by {max(0.0, -control):.4f}."
-        )
+    for kind, of in _FROM.items():
+        fall = _fall(study, kind)
+        if fall is not None and fall.printed:
+            sentences.append(f"{of}, {fall.dim} lowers attention to {fall}.")
+        elif fall is not None:
+            sentences.append(f"{of}, none lowers attention to a class by {_LEAST:.4f} or more.")
     return " ".join(sentences)

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from interp.report import attention, encoding, frequency, generation, probing
 from interp.report.page import keep_figures, render
-from interp.report.runs import Run, find_runs
+from interp.report.runs import Run, find_runs, saved_results
 from interp.report.section import Question, Section
 from interp.report.sides import SIDES, Sides
 
@@ -27,13 +27,13 @@ _ABOUT: dict[str, tuple[Question, str, dict[str, str]]] = {
 
 def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
     """Write `out/index.html`: for each question that two runs or more have, their key numbers and one trace a run;
-    the figures also as JSON in `out/figures`.
+    the figures also as JSON in `out/comparison`, which holds nothing else.
 
     A directory that holds several runs gives all of them. Runs are named by what tells them apart: the model, the
     corpus, the directory, or as many of these as it takes.
 
     Raises FileNotFoundError for a directory without a result; ValueError for fewer than two runs, the same directory
-    twice, runs that have no question in common, and an `out` that is one of them.
+    twice, runs that have no question in common, and an `out` that holds results.
     """
     runs = [run for directory in directories for run in find_runs(directory)]
     if len(runs) < 2:
@@ -43,8 +43,11 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     if twice:
         raise ValueError(f"{twice[0]} is given twice; expected different runs")
     target = Path(out)
-    if target.resolve() in {place.resolve() for place in [*places, *map(Path, directories)]}:
-        raise ValueError(f"{target} holds one of the runs, whose page would be replaced; choose another directory")
+    if held := saved_results(target):
+        raise ValueError(
+            f"{target} holds results ({', '.join(map(str, held))}), whose page would be replaced; choose another "
+            "directory"
+        )
     parts: list[tuple[str, Section]] = []
     kept: dict[str, go.Figure] = {}
     named = dict(zip(run_names(runs), runs, strict=True))
@@ -58,7 +61,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
-    keep_figures(kept, target / "figures")
+    keep_figures(kept, target / "comparison")
     return render(target / "index.html", ", ".join(named), parts)
 
 

@@ -51,16 +51,21 @@ def encoding_section(study: EncodingStudy) -> Section:
 
 
 def removable(pruning: pd.DataFrame) -> pd.DataFrame:
-    """The largest fraction up to which top-1 agreement stays at 99 % and at 95 %, by basis and order."""
+    """The largest of the fractions up to which top-1 agreement stays at 99 % and at 95 %, by basis and order, or 0."""
     rows = []
     for (basis, order), part in pruning.groupby(["basis", "order"], sort=False):
-        part = part.sort_values("fraction")
-        kept = {}
-        for level in (0.99, 0.95):
-            holds = np.cumprod(part["top1_agreement"].to_numpy() >= level).astype(bool)
-            kept[f"{level:.0%}"] = float(part["fraction"][holds].max())
+        kept = {f"{level:.0%}": _around(part, level)[0] for level in (0.99, 0.95)}
         rows.append({"basis": basis, "order": order} | kept)
     return pd.DataFrame(rows)
+
+
+def _around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
+    """The fractions removed just before top-1 agreement first falls below a level and just after; NaN for never."""
+    curve = curve.sort_values("fraction")
+    below = curve["top1_agreement"].to_numpy() < level
+    first = int(below.argmax()) if below.any() else len(below)
+    fractions = curve["fraction"].tolist()
+    return max(fractions[:first], default=0.0), fractions[first] if below.any() else np.nan
 
 
 def steering_error(steering: pd.DataFrame) -> pd.DataFrame:
@@ -73,20 +78,31 @@ def steering_error(steering: pd.DataFrame) -> pd.DataFrame:
 
 def _sentences(study: EncodingStudy) -> list[str]:
     fitted = study.regression.set_index("target")["adj_r2"]
-    kept = removable(study.pruning).set_index(["basis", "order"])["95%"].to_dict()
+    untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
+    before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
     missed = steering_error(study.steering)
     error = missed[missed["text"] == "fitted"].set_index("mode")["all"] if "text" in missed else pd.Series(dtype=float)
     sentences = [
-        f"−log α is linear in the output embeddings with adjusted R² {fitted['-log alpha']:.3f} "
-        f"({fitted['shuffled']:.3f} with α shuffled)."
+        f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
+        f"({fitted['shuffled']:.3f} with α shuffled{before})."
     ]
-    if ("axis", "spearman") in kept:
+    axes = study.pruning[study.pruning["basis"] == "axis"]
+    curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
+    if not curves["spearman"].empty:
+        at_random = "" if curves["random"].empty else f"; in random order it {_fall(curves['random'])}"
         sentences.append(
-            f"{kept['axis', 'spearman']:.0%} of the dimensions can go, least tied to probability first, before 5 % of "
-            "the likeliest tokens change"
-            + (f" ({kept['axis', 'random']:.0%} at random)." if ("axis", "random") in kept else ".")
+            f"Top-1 agreement {_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
+            f"{at_random}."
         )
     parts = [f"{mode} {value:.3f}" for mode, value in error.items()]
     if parts:
         sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
     return sentences
+
+
+def _fall(curve: pd.DataFrame) -> str:
+    """Where top-1 agreement falls below 95 %."""
+    before, after = _around(curve, 0.95)
+    if np.isnan(after):
+        return f"stays at 95 % or more up to {100 * before:.3g} %"
+    return f"falls below 95 % between {100 * before:.3g} % and {100 * after:.3g} %"

@@ -1,8 +1,15 @@
 """What the page says of `interp frequency`."""
 
+from typing import Any
+
+import numpy as np
+
 from interp import plots
 from interp.frequency import BiasEffect
 from interp.report.section import Section
+from interp.report.words import change
+
+_BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
 
 TITLE = "Word frequency in the prediction head"
 DEFINITIONS = {
@@ -40,36 +47,51 @@ def frequency_section(effect: BiasEffect) -> Section:
     )
 
 
+def _ends(effect: BiasEffect) -> dict[str, dict[str, Any]]:
+    """KL(u‖q) and perplexity of each bias before, at λ = 1 or else the largest, and after, at 0 or the farthest."""
+    scales = np.array(effect.kl["scale"].unique(), dtype=float)
+    first = 1.0 if 1.0 in scales else float(scales.max())
+    last = 0.0 if 0.0 in scales else float(scales[np.abs(scales - first).argmax()])
+    measures = effect.kl.set_index(["scale", "bias"], drop=False)[["scale", "kl_unigram_model", "perplexity"]]
+    ends = measures.loc[first].add_suffix("_before").join(measures.loc[last].add_suffix("_after"))
+    return {str(bias): dict(row) for bias, row in ends.iterrows()}
+
+
+def _with(bias: str, before: float, after: float) -> str:
+    name = _BIAS[bias]
+    if after == 0 and before in (0, 1):
+        return f"Without {name}"
+    return f"With {name} times {after:g}" + ("" if before == after else f" instead of {before:g}")
+
+
 def _summary(effect: BiasEffect) -> str:
-    """The bias whose removal changes KL(u‖q) most."""
-    wide = effect.kl.pivot(index="bias", columns="scale", values="kl_unigram_model")
-    if not {0.0, 1.0}.issubset(wide.columns):
-        row = effect.kl.iloc[0]
-        return f"With {_plain(row['bias'])} scaled by {row['scale']:g}, KL(u‖q) is {row['kl_unigram_model']:.3f} nats."
-    bias = str((wide[0.0] - wide[1.0]).abs().idxmax())
-    before, after = wide[1.0][bias], wide[0.0][bias]
-    return (
-        f"Without {_plain(bias)} predictions are {'further from' if after > before else 'closer to'} word frequency: "
-        f"KL(u‖q) goes from {before:.3f} to {after:.3f} nats."
-    )
+    """The bias whose scaling changes KL(u‖q) most."""
+    ends = _ends(effect)
+    bias = max(ends, key=lambda one: abs(ends[one]["kl_unigram_model_after"] - ends[one]["kl_unigram_model_before"]))
+    row = ends[bias]
+    before, after = row["kl_unigram_model_before"], row["kl_unigram_model_after"]
+    when = _with(bias, row["scale_before"], row["scale_after"])
+    if row["scale_before"] == row["scale_after"]:
+        return f"{when}, KL(u‖q) is {after:.3f} nats."
+    moved = change(before, after, "{:.3f}")
+    how = "as far from" if moved.startswith("stays") else "further from" if after > before else "closer to"
+    return f"{when} predictions are {how} word frequency: KL(u‖q) {moved} nats."
 
 
 def _finding(effect: BiasEffect) -> str:
     sentences = []
-    for bias, part in effect.kl.groupby("bias", sort=False):
-        by_scale = part.set_index("scale")
-        if not {0.0, 1.0}.issubset(by_scale.index):
+    for bias, row in _ends(effect).items():
+        when = _with(bias, row["scale_before"], row["scale_after"])
+        kl, perplexity = row["kl_unigram_model_after"], row["perplexity_after"]
+        if row["scale_before"] == row["scale_after"]:
+            sentences.append(f"{when}, KL(u‖q) is {kl:.3f} nats and perplexity {perplexity:.1f}.")
             continue
-        kl, ppl = by_scale["kl_unigram_model"], by_scale["perplexity"]
         sentences.append(
-            f"Without {_plain(str(bias))}, KL(u‖q) goes from {kl[1.0]:.3f} to {kl[0.0]:.3f} nats and perplexity "
-            f"from {ppl[1.0]:.1f} to {ppl[0.0]:.1f}."
+            f"{when}, KL(u‖q) {change(row['kl_unigram_model_before'], kl, '{:.3f}')} nats and perplexity "
+            f"{change(row['perplexity_before'], perplexity, '{:.1f}')}."
         )
-    for row in effect.projection.itertuples():
-        what = "b_LN W_U" if row.bias == "ln" else _plain(str(row.bias))
-        sentences.append(f"Spearman correlation of {what} with log u: {row.spearman:.2f}.")
+    for of, spearman in effect.projection.set_index("bias")["spearman"].items():
+        what = "b_LN W_U" if of == "ln" else _BIAS[str(of)]
+        value = "undefined" if np.isnan(spearman) else f"{spearman:.2f}"
+        sentences.append(f"Spearman correlation of {what} with log u: {value}.")
     return " ".join(sentences)
-
-
-def _plain(bias: str) -> str:
-    return {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}[bias]

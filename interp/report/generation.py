@@ -8,6 +8,7 @@ from interp.generation import GenerationSweep
 from interp.generation.sweep import HUMAN
 from interp.plots.style import DECODER_NAME
 from interp.report.section import Section
+from interp.report.words import change
 
 _SAMPLES = 2
 _SIDE_BY_SIDE = 3
@@ -65,9 +66,9 @@ def _summary(metrics: pd.DataFrame) -> str:
             f"{human['diversity']:.3f}."
         )
     return (
-        f"From λ = {before.name:g} to {after.name:g} diversity changes most by {name}, from {before['diversity']:.3f} "
-        f"to {after['diversity']:.3f} (human text {human['diversity']:.3f}), and perplexity goes from "
-        f"{before['perplexity']:.1f} to {after['perplexity']:.1f}."
+        f"From λ = {before.name:g} to {after.name:g} diversity of the text by {name} "
+        f"{change(before['diversity'], after['diversity'], '{:.3f}')} (human text {human['diversity']:.3f}), and "
+        f"perplexity {change(before['perplexity'], after['perplexity'], '{:.1f}')}."
     )
 
 
@@ -83,8 +84,9 @@ def _finding(metrics: pd.DataFrame) -> str:
         for name, (first, last) in decoders.items()
     )
     return (
-        f"From λ = {before.name:g} to λ = {after.name:g} perplexity on human text goes from {before['perplexity']:.1f} "
-        f"to {after['perplexity']:.1f}. {_diversity(decoders)}; human text has {human['diversity']:.3f}. "
+        f"From λ = {before.name:g} to λ = {after.name:g} perplexity on human text "
+        f"{change(before['perplexity'], after['perplexity'], '{:.1f}')}. {_diversity(decoders)}; human text has "
+        f"{human['diversity']:.3f}. "
         f"Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
     )
 

@@ -36,6 +36,7 @@ _SECTIONS: dict[str, Callable[[Any], Section]] = {
     "encoding": encoding_section,
     "probing": probing_section,
 }
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _QUESTIONS: dict[Question, tuple[str, str]] = {
     "frequency": ("Frequency", "What do the biases of the prediction head do to word frequency?"),
     "attention": ("Attention", "Which residual dimensions decide attention, and to which tokens?"),
@@ -104,6 +105,7 @@ def render(target: Path, title: str, parts: list[tuple[str, Section]]) -> Path:
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
         dark=DARK,
         json=_json,
+        csv=_csv,
         figure_json=lambda figure: _shielded(figure.to_json()),
         caption=_caption,
         cell=_cell,
@@ -138,6 +140,20 @@ def _caption(text: str | None) -> Markup:
     """A title as plotly reads it, of which only sub- and superscripts are kept as HTML."""
     pieces = re.split(r"(</?su[bp]>)", text or "")
     return Markup("").join(Markup(piece) if i % 2 else escape(unescape(piece)) for i, piece in enumerate(pieces))
+
+
+def _csv(table: pd.DataFrame) -> str:
+    """As CSV; an apostrophe stands before text that a spreadsheet would run as a formula."""
+    names = [str(name) for name in table]
+    numbers = [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes]
+    columns = [
+        table[name] if number else table[name].map(_no_formula) for name, number in zip(table, numbers, strict=True)
+    ]
+    return pd.concat(columns, axis=1).to_csv(index=False, header=[_no_formula(name) for name in names])
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _cell(value: object) -> str:

@@ -5,6 +5,7 @@ import pandas as pd
 from interp import plots
 from interp.probing import ProbingStudy
 from interp.report.section import Section
+from interp.report.words import count
 
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 
@@ -72,7 +73,7 @@ def by_state(study: ProbingStudy) -> pd.DataFrame:
     for name, method, control, at in (
         ("dense", "dense", "none", None),
         ("l0", "l0", "none", strength),
-        ("topk", "topk:welch", "none", probes.loc[probes["method"] == "topk:welch", "strength"].max()),
+        ("topk", "topk:welch", "none", _largest_k(probes)),
         ("dense_flipped", "dense", "flip", None),
         ("dense_untrained", "dense", "untrained", None),
         ("l0_rotated", "l0", "rotation", strength),
@@ -85,6 +86,10 @@ def by_state(study: ProbingStudy) -> pd.DataFrame:
                 columns[f"{name}_open"] = part.groupby("state")["open_fraction"].mean()
     columns["bag_of_words"] = probes[probes["control"] == "none"].groupby("state")["bag_of_words"].mean()
     return pd.DataFrame(columns).rename_axis("state").reset_index()
+
+
+def _largest_k(probes: pd.DataFrame) -> float:
+    return float(probes.loc[probes["method"] == "topk:welch", "strength"].max())
 
 
 def ablated(ablation: pd.DataFrame) -> pd.DataFrame:
@@ -118,53 +123,60 @@ def never_seen(study: ProbingStudy) -> pd.DataFrame:
 def _hard_tasks(study: ProbingStudy) -> list[str]:
     """How far dense probes go where the words alone say little."""
     at = study.probes[(study.probes["state"] == study.provenance["state"]) & (study.probes["method"] == "dense")]
-    trained, untrained = (at[at["control"] == name].set_index("task") for name in ("none", "untrained"))
+    columns = ["accuracy", "bag_of_words"]
+    trained, untrained = (at[at["control"] == name].groupby("task")[columns].mean() for name in ("none", "untrained"))
     if trained.empty:
         return []
     hard = trained[trained["bag_of_words"] < _HARD]
     above = int((trained["accuracy"] > trained["bag_of_words"]).sum())
-    sentence = f"They are above the words on {above} tasks"
+    sentence = f"Dense probes are above the bag of words on {above} of {count(len(trained), 'task')}"
     if hard.empty:
         return [sentence + "."]
-    chance = untrained.loc[hard.index, "accuracy"].mean()
+    chance = untrained["accuracy"].reindex(hard.index).mean()
     return [
-        f"{sentence}; on the {len(hard)} where the words get less than {_HARD:g} ({hard['bag_of_words'].mean():.3f} on "
-        f"average) they get {hard['accuracy'].mean():.3f}, the untrained model's {chance:.3f}."
+        f"{sentence}; on the {count(len(hard), 'task')} where that gets less than {_HARD:g} "
+        f"({hard['bag_of_words'].mean():.3f} on average) they get {hard['accuracy'].mean():.3f}"
+        + (f", those of the untrained model {chance:.3f}." if chance == chance else ".")
     ]
 
 
+def _at(study: ProbingStudy) -> pd.Series:
+    """The row of `by_state` that the sentences are about."""
+    return by_state(study).set_index("state").loc[study.provenance["state"]]
+
+
 def _summary(study: ProbingStudy) -> str:
-    state, strength = study.provenance["state"], study.provenance["strength"]
-    at = by_state(study).set_index("state").loc[state]
-    beside = f"a bag of words {at['bag_of_words']:.3f}"
-    if "dense" in at:
-        beside = f"a dense probe {at['dense']:.3f}, {beside}"
+    at = _at(study)
+    parts = []
     if "l0" in at:
-        return (
-            f"{at['l0_open']:.1%} of the neurons of state {state} tell grammatical sentences from ungrammatical ones "
-            f"with accuracy {at['l0']:.3f} (λ = {strength:g}); {beside}."
-        )
-    return f"At state {state}, mean over {len(study.tasks)} tasks: {beside}."
+        strength = study.provenance["strength"]
+        parts.append(f"sparse probes with {at['l0_open']:.1%} of the gates open (λ = {strength:g}) {at['l0']:.3f}")
+    if "dense" in at:
+        parts.append(f"dense probes {at['dense']:.3f}")
+    if "topk" in at:
+        parts.append(f"probes of the top {_largest_k(study.probes):g} dimensions {at['topk']:.3f}")
+    of = count(len(study.tasks), "task")
+    return (
+        f"Accuracy at state {study.provenance['state']}, {'mean over ' if len(study.tasks) > 1 else ''}{of}: "
+        f"{', '.join(parts)}; a bag of words {at['bag_of_words']:.3f}."
+    )
 
 
 def _finding(study: ProbingStudy) -> str:
-    state, strength = study.provenance["state"], study.provenance["strength"]
-    at = by_state(study).set_index("state").loc[state]
-    sentences = []
-    if "dense" in at:
-        beside = [f"a bag of words {at['bag_of_words']:.3f}"]
-        if "dense_untrained" in at:
-            beside.append(f"the untrained model {at['dense_untrained']:.3f}")
-        if "dense_flipped" in at:
-            beside.append(f"flipped labels {at['dense_flipped']:.3f}")
-        sentences.append(
-            f"At state {state} dense probes are right on {at['dense']:.3f} of the test sentences, mean over "
-            f"{len(study.tasks)} tasks; {', '.join(beside)}."
+    strength, at = study.provenance["strength"], _at(study)
+    sentences = [_summary(study)]
+    controls = []
+    if "dense_untrained" in at:
+        controls.append(f"dense probes of the untrained model {at['dense_untrained']:.3f}")
+    if "dense_flipped" in at:
+        controls.append(f"dense probes with flipped labels {at['dense_flipped']:.3f}")
+    if "l0_rotated" in at:
+        controls.append(
+            f"sparse probes in a random basis {at['l0_rotated']:.3f} with {at['l0_rotated_open']:.1%} of the gates open"
         )
+    if controls:
+        sentences.append(f"Controls: {', '.join(controls)}.")
     sentences += _hard_tasks(study)
-    if "l0" in at:
-        rotated = f" ({at['l0_rotated_open']:.1%} in a random basis)" if "l0_rotated_open" in at else ""
-        sentences.append(f"At λ = {strength:g}, {at['l0_open']:.1%} of the neurons{rotated} give {at['l0']:.3f}.")
     if not study.transfer.empty:
         other = study.transfer[study.transfer["train_task"] != study.transfer["test_task"]]
         means = other.groupby(["method", "strength"])["pair_accuracy"].mean()
@@ -178,7 +190,7 @@ def _finding(study: ProbingStudy) -> str:
             change = part.set_index("set")["accuracy"]
             value = "their means" if mode == "mean" else "zero"
             sentences.append(
-                f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+.3f} on "
-                f"{part['n_tasks'].iloc[0]} tasks, matched ones by {change['matched']:+.3f}."
+                f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
+                f"{count(int(part['n_tasks'].iloc[0]), 'task')}, matched ones by {change['matched']:+z.3f}."
             )
     return " ".join(sentences)

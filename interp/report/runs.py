@@ -1,6 +1,7 @@
 """The results in a directory."""
 
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,19 +24,36 @@ class Run:
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
-    """The directory itself, where it holds results, and its subdirectories that do.
+    """The directory itself, where it holds results, and its subdirectories that do; hidden ones aside.
+
+    A result that cannot be read, such as one of another version, is left out with a warning.
 
     Raises FileNotFoundError where there is no result.
     """
-    root = Path(directory)
     runs = []
-    for folder in [root, *sorted(path for path in root.glob("*") if path.is_dir())]:
-        kinds = [kind for kind in _KINDS if (folder / kind.analysis / "result.json").is_file()]
-        if kinds:
-            runs.append(Run(folder, {kind.analysis: kind.load(folder) for kind in kinds}))
+    for folder, kinds in saved_results(directory).items():
+        results = {}
+        for kind in kinds:
+            try:
+                results[kind.analysis] = kind.load(folder)
+            except (OSError, ValueError, KeyError) as error:
+                warnings.warn(f"left out {folder / kind.analysis}: {error}", stacklevel=3)
+        if results:
+            runs.append(Run(folder, results))
     if not runs:
         raise FileNotFoundError(
-            f"{root} holds no result, nor do its subdirectories; expected the --out of a run, with a folder such as "
-            "frequency in it"
+            f"{directory} holds no result that can be read, nor do its subdirectories; expected the --out of a run, "
+            "with a folder such as frequency in it"
         )
     return runs
+
+
+def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[type[Result]]]:
+    """What results a directory and its subdirectories hold, hidden ones aside."""
+    root = Path(directory)
+    inside = sorted(path for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
+    found = {
+        folder: [kind for kind in _KINDS if (folder / kind.analysis / "result.json").is_file()]
+        for folder in [root, *inside]
+    }
+    return {folder: kinds for folder, kinds in found.items() if kinds}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -13,9 +14,9 @@ from interp.generation import GenerationSweep
 from interp.generation.sweep import HUMAN
 from interp.outliers import AttentionStudy
 from interp.plots import compare
+from interp.plots.style import DECODER_NAME
 from interp.probing import ProbingStudy
 from interp.report.encoding import steering_error
-from interp.report.generation import ends
 from interp.report.probing import by_state
 
 _PRUNED = 0.3  # by the paper
@@ -49,25 +50,40 @@ def frequency_sides(effects: Mapping[str, BiasEffect]) -> Sides:
         f"kl_{bias}": compare.kl(having, bias) for bias, having in _shared(effects, lambda one: one.kl["bias"].unique())
     }
     added = numbers.reindex(columns=["kl", "kl_without_ln"]).diff(axis=1)["kl_without_ln"]
-    return Sides(numbers, figures, _extremes("What removing b_LN adds to KL(u‖q)", added, "{:+.3f} nats"))
+    return Sides(numbers, figures, _extremes("What removing b_LN adds to KL(u‖q)", added, "{:+z.3f} nats"))
 
 
 def generation_sides(sweeps: Mapping[str, GenerationSweep]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}
+    largest, smallest = _shared_ends(sweeps)
     for name, sweep in sweeps.items():
-        human, decoders = ends(sweep.metrics)
-        before, after = next(iter(decoders.values()))
-        rows[name] = {"largest_scale": before.name, "smallest_scale": after.name}
-        rows[name] |= {"perplexity_at_largest": before["perplexity"], "perplexity_at_smallest": after["perplexity"]}
-        rows[name] |= {"human_diversity": human["diversity"]}
-        for decoder, (first, last) in decoders.items():
-            rows[name][f"{decoder}_at_largest"] = first["diversity"]
-            rows[name][f"{decoder}_at_smallest"] = last["diversity"]
+        by_scale = sweep.metrics.set_index(["decoder", "scale"])
+        human = by_scale.loc[HUMAN].iloc[0]
+        names = [decoder for decoder in sweep.metrics["decoder"].unique() if decoder != HUMAN]
+        rows[name] = {"largest_scale": largest, "smallest_scale": smallest}
+        for at, scale in (("largest", largest), ("smallest", smallest)):
+            rows[name][f"perplexity_at_{at}"] = by_scale["perplexity"].get((names[0], scale), np.nan)
+        rows[name]["human_diversity"] = human["diversity"]
+        for decoder in names:
+            for at, scale in (("largest", largest), ("smallest", smallest)):
+                value = by_scale["diversity"].get((decoder, scale), np.nan)
+                rows[name][f"{DECODER_NAME.get(decoder, decoder)}_at_{at}"] = value
     numbers = _table(rows)
     decoders_of = _shared(sweeps, lambda one: [name for name in one.metrics["decoder"].unique() if name != HUMAN])
     figures = {f"diversity_{i}": compare.diversity(having, name) for i, (name, having) in enumerate(decoders_of)}
     added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
-    return Sides(numbers, figures, _extremes("What scaling b_LN down adds to the perplexity", added, "{:+.2f}"))
+    what = f"What scaling b_LN from λ = {largest:g} to {smallest:g} adds to the perplexity"
+    if not largest > smallest:
+        added[:] = np.nan
+        what = "What scaling b_LN down adds to the perplexity"
+    return Sides(numbers, figures, _extremes(what, added, "{:+z.2f}"))
+
+
+def _shared_ends(sweeps: Mapping[str, GenerationSweep]) -> tuple[float, float]:
+    """The largest and the smallest λ that all runs have, one-λ runs aside unless all are; NaN where they share none."""
+    scales = [set(sweep.metrics["scale"].dropna()) for sweep in sweeps.values()]
+    shared = set.intersection(*([one for one in scales if len(one) > 1] or scales))
+    return max(shared, default=np.nan), min(shared, default=np.nan)
 
 
 def attention_sides(studies: Mapping[str, AttentionStudy]) -> Sides:
@@ -124,12 +140,12 @@ def probing_sides(studies: Mapping[str, ProbingStudy]) -> Sides:
         rows[name] |= tables[name].set_index("state").loc[state].to_dict()
     numbers = _table(rows)
     figures = {
-        measure: compare.probes(having, measure, _PROBES[measure])
+        measure: compare.probes(having, measure, _PROBES[measure], {name: studies[name].provenance for name in having})
         for measure, having in _shared(tables, lambda one: [name for name in _PROBES if name in one])
     }
     best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
     what = "What the best probes add to a bag of words in accuracy"
-    return Sides(numbers, figures, _extremes(what, best - numbers["bag_of_words"], "{:+.3f}"))
+    return Sides(numbers, figures, _extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
 
 
 SIDES: dict[str, Callable[[Mapping[str, Any]], Sides]] = {
@@ -155,9 +171,11 @@ def _shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -
 
 
 def _extremes(what: str, values: pd.Series, form: str) -> str:
-    """Between which runs a number varies, and how far."""
+    """Between which runs a number varies, and how far, in the digits that are printed."""
     known = values.dropna().sort_values()
     if known.empty:
         return f"{what} is known of no run."
-    least, most = (f"{form.format(known.iloc[i])} in {known.index[i]}" for i in (0, -1))
-    return f"{what} is {least}." if known.iloc[0] == known.iloc[-1] else f"{what} goes from {least} to {most}."
+    least, most = (form.format(known.iloc[i]) for i in (0, -1))
+    if least == most:
+        return f"{what} is {least} in {'all' if len(known) == len(values) else ', '.join(map(str, known.index))}."
+    return f"{what} goes from {least} in {known.index[0]} to {most} in {known.index[-1]}."

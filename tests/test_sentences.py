@@ -1,0 +1,180 @@
+"""What a page says of a result, where its numbers are equal, missing or of another design."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import interp
+from interp import encoding, outliers, pairs, probing, report
+from interp.frequency import bias_effect
+from interp.report import frequency
+from interp.report.sides import SIDES, _extremes
+from interp.report.words import change, count
+
+
+def replaced(result, **tables):
+    return type(result)(result.provenance, **(result.tables | tables))
+
+
+def test_numbers_are_compared_as_they_are_printed():
+    assert change(0.5, 0.7, "{:.1f}") == "goes from 0.5 to 0.7"
+    assert change(0.52, 0.54, "{:.1f}") == "stays at 0.5"
+    assert count(1, "task") == "1 task"
+    assert count(0, "task") == "0 tasks"
+    values = pd.Series({"a": 0.0501, "b": 0.0499})
+    assert _extremes("It", values, "{:.0%}") == "It is 5% in all."
+    assert _extremes("It", pd.Series({"a": 0.5, "b": np.nan}), "{:.0%}") == "It is 50% in a."
+    assert _extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is +0.0 in all."
+    assert _extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It goes from 10% in a to 20% in b."
+
+
+@pytest.fixture
+def effect(load_toy, texts):
+    return bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[0, 0.5, 1], progress=False)
+
+
+def test_a_bias_that_changes_nothing_is_not_called_closer(effect):
+    same = effect.kl.assign(kl_unigram_model=0.137, perplexity=5.0)
+    flat = report.frequency_section(
+        replaced(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan))
+    )
+    assert flat.summary == ("Without b_LN predictions are as far from word frequency: KL(u‖q) stays at 0.137 nats.")
+    assert "perplexity stays at 5.0" in flat.finding
+    assert "log u: undefined." in flat.finding
+
+
+@pytest.mark.parametrize(
+    ("scales", "expected"),
+    [
+        ([0, 1], "Without b_LN predictions are further"),
+        ([0.5, 1], "With b_LN times 0.5 instead of 1 predictions are further"),
+        ([1, 2], "With b_LN times 2 instead of 1 predictions are closer"),
+        ([0.25, 0.5], "With b_LN times 0.25 instead of 0.5 predictions are further"),
+        ([0, 0.5], "With b_LN times 0 instead of 0.5 predictions are further"),
+        ([0.5], "With b_LN times 0.5, KL(u‖q) is 2.500 nats."),
+    ],
+)
+def test_scales_other_than_0_and_1_are_named(effect, scales, expected):
+    rows = effect.kl.iloc[[0] * len(scales)].assign(scale=[float(one) for one in scales])
+    kl = rows.assign(kl_unigram_model=3.0 - rows["scale"]).reset_index(drop=True)
+    about = replaced(effect, kl=kl)
+    assert frequency._summary(about).startswith(expected)
+    assert "nan" not in frequency._finding(about)
+    assert expected.split(" predictions")[0].split(",")[0] in frequency._finding(about)
+
+
+@pytest.fixture(scope="module")
+def attended():
+    tiny = interp.load("tiny-bert")
+    return outliers.study(tiny, interp.corpora.load("bundled", limit=4), progress=False)
+
+
+def test_a_layer_without_a_gap_is_left_out(attended):
+    gone = attended.gaps["layer"] == 2
+    gaps = attended.gaps.assign(
+        gap=attended.gaps["gap"].mask(gone, 0.0), abs_share=attended.gaps["abs_share"].mask(gone)
+    )
+    table = report.attention_section(replaced(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
+    assert set(table["layer"]) == {0, 1, 3, 4, 5}
+    none = report.attention_section(replaced(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
+    assert "contributions" not in none.figures
+
+
+def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
+    table = attended.ablation
+    alone = table[table["set"].isin(["outlier", "driver"])]
+    section = report.attention_section(replaced(attended, ablation=alone))
+    assert "lowers attention to" in section.finding
+    assert "control" not in section.summary + section.finding
+    still = table.assign(attention_after=table["attention_before"])
+    section = report.attention_section(replaced(attended, ablation=still))
+    assert "none lowers attention to a class by 0.0001 or more." in section.finding
+    assert "most when removed" not in section.summary + section.finding
+    controls = table["set"].isin(["matched", "random"])
+    weak = table.assign(attention_after=table["attention_after"].mask(controls, table["attention_before"]))
+    section = report.attention_section(replaced(attended, ablation=weak))
+    assert "(no control lowers it by 0.0001 or more)" in section.summary
+    assert section.summary in section.finding
+    drop = table[(table["set"] == "outlier") & (table["key_class"] != "other")]
+    lowest = drop.loc[(drop["attention_after"] - drop["attention_before"]).idxmin()]
+    assert f"from {lowest['attention_before']:.4f} to {lowest['attention_after']:.4f}" in section.summary
+
+
+@pytest.fixture(scope="module")
+def encoded():
+    return encoding.study(interp.load("tiny-gpt2"), interp.corpora.load("bundled", limit=4), progress=False)
+
+
+def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
+    def said(agreement, fractions=(0.0, 0.1, 0.3, 0.5)):
+        curve = encoded.pruning[(encoded.pruning["basis"] == "axis") & (encoded.pruning["order"] == "spearman")]
+        curve = curve.head(len(fractions)).assign(fraction=list(fractions), top1_agreement=agreement)
+        return report.encoding_section(replaced(encoded, pruning=curve)), curve
+
+    section, curve = said([1.0, 0.97, 0.6, 0.96])
+    assert "falls below 95 % between 10 % and 30 % of the dimensions removed" in section.finding
+    assert report.removable(curve)["95%"].item() == 0.1
+    section, curve = said([0.9, 0.8], (0.1, 0.3))
+    assert "falls below 95 % between 0 % and 10 % of" in section.finding
+    assert report.removable(curve)["95%"].item() == 0
+    assert "stays at 95 % or more up to 50 % of the dimensions" in said([1.0, 0.99, 0.98, 0.97])[0].finding
+
+
+def test_a_fit_is_said_beside_that_before_training(encoded):
+    fitted = encoded.regression.set_index("target")["adj_r2"]
+    step = encoded.dynamics.set_index("step")["adj_r2"]
+    assert report.encoding_section(encoded).summary == (
+        f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
+        f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training)."
+    )
+    without = replaced(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
+    assert "before training" not in report.encoding_section(without).summary
+
+
+@pytest.fixture(scope="module")
+def probed():
+    table = pairs.generate(n_per_task=40, tasks=["reflexive_number"])
+    return probing.study(
+        interp.load("tiny-gpt2"), table, layers=[3], bos=True, methods=["l0", "topk", "dense"], strengths=(0.4,),
+        ks=(1, 4), controls=["none"], steps=50, progress=False,
+    )  # fmt: skip
+
+
+def test_probes_of_one_task_are_said_as_numbers(probed):
+    section = report.probing_section(probed)
+    at = probed.probes[probed.probes["control"] == "none"].set_index(["method", "strength"])["accuracy"]
+    words = probed.tasks["bag_of_words"].item()
+    assert section.summary.startswith("Accuracy at state 3, 1 task: sparse probes with ")
+    assert section.summary.endswith(
+        f"{at['l0', 0.4]:.3f}, dense probes {at['dense'].item():.3f}, probes of the top 4 dimensions "
+        f"{at['topk:welch', 4.0]:.3f}; a bag of words {words:.3f}."
+    )
+    assert "1 tasks" not in section.finding
+    assert section.summary in section.finding
+
+
+def test_top_k_alone_has_its_number(probed):
+    probes = probed.probes[probed.probes["method"] == "topk:welch"]
+    others = {name: getattr(probed, name).iloc[:0] for name in ("transfer", "general", "overlap", "ablation", "views")}
+    section = report.probing_section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
+    accuracy = probes.loc[probes["strength"] == 4, "accuracy"].item()
+    assert f"1 task: probes of the top 4 dimensions {accuracy:.3f}; a bag of words" in section.summary
+
+
+def test_texts_are_compared_at_the_scales_that_runs_share():
+    def sweep(scales):
+        rows = [{"decoder": "greedy", "scale": one, "diversity": one / 2, "perplexity": 9 - one} for one in scales]
+        rows.append({"decoder": "human", "scale": np.nan, "diversity": 0.7, "perplexity": np.nan})
+        return interp.generation.GenerationSweep({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows))
+
+    sides = SIDES["generation"]({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
+    assert sides.numbers["largest_scale"].tolist() == [1, 1, 1]
+    assert sides.numbers["smallest_scale"].tolist() == [0.5] * 3
+    assert sides.numbers["greedy_at_smallest"].tolist()[:2] == [0.25, 0.25]
+    assert sides.numbers[["perplexity_at_smallest", "greedy_at_smallest"]].loc["c"].isna().all()
+    assert sides.summary == "What scaling b_LN from λ = 1 to 0.5 adds to the perplexity is +0.50 in a, b."
+    single = SIDES["generation"]({"a": sweep([1.0]), "b": sweep([1.0])})
+    assert single.numbers["perplexity_at_largest"].tolist() == [8, 8]
+    assert single.summary.endswith("is known of no run.")
+    apart = SIDES["generation"]({"a": sweep([0.0, 0.5]), "b": sweep([0.25, 1.0])})
+    assert apart.summary.endswith("is known of no run.")
