@@ -65,7 +65,7 @@ class Result:
         source = Path(directory) / cls.analysis
         if not (source / "result.json").is_file():
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
-        saved = json.loads((source / "result.json").read_text(encoding="utf-8"))
+        saved = _read_json(source / "result.json")
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
         missing = [name for name in cls.table_names() if not (source / f"{name}.parquet").is_file()]
@@ -74,8 +74,29 @@ class Result:
                 f"{source} lacks {', '.join(missing)}: it was saved by another version of interp, or files were "
                 "removed; make it again"
             )
-        tables = {name: pd.read_parquet(source / f"{name}.parquet") for name in cls.table_names()}
+        if not isinstance(saved.get("provenance"), dict):
+            raise ValueError(f"{source / 'result.json'} says nothing of where the result comes from; make it again")
+        tables = {name: _read_table(source / f"{name}.parquet") for name in cls.table_names()}
         return cls(provenance=saved["provenance"], **tables)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for anything else."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); make it again") from None
+    if not isinstance(read, dict):
+        raise ValueError(f"{path} holds a {type(read).__name__}, expected an object; make it again")
+    return read
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    """A Parquet table. Raises ValueError for a damaged one."""
+    try:
+        return pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} is damaged ({error}); make it again") from None
 
 
 @contextmanager
@@ -108,11 +129,11 @@ def kept(
         return make()
     wanted = json.loads(json.dumps(settings))
     if (path / _SETTINGS).is_file():
-        known = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
+        known = _read_json(path / _SETTINGS)
         different = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
         if different:
             raise ValueError(f"{path} belongs to another run ({', '.join(different)} differ); choose another directory")
-        return {file.stem: pd.read_parquet(file) for file in path.glob("*.parquet")}
+        return {file.stem: _read_table(file) for file in path.glob("*.parquet")}
     tables = make()
     with replacing_directory(path) as temporary:
         for name, table in tables.items():

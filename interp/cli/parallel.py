@@ -15,6 +15,10 @@ import typer
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """The command line that is being run."""
 _COMMAND = "command.json"
+_COMMAND_OF = {"generation": "generate", "probing": "probe"} | {
+    name: name for name in ("report", "frequency", "attention", "encoding")
+}
+"""The command that leaves a part of each analysis."""
 
 ShardOption = Annotated[
     str | None,
@@ -78,6 +82,19 @@ def _without(given: list[str], option: str) -> list[str]:
     return kept
 
 
+def _command(path: Path) -> list[str]:
+    """The command line that a part noted. Raises ValueError for anything else in its place."""
+    try:
+        command = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); run this part again") from None
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise ValueError(f"{path} holds no command line; run this part again")
+    if command[:1] != [_COMMAND_OF.get(path.parent.name.removeprefix("."), "")]:
+        raise ValueError(f"{path} holds the command {command[:1]}, which leaves no part there; run this part again")
+    return command
+
+
 def merge(
     directories: Annotated[
         list[Path], typer.Argument(help="The --out of the parts: one for all, or one of each.", metavar="DIRECTORY…")
@@ -88,9 +105,7 @@ def merge(
     The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
     could do alone is done. Run it where the parts were run, so that relative paths are found.
     """
-    found = {
-        path: json.loads(path.read_text(encoding="utf-8")) for d in directories for path in d.glob(f".*/{_COMMAND}")
-    }
+    found = {path: _command(path) for d in directories for path in d.glob(f".*/{_COMMAND}")}
     commands = {json.dumps(_without(command, "--out")) for command in found.values()}
     if len(found) < len(directories) or len(commands) != 1:
         raise ValueError(
