@@ -79,7 +79,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
 
 
 def short_name(name: str) -> str:
-    """The last part of a hub name or directory, to call a model by: never empty, `.` or `..`."""
+    """The last part of a hub name or directory, to call a model by: never `.` or `..`."""
     last = Path(name).name
     return Path(name).resolve().name if last in ("", "..") else last
 
