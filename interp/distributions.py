@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.corpora import Batch
 from interp.lm_head import prediction_head
 from interp.observers import Observer, fingerprint
-from interp.sites import Model, Recipe, head_is_hooked, hook_name, trunk_output
+from interp.sites import Model, Recipe, check_vocabulary, head_is_hooked, hook_name, trunk_output
 
 Distribution = Float[np.ndarray, " d_vocab"]
 
@@ -47,8 +47,8 @@ class MeanPredictions(Observer):
     After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, `balanced_nll`.
 
     Raises:
-        ValueError: logits that are soft-capped (a shift of the logits is then no shift of the head), fc on a model
-            without b_FC, shifts or logits that are not finite.
+        ValueError: a model that does not predict the tokens it reads, logits that are soft-capped (a shift of the
+            logits is then no shift of the head), fc on a model without b_FC, shifts or logits that are not finite.
         RuntimeError: fc while somebody else has hooks on the head, whose edits a recomputed head would not have.
     """
 
@@ -57,6 +57,7 @@ class MeanPredictions(Observer):
             raise ValueError("MeanPredictions needs at least one variant; Variant() is the model as it is")
         if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
             raise ValueError("this model soft-caps its logits, so a vector added to them is not an edit of its head")
+        check_vocabulary(model)
         d_vocab = model.W_U.shape[1]
         super().__init__(model.W_U.device, variants=[_describe(variant) for variant in variants])
         self.model, self.head = model, prediction_head(model)

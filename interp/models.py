@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import transformers
@@ -42,6 +43,8 @@ PARITY_TOLERANCE = 1e-4
 _FIRST_SD = 0.02
 _NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
+_NUMBER = re.compile(r"\.(\d+)\.")
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ def load(
         ValueError: unsupported architecture, option or device, incomplete or non-finite weights, a failed parity
             check.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; give a string")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ValueError(f"dtype must be a floating-point torch.dtype such as torch.bfloat16, found {dtype!r}")
     name = str(name_or_path)
     place = find_device(device)
     directory = model_directory(name)
@@ -154,6 +161,14 @@ def config_hash(model: Model) -> str:
     return xxhash.xxh3_128(json.dumps([config, scales], sort_keys=True).encode()).hexdigest()
 
 
+def check_weights(model: Model) -> None:
+    """Raise ValueError for a parameter that is not finite; TransformerLens turns attention of NaN into 0 silently."""
+    check_model(model)
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():
+            raise ValueError(f"weight {name} of this model has NaN or infinite values; load or train it again")
+
+
 def find_device(device: str | torch.device | None) -> torch.device:
     """A device that is there. Raises ValueError for an unknown one, or for CUDA where there is none."""
     if device is None:
@@ -162,6 +177,8 @@ def find_device(device: str | torch.device | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {str(device)!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    if torch.device(device).type == "meta":
+        raise ValueError("device 'meta' holds no numbers; expected cpu, cuda, …")
     return torch.device(device)
 
 
@@ -197,18 +214,24 @@ def _quiet() -> Iterator[None]:
                 logging.getLogger(None if name == "root" else name).setLevel(level)
 
 
+def read_config(source: str, revision: str | None = None) -> Any:
+    """The transformers config of a hub name or a directory.
+
+    Raises FileNotFoundError where there is none, ValueError for one that cannot be read or of an unsupported kind.
+    """
+    try:
+        kind = transformers.PretrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
+        if kind in ARCHITECTURES:
+            return transformers.AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except Exception as error:
+        _refuse_unreadable(source, revision, error)
+    raise ValueError(f"{source} is a {kind!r} model, which is not supported; supported are {', '.join(ARCHITECTURES)}")
+
+
 def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
     """The transformers model in float32, its tokenizer (None if it has none) and its config."""
     options = {"revision": revision, "trust_remote_code": False}
-    try:
-        config = transformers.AutoConfig.from_pretrained(source, **options)
-    except Exception as error:
-        _refuse_unreadable(source, revision, error)
-    if config.model_type not in ARCHITECTURES:
-        raise ValueError(
-            f"{source} is a {config.model_type!r} model, which is not supported; supported are "
-            f"{', '.join(ARCHITECTURES)}"
-        )
+    config = read_config(source, revision)
     _check_config(source, config)
     encoder = config.model_type == "bert"
     cls = transformers.BertForPreTraining if encoder else transformers.AutoModelForCausalLM
@@ -234,22 +257,39 @@ def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
             f"{source} lacks weights that a {ARCHITECTURES[config.model_type]} needs: {', '.join(missing[:4])}"
             f"{' …' if len(missing) > 4 else ''}; was it saved without its language-model head?"
         )
+    blocks = {int(number) for key in info["unexpected_keys"] for number in _NUMBER.findall(key)}
+    if blocks and max(blocks) >= config.num_hidden_layers:
+        raise ValueError(
+            f"{source} has weights of block {max(blocks)}, but its config.json says {config.num_hidden_layers} blocks; "
+            "one of the two belongs to another model"
+        )
     for key, value in hf_model.named_parameters():
         if key.startswith(_UNUSED_BY_MLM) and key in info["missing_keys"]:
             value.data.zero_()
         elif not torch.isfinite(value).all():
             raise ValueError(f"{source}: weight {key} has NaN or infinite values; the checkpoint is damaged")
+    return hf_model.eval(), _read_tokenizer(source, options), config
+
+
+def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
+    """The tokenizer, None if there is none; transformers makes an empty one up for a directory without."""
+    local = os.path.isdir(source)
+    if local and not any((Path(source) / name).exists() for name in _VOCABULARIES):
+        return None
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, TypeError, KeyError, ImportError):
-        tokenizer = None
-    if tokenizer is not None and len(tokenizer) < 3:
-        tokenizer = None  # transformers makes an empty one up where a directory has no tokenizer
-    return hf_model.eval(), tokenizer, config
+    except Exception as error:
+        if local:
+            raise ValueError(
+                f"{source} has a tokenizer that cannot be read ({type(error).__name__}: {error}); save it again, or "
+                "remove its files to load the model without one"
+            ) from error
+        return None
+    return None if len(tokenizer) < 3 else tokenizer
 
 
-def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> None:
-    if Path(source).is_dir():
+def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> NoReturn:
+    if os.path.isdir(source):
         raise ValueError(f"{source} cannot be read as a transformers model: {error}") from error
     at = f" at revision {revision!r}" if revision else ""
     raise FileNotFoundError(
@@ -259,7 +299,9 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
 
 
 def _check_config(source: str, config: Any) -> None:
-    """Refuse the options that TransformerLens would convert without a word and wrongly."""
+    """Refuse the options that TransformerLens would convert without a word and wrongly, and a model without blocks."""
+    if config.num_hidden_layers < 1:
+        raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
     found: dict[str, object] = {}
     if config.model_type == "bert":
         found = {"hidden_act": config.hidden_act} if config.hidden_act != "gelu" else {}

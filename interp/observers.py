@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from interp.corpora import Batch, Batches
 from interp.files import replacing
 from interp.hooks import firing
-from interp.models import config_hash, weight_hash
+from interp.models import check_weights, config_hash, weight_hash
 from interp.sites import Model, Recipe, active_hooks, depth, head_is_hooked, is_encoder, trunk_output
 
 Reduction = Literal["sum", "max", "min"]
@@ -153,11 +153,13 @@ def observe(
             again with the same checkpoint goes on from it and gives the same result, to the last bit.
 
     Raises:
-        ValueError: no observer, one given twice, or a checkpoint of another model, corpus or option.
+        ValueError: no observer, one given twice, weights that are not finite, or a checkpoint of another model, corpus
+            or option.
         RuntimeError: a hook of an observer that never fired.
     """
     if not observers or len(set(map(id, observers))) < len(observers):
         raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
+    check_weights(model)
     identity: dict[str, Any] = {}
     start = 0
     path = None if checkpoint is None else Path(checkpoint)

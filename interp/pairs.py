@@ -26,6 +26,7 @@ from pandas import DataFrame
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _LEXICON: dict[str, Any] = json.loads(
     (resources.files("interp") / "bundled" / "lexicon.json").read_text(encoding="utf-8")
@@ -189,6 +190,8 @@ def load(
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):
         tables = {"DataFrame": _checked(_numbered(source), "DataFrame", "pairs")}
+    elif not isinstance(source, str | os.PathLike):
+        raise TypeError(f"minimal pairs are a file, a name or a pandas.DataFrame, found {type(source).__name__}")
     elif source == "bundled":
         made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
         made.attrs["source"] = "bundled pairs"
@@ -234,7 +237,7 @@ def _from_hub(name: str, tasks: Sequence[str] | None) -> dict[str, DataFrame]:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
+    if not os.path.exists(path):
         raise FileNotFoundError(
             f"no such file or directory: {str(path)!r}; expected 'bundled', 'blimp', a directory of .jsonl "
             "files, or a .jsonl, .csv or .parquet file"
@@ -252,7 +255,10 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_csv(path: Path) -> DataFrame:
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if not isinstance(table.index, pd.RangeIndex):
+        raise ValueError("its rows have more columns than its first line; a sentence with a comma in it needs quotes")
+    return table
 
 
 _READERS: dict[str, Callable[[Path], DataFrame]] = {".csv": _read_csv, ".parquet": pd.read_parquet}
@@ -278,6 +284,8 @@ def _read_jsonl(path: Path) -> DataFrame:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from error
+    except IsADirectoryError:
+        raise ValueError(f"{path} is a directory; expected a file") from None
     rows: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -289,6 +297,8 @@ def _read_jsonl(path: Path) -> DataFrame:
                 f"{path}, line {number}: not JSON ({error.msg} at column {error.colno}): {line[:60]!r}; "
                 "expected one JSON object a line"
             ) from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not JSON that can be read ({error})") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: a {type(row).__name__}; expected a JSON object a line")
         rows[number] = {column: row[column] for column in COLUMNS if column in row}
@@ -317,7 +327,17 @@ def _checked(table: DataFrame, source: str, default_task: str) -> DataFrame:
             f"{source}: no column {' or '.join(map(repr, missing))} (found: {found}); name the column of "
             "right sentences 'sentence_good', that of wrong ones 'sentence_bad'"
         )
+    repeated = table.columns[table.columns.duplicated()].intersection(list(COLUMNS))
+    if len(repeated):
+        raise ValueError(f"{source}: there are several columns {repeated[0]!r}; expected one")
     table = table.reindex(columns=list(COLUMNS)).astype(object)
+    for column, texts in table.items():
+        for row, text in texts.items():
+            if isinstance(text, str) and _LONE_SURROGATE.search(text):
+                raise ValueError(
+                    f"{_place(source, row)}: {column} is {text!r}, which has a lone surrogate and is no Unicode text; "
+                    "correct or remove the row"
+                )
     for column in _SENTENCES:
         wrong = [row for row, text in table[column].items() if not (isinstance(text, str) and text.strip())]
         if wrong:

@@ -5,6 +5,8 @@ The command line checks its arguments here before torch is imported; `models` an
 
 import importlib.util
 import json
+import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +18,7 @@ SAVING = "saving"
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_HUB_DATASET = re.compile(r"\w[\w.-]*/\w[\w-]*")
 
 _WEBTEXT_TEST = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1/webtext.test.jsonl"
 HUB_CORPORA: dict[str, dict[str, Any]] = {
@@ -47,12 +50,13 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
 
     Raises:
         FileNotFoundError: no such directory, or no config.json or weights in it.
-        ValueError: pickled weights, a config.json that is not JSON.
+        ValueError: pickled weights, a config.json that is not JSON or names no kind of model.
     """
     path = BUNDLED / name if name in bundled_models() else Path(name).expanduser()
-    if not path.is_dir():
-        if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/"):
-            what = "is a file, not a directory" if path.exists() else "does not exist"
+    if not name.strip() or not os.path.isdir(path):
+        there = bool(name.strip()) and os.path.exists(path)
+        if there or not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/"):
+            what = "is a file, not a directory" if there else "does not exist"
             raise FileNotFoundError(
                 f"model {name!r} {what}; expected a Hugging Face directory (config.json, model.safetensors), a hub "
                 f"name or a bundled model ({', '.join(bundled_models()) or 'none installed'})"
@@ -62,8 +66,8 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
     if not config.is_file():
         raise FileNotFoundError(f"{path} has no config.json; expected a Hugging Face model directory")
     try:
-        json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
+        settings = json.loads(config.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{config} is not valid JSON ({error})") from None
     if weights and not any(path.glob("*.safetensors")):
         pickled = sorted(item.name for item in path.iterdir() if item.suffix in _PICKLED)
@@ -73,7 +77,15 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
                 "model as safetensors with transformers: model.save_pretrained(directory)"
             )
         raise FileNotFoundError(f"{path} has no weights; expected model.safetensors")
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise ValueError(f"{config} names no model_type; expected the config.json of a transformers model")
     return path
+
+
+def short_name(name: str) -> str:
+    """The last part of a hub name or directory, to call a model by: never `.` or `..`."""
+    last = Path(name).name
+    return Path(name).resolve().name if last in ("", "..") else last
 
 
 def corpus_file(name: str) -> Path | None:
@@ -84,12 +96,14 @@ def corpus_file(name: str) -> Path | None:
         ValueError: a file of an unknown kind, or an empty one.
     """
     path = BUNDLED / "text.txt" if name == "bundled" else Path(name).expanduser()
-    if not path.exists() and (name in HUB_CORPORA or (name.count("/") == 1 and not path.suffix)):
+    there = os.path.exists(path)
+    if not there and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
         return None
-    if not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
+    if not os.path.isfile(path):
+        what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"
+        shown = name if len(name) <= 80 else f"{name[:77]}…"
         raise FileNotFoundError(
-            f"corpus {name!r} {what}; expected a .txt, .jsonl or .csv file (or .gz of one), 'bundled', one of "
+            f"corpus {shown!r} {what}; expected a .txt, .jsonl or .csv file (or .gz of one), 'bundled', one of "
             f"{', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         )
     if text_suffix(path) not in TEXT_SUFFIXES:
@@ -113,10 +127,12 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
         FileExistsError: it holds a result of this analysis, and `overwrite` is off.
         PermissionError: it cannot be written to.
     """
-    if (directory / analysis).exists() and not overwrite and not (directory / f".{analysis}" / SAVING).exists():
+    going_on = os.path.exists(directory / f".{analysis}" / SAVING)
+    if os.path.exists(directory / analysis) and not overwrite and not going_on:
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
+        places = (directory, *directory.absolute().parents)
+        existing = next(path for path in places if path.exists() or path.is_symlink())
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:

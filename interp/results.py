@@ -63,7 +63,7 @@ class Result:
         source = Path(directory) / cls.analysis
         if not (source / "result.json").is_file():
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
-        saved = json.loads((source / "result.json").read_text(encoding="utf-8"))
+        saved = _read_json(source / "result.json")
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
         missing = [name for name in cls.table_names() if not (source / f"{name}.parquet").is_file()]
@@ -72,8 +72,29 @@ class Result:
                 f"{source} lacks {', '.join(missing)}: it was saved by another version of interp, or files were "
                 "removed; make it again"
             )
-        tables = {name: pd.read_parquet(source / f"{name}.parquet") for name in cls.table_names()}
+        if not isinstance(saved.get("provenance"), dict):
+            raise ValueError(f"{source / 'result.json'} says nothing of where the result comes from; make it again")
+        tables = {name: _read_table(source / f"{name}.parquet") for name in cls.table_names()}
         return cls(provenance=saved["provenance"], **tables)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for anything else."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); make it again") from None
+    if not isinstance(read, dict):
+        raise ValueError(f"{path} holds a {type(read).__name__}, expected an object; make it again")
+    return read
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    """A Parquet table. Raises ValueError for a damaged one."""
+    try:
+        return pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} is damaged ({error}); make it again") from None
 
 
 def kept(

@@ -1,11 +1,8 @@
 """What a model's config.json alone says of its size: enough to count memory and operations before loading it."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import transformers
-
-from interp.models import ARCHITECTURES
+from interp.models import read_config
 from interp.paths import model_directory
 
 _GATED = ("llama", "mistral", "qwen2")
@@ -44,12 +41,7 @@ def shape(name: str) -> Shape:
     Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture.
     """
     directory = model_directory(name, weights=False)
-    try:
-        config: Any = transformers.AutoConfig.from_pretrained(str(directory or name), trust_remote_code=False)
-    except OSError as error:
-        raise FileNotFoundError(f"no config of {name!r} is to be had: {str(error).splitlines()[0]}") from None
-    if config.model_type not in ARCHITECTURES:
-        raise ValueError(f"{name} is a {config.model_type} model; expected one of {', '.join(ARCHITECTURES)}")
+    config = read_config(str(directory or name))
     heads, d_model = config.num_attention_heads, config.hidden_size
     d_mlp = next((getattr(config, n) for n in ("intermediate_size", "n_inner", "ffn_dim") if getattr(config, n, 0)), 0)
     return Shape(

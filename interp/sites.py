@@ -54,6 +54,19 @@ def is_encoder(model: Model) -> bool:
     return isinstance(model, HookedEncoder)
 
 
+def check_vocabulary(model: Model, *, exact: bool = False) -> None:
+    """Raise ValueError for a model that cannot predict every token it reads (`d_vocab_out`).
+
+    More rows than tokens are padding, unless `exact`: what is predicted is read again.
+    """
+    found, expected = model.W_U.shape[1], model.cfg.d_vocab
+    if found < expected or (exact and found > expected):
+        raise ValueError(
+            f"this model predicts {found} classes and reads {expected} tokens; expected a language model, which "
+            "predicts the tokens it reads"
+        )
+
+
 def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     """The hook point of a site.
 
@@ -73,11 +86,14 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     | `logits` | the output of the unembedding, `[batch, pos, d_vocab]` |
 
     Raises:
-        ValueError: an unknown site, a layer that does not exist, or a layer where the site has none.
+        ValueError: an unknown site, a layer that does not exist, a layer where the site has none, a model without
+            blocks.
     """
     if site not in _NAMES:
         raise ValueError(f"unknown site {site!r}; expected one of {', '.join(_NAMES)}")
     name = _NAMES[site][is_encoder(model)]
+    if name.startswith("blocks.") and not model.cfg.n_layers:
+        raise ValueError(f"this model has no blocks (n_layers=0), so no site {site!r}")
     if "{layer}" not in name:
         if layer is not None:
             raise ValueError(f"site {site!r} has no layer, found layer={layer}; leave it out")

@@ -43,7 +43,9 @@ class Unigrams:
     vocabulary: str | None = None
 
     def __post_init__(self) -> None:
-        if self.counts.ndim != 1 or self.counts.dtype.kind not in "iu" or (self.counts < 0).any():
+        if not isinstance(self.counts, np.ndarray):
+            raise TypeError(f"unigram counts must be a numpy array, found {type(self.counts).__name__}")
+        if self.counts.ndim != 1 or self.counts.dtype.kind not in "iu" or (self.counts.astype(np.int64) < 0).any():
             raise ValueError(
                 f"unigram counts must be one row of whole numbers ≥ 0, found {self.counts.dtype} of shape "
                 f"{self.counts.shape}"
@@ -102,7 +104,7 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
     if source.suffix == ".json":
         try:
             counts = np.array(json.loads(source.read_text(encoding="utf-8")))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{source} is not a JSON list of counts: {error}") from None
         return Unigrams(counts, source.name)
     try:

@@ -167,7 +167,7 @@ def test_numbers_that_are_not_finite_are_refused(load_toy, texts):
         bias_effect(model, texts, unigram=np.arange(67), progress=False)
     model.ln_final.b.data[0] = 0
     model.blocks[1].mlp.b_out.data[0] = torch.inf
-    with pytest.raises(ValueError, match="the model's predictions are not finite"):
+    with pytest.raises(ValueError, match="b_out of this model has NaN or infinite values"):
         bias_effect(model, texts, unigram=np.arange(67), progress=False)
     assert np.isnan(perplexity(float("nan")))
 

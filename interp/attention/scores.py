@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.models import check_weights
 from interp.observers import Observer, observe
 from interp.qk import QKCircuit, check_layers, qk_circuit
 from interp.sites import Model, Recipe, hook_name
@@ -426,6 +427,7 @@ def check_decomposition(
 @torch.no_grad()
 def _activations(model: Model, tokens: Tensor, layers: Sequence[int]) -> dict[int, dict[str, Tensor]]:
     """Attention input, (rotated) queries and scores of one sequence, by layer."""
+    check_weights(model)
     found: dict[int, dict[str, Tensor]] = {layer: {} for layer in layers}
     recipe: Recipe = []
     for layer in layers:

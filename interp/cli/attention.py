@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.options import (
+    MAX_SEED,
     ColumnOption,
     JsonOption,
     LimitOption,
@@ -31,7 +32,7 @@ def attention(
     bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
     scaled: Annotated[bool, typer.Option("--scaled", help="Contributions in nats: divided by √d_head.")] = False,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of random dimensions and of --paper's sample.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of random dimensions and of --paper's sample.", min=0, max=MAX_SEED)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's: STS-B sentences, contributions of 100 of them, layers from 1.")

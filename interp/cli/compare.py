@@ -7,6 +7,7 @@ import typer
 
 from interp.cli.options import JsonOption, OutOption
 from interp.cli.output import show
+from interp.paths import check_output
 
 
 def compare(
@@ -22,6 +23,7 @@ def compare(
     for directory in directories:
         if not directory.is_dir():
             raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+    check_output(out, "figures", overwrite=True)
 
     from interp import report
 

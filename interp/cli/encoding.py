@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.options import (
+    MAX_SEED,
     ColumnOption,
     CorpusOption,
     JsonOption,
@@ -33,7 +34,9 @@ def encoding(
     separator: SeparatorOption = "",
     bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of masks, random orders, nulls and the sample of tokens.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of masks, random orders, nulls and the sample of tokens.", min=0, max=MAX_SEED)
+    ] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's: axes by |Spearman| and at random, steering by the regression.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.options import (
+    MAX_SEED,
     ColumnOption,
     CorpusOption,
     JsonOption,
@@ -41,7 +42,7 @@ def frequency(
     bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each text.")] = False,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
     mask_rate: Annotated[float | None, typer.Option(help="Share an encoder reads as [MASK].  [default: 0.12]")] = None,
-    seed: Annotated[int, typer.Option(help="Of the masking.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the masking.", min=0, max=MAX_SEED)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's protocol: each bias removed (λ = 0) or kept, 12 % masked.")
@@ -56,7 +57,7 @@ def frequency(
     """
     if paper and (scales is not None or mask_rate is not None or biases is not None):
         raise ValueError("--paper sets --biases, --scales and --mask-rate itself; leave them out")
-    chosen_scales = parse_scales("0,1" if paper else scales or "0,0.5,1")
+    chosen_scales = parse_scales("0,1" if paper else "0,0.5,1" if scales is None else scales)
     chosen_biases: Any = None if biases is None else items(biases, "--biases", _BIASES)
     model_directory(model)
     corpus_file(corpus)

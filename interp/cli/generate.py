@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.options import (
+    MAX_SEED,
     ColumnOption,
     JsonOption,
     ModelOption,
@@ -43,7 +44,7 @@ def generate(
     column: ColumnOption = None,
     bos: Annotated[bool, typer.Option("--bos", help="Beginning-of-sequence token before each prompt.")] = False,
     batch_size: Annotated[int, typer.Option(help="Prompts at once; what is sampled depends on it.", min=1)] = 32,
-    seed: Annotated[int, typer.Option(help="Of the sampling.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of the sampling.", min=0, max=MAX_SEED)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's protocol: 100 prompts, λ = 0, 0.1 … 1, five decoders.")
@@ -58,8 +59,8 @@ def generate(
     """
     if paper and (scales is not None or decoders is not None or n is not None):
         raise ValueError("--paper sets --scales, --decoders and --n itself; leave them out")
-    chosen_scales = parse_scales("0:1:0.1" if paper else scales or "0,0.5,1")
-    chosen_decoders: Any = items(decoders or ",".join(_DECODERS), "--decoders", _DECODERS)
+    chosen_scales = parse_scales("0:1:0.1" if paper else "0,0.5,1" if scales is None else scales)
+    chosen_decoders: Any = items(",".join(_DECODERS) if decoders is None else decoders, "--decoders", _DECODERS)
     model_directory(model)
     corpus_file(prompts)
     if unigram is not None and not is_counts(unigram):

@@ -43,7 +43,8 @@ OutOption = Annotated[Path, typer.Option(help="Directory to write to.", show_def
 ColumnOption = Annotated[str | None, typer.Option(help="Field or column that holds the text.")]
 SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1)]
+LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1, max=2**62)]
+MAX_SEED = 2**63 - 1
 
 
 def _list(text: str) -> list[str]:

@@ -17,6 +17,10 @@ from interp.files import replacing
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """The command line that is being run."""
 _COMMAND = "command.json"
+_COMMAND_OF = {"generation": "generate", "probing": "probe"} | {
+    name: name for name in ("report", "frequency", "attention", "encoding")
+}
+"""The command that leaves a part of each analysis."""
 
 ShardOption = Annotated[
     str | None,
@@ -80,6 +84,19 @@ def _without(given: list[str], option: str) -> list[str]:
     return kept
 
 
+def _command(path: Path) -> list[str]:
+    """The command line that a part noted. Raises ValueError for anything else in its place."""
+    try:
+        command = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}); run this part again") from None
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        raise ValueError(f"{path} holds no command line; run this part again")
+    if command[:1] != [_COMMAND_OF.get(path.parent.name.removeprefix("."), "")]:
+        raise ValueError(f"{path} holds the command {command[:1]}, which leaves no part there; run this part again")
+    return command
+
+
 def merge(
     directories: Annotated[
         list[Path], typer.Argument(help="The --out of the parts: one for all, or one of each.", metavar="DIRECTORY…")
@@ -96,7 +113,7 @@ def merge(
     if not runs:
         raise ValueError(f"found no parts of a run (--shard) in {', '.join(map(str, directories))}")
     for name, paths in runs.items():
-        commands = {json.dumps(_without(json.loads(path.read_text(encoding="utf-8")), "--out")) for path in paths}
+        commands = {json.dumps(_without(_command(path), "--out")) for path in paths}
         if len(paths) < len(directories) or len(commands) > 1:
             raise ValueError(
                 f"expected the parts of one run of {name.removeprefix('.')}, found some in {len(paths)} of "

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.options import JsonOption, LimitOption, ModelOption, items, parse_layers
+from interp.cli.options import MAX_SEED, JsonOption, LimitOption, ModelOption, items, parse_layers
 from interp.cli.output import progress, save, show, unfinished
 from interp.paths import check_output, model_directory
 
@@ -34,7 +34,7 @@ def probe(
     ] = None,
     limit: LimitOption = None,
     bos: Annotated[bool | None, typer.Option("--bos/--no-bos", help="A token before each sentence.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, gates and their noise.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of weights, gates and their noise.", min=0, max=MAX_SEED)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
         bool,

@@ -6,12 +6,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from interp.cli.options import (
+    MAX_SEED,
     ColumnOption,
     JsonOption,
     LimitOption,
@@ -23,7 +23,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import save, show, unfinished
-from interp.paths import SAVING, bundled_models, check_output, corpus_file, model_directory
+from interp.paths import SAVING, bundled_models, check_output, corpus_file, model_directory, short_name
 
 _ANALYSES = ("frequency", "generation", "attention", "encoding", "probing")
 _BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
@@ -52,7 +52,7 @@ def report(
         typer.Option("--bos/--no-bos", help="A token before each text and sentence.  [default: as trained, if known]"),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a forward pass.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of masks, samples, nulls and probes.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of masks, samples, nulls and probes.", min=0, max=MAX_SEED)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace earlier results in --out.")] = False,
     as_json: JsonOption = False,
@@ -64,7 +64,7 @@ def report(
     killed goes on where it was.
     """
     names = model or bundled_models()
-    places = {name: out if len(names) == 1 else out / Path(name).name for name in names}
+    places = {name: out if len(names) == 1 else out / short_name(name) for name in names}
     if len(set(places.values())) < len(names):
         raise ValueError(f"--model {', '.join(names)}: expected models with different names")
     for name in names:
@@ -86,11 +86,11 @@ def report(
     with unfinished(out, "report") as directory:
         results = {}
         for name, place in places.items():
-            with _steps(Path(name).name):
+            with _steps(short_name(name)):
                 loaded = models.load(name, device=device)
                 results[place] = survey(
                     loaded, text, pairs=table, unigram=unigram, bos=bos, batch_size=batch_size, seed=seed,
-                    directory=directory / Path(name).name,
+                    directory=directory / short_name(name),
                 )  # fmt: skip
         save(results, directory)
         for place, found in results.items():

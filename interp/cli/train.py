@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import ColumnOption, CorpusOption, JsonOption, LimitOption, OutOption
+from interp.cli.options import MAX_SEED, ColumnOption, CorpusOption, JsonOption, LimitOption, OutOption
 from interp.cli.output import resumable, show
 from interp.paths import corpus_file
 
@@ -19,7 +19,7 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="The peak of warm-up and linear decay.")] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; they decide the last bits.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, order and masks.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of weights, order and masks.", min=0, max=MAX_SEED)] = 0,
     limit: LimitOption = None,
     column: ColumnOption = None,
     as_json: JsonOption = False,
@@ -30,6 +30,10 @@ def train(
     """
     if kind not in ("gpt2", "bert"):
         raise ValueError(f"--kind {kind!r}: expected gpt2 or bert")
+    if not tokens < 2**62:
+        raise ValueError(f"--tokens {tokens}: expected a finite number of tokens, such as 16e6")
+    if learning_rate is not None and not 0 < learning_rate < float("inf"):
+        raise ValueError(f"--learning-rate {learning_rate}: expected a number above 0, such as 1e-3")
     if not 0 < held_out < 1:
         raise ValueError(f"--held-out {held_out}: expected a share between 0 and 1")
     corpus_file(corpus)

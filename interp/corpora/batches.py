@@ -145,7 +145,7 @@ def batches(
     if context is None:
         context = model.cfg.n_ctx if given is None else given.shape[1]
     layout = layout or ("texts" if encoder else "packed")
-    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
+    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, seed, given)
     if batch_size is None:
         rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
         batch_size = max(1, rows)
@@ -247,6 +247,7 @@ def _check_settings(
     bos: bool,
     eos: bool,
     mask_rate: float | int | None,
+    seed: int,
     given: Tensor | None,
 ) -> None:
     encoder = is_encoder(model)
@@ -257,6 +258,8 @@ def _check_settings(
         raise ValueError(f"context must be {smallest} … {model.cfg.n_ctx} tokens for this model, found {context}")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1 row, found {batch_size}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, found {seed}")
     if encoder and (bos or eos):
         raise ValueError("an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models")
     if mask_rate is not None:

@@ -40,8 +40,12 @@ def unigrams_of(
         counts = given
     elif isinstance(given, np.ndarray):
         counts = Unigrams(given, "given counts")
-    else:
+    elif isinstance(given, str | os.PathLike):
         counts = unigrams.load(given)
+    else:
+        raise TypeError(
+            f"unigram counts are interp.unigrams.Unigrams, an array or a file of them, found {type(given).__name__}"
+        )
     d_vocab = model.W_U.shape[1]
     if len(counts.counts) != d_vocab:
         raise ValueError(

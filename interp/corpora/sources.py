@@ -5,7 +5,7 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -69,13 +69,14 @@ def load(
         ValueError: an unknown kind of file, an empty corpus, a limit below 1.
         TypeError: something that is not text.
     """
-    if limit is not None and limit < 1:
+    if limit is not None and not limit >= 1:
         raise ValueError(f"limit must be at least 1 text, found {limit}")
+    _unicode(separator, "the separator")
     if isinstance(source, Corpus):
         corpus = source
     elif isinstance(source, str | os.PathLike):
         path = corpus_file(str(source))
-        corpus = _from_hub(str(source), column) if path is None else _from_file(path, column)
+        corpus = _from_hub(str(source), column) if path is None else _from_file(path, column, limit)
         corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
     else:
         corpus = _from_list(source)
@@ -83,18 +84,32 @@ def load(
 
 
 def _from_list(source: Iterable[str]) -> Corpus:
+    if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+        raise TypeError(f"a corpus is a file, a name or a list of strings, found {type(source).__name__}")
     texts = tuple(source)
     digest = xxhash.xxh3_128()
-    for text in texts:
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"a corpus is a list of strings, found {type(text).__name__} in it")
-        digest.update(text.encode() + b"\0")
+        digest.update(_unicode(text, f"text {number} of the list").encode() + b"\0")
     if not texts:
         raise ValueError("the corpus is empty; expected at least one text")
     return Corpus("texts", digest.hexdigest(), lambda: iter(texts), len(texts))
 
 
-def _from_file(path: Path, column: str | None) -> Corpus:
+def _unicode(text: str, where: str) -> str:
+    """The text. Raises ValueError where it has half of a surrogate pair, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} has the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode "
+            "text; replace it"
+        ) from None
+    return text
+
+
+def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
     with path.open("rb") as file:
         digest = xxhash.xxh3_128()
         while block := file.read(2**20):
@@ -115,11 +130,11 @@ def _from_file(path: Path, column: str | None) -> Corpus:
         except csv.Error as error:
             raise ValueError(f"{path} is not a readable .csv file ({error})") from None
 
-    n_texts = sum(1 for _ in read())
-    if n_texts == 0:
+    counted = sum(1 for _ in islice(read(), limit and limit + 1))
+    if counted == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     fingerprint = digest.hexdigest() + (f":{column}" if column else "")
-    return Corpus(path.name, fingerprint, read, n_texts)
+    return Corpus(path.name, fingerprint, read, None if limit is not None and counted > limit else counted)
 
 
 def _lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
@@ -137,25 +152,31 @@ def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             have = ", ".join(row) if isinstance(row, dict) else type(row).__name__
             raise ValueError(f"{path}, line {number}: no text in field {key!r} (found: {have}); choose one with column")
-        yield row[key]
+        yield _unicode(row[key], f"{path}, line {number}")
 
 
 def _csv_rows(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
     csv.field_size_limit(2**31 - 1)
-    rows = csv.reader(file)
-    index = 0
+    rows = csv.reader(file, strict=True)
+    index = width = 0
     if column is not None:
         header = next(rows, [])
         if column not in header:
             raise ValueError(f"{path} has no column {column!r} in its first line; found {', '.join(header)}")
-        index = header.index(column)
+        index, width = header.index(column), len(header)
     for row in rows:
-        if len(row) > index and row[index]:
+        width = width or len(row)
+        if row and len(row) != width:
+            raise ValueError(
+                f"{path}, line {rows.line_num}: {len(row)} columns, expected {width} as in the first line; a text with "
+                'a comma in it needs quotes: "Yes, it is."'
+            )
+        if row and row[index]:
             yield row[index]
 
 

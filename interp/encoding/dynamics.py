@@ -13,9 +13,8 @@ from scipy import stats
 from interp import models
 from interp.corpora import batches, load
 from interp.distributions import MeanPredictions, Variant, kl
-from interp.encoding.regression import fit_arrays
+from interp.encoding.regression import fit_arrays, raw_head
 from interp.frequency import MASK_RATE
-from interp.lm_head import prediction_head
 from interp.observers import observe
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
@@ -64,12 +63,12 @@ def dynamics(
         unigram: counts with the checkpoints' tokenizer.
 
     Raises:
-        ValueError: no checkpoint, or counts of another vocabulary.
+        ValueError: no checkpoint, a folded one, or counts of another vocabulary.
     """
     u, corpus = unigram.distribution, load(text)
     rows = []
     for step, model in checkpoints:
-        head = prediction_head(model)
+        head = raw_head(model)
         if len(u) != head.d_vocab:
             raise ValueError(f"the counts are over {len(u):,} types, the model of step {step} has {head.d_vocab:,}")
         prepared = batches(model, corpus, mask_rate=MASK_RATE if is_encoder(model) else None)

@@ -51,7 +51,7 @@ class _LastMLP:
     def of(cls, model: Model) -> "_LastMLP":
         if is_encoder(model):
             raise ValueError("frequency neurons are for causal models: BERT's last MLP is not read by its unembedding")
-        if model.cfg.attn_only:
+        if model.cfg.attn_only or not model.cfg.n_layers:
             raise ValueError("this model has no MLP, so no neurons")
         if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
             raise ValueError("this model soft-caps its logits, so that the closed form does not hold")

@@ -57,6 +57,9 @@ def fit_arrays(
     """
     if not np.isfinite(alpha).all() or (alpha < 0).any():
         raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
+    if W_U.shape[1:] != alpha.shape or not np.isfinite(W_U).all():
+        what = "has NaN or infinite values" if W_U.shape[1:] == alpha.shape else f"is over {W_U.shape[1:]} types"
+        raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
     keep = (alpha > 0) & (np.ones_like(alpha, bool) if use is None else use)
     n, d = int(keep.sum()), W_U.shape[0]
     if n <= d + 1:

@@ -14,7 +14,8 @@ from interp.corpora.batches import tokenizer_of
 from interp.generation.adapter import HookedCache, Shell
 from interp.hooks import firing
 from interp.lm_head import token_names
-from interp.sites import Model, is_encoder
+from interp.models import check_weights
+from interp.sites import Model, check_vocabulary, is_encoder
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
 """A decoder by name; what each stands for is in `PRESETS`."""
@@ -103,6 +104,10 @@ def generate(
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1 prompt, found {batch_size}")
+    if not model.cfg.n_layers:
+        raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
+    check_vocabulary(model, exact=True)
+    check_weights(model)
     config = resolved(model, decoder, max_new_tokens)
     rows = _rows(model, prompts, bos, config.max_new_tokens)
     config.use_cache = use_cache and config.use_cache is not False

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from interp.corpora.batches import tokenizer_of
 from interp.hooks import capture
+from interp.models import check_weights
 from interp.paths import check_mauve
 from interp.sites import Model, hook_name, is_encoder
 from interp.unigrams import Unigrams
@@ -150,6 +151,7 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     Raises ValueError for a model without a tokenizer, or a text without a token.
     """
     tokenizer = tokenizer_of(model)
+    check_weights(model)
     options = {"truncation": True, "max_length": model.cfg.n_ctx, "add_special_tokens": is_encoder(model)}
     rows = tokenizer(list(texts), **options)["input_ids"]
     if not all(rows):

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp.models import check_weights
 from interp.pairs import COLUMNS
-from interp.sites import Model, is_encoder, trunk_output
+from interp.sites import Model, check_vocabulary, is_encoder, trunk_output
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
@@ -37,6 +38,10 @@ def sentence_log_probability(
     """
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
+    if isinstance(sentences, str):
+        raise TypeError(f"sentences is the string {sentences[:60]!r}; expected a list of sentences")
+    check_vocabulary(model)
+    check_weights(model)
     if is_encoder(model):
         return _pseudo_log_likelihood(model, sentences, progress)
     bos = model.cfg.default_prepend_bos if bos is None else bos

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from interp import distributed
 from interp.corpora import Batch
 from interp.files import checksum, replacing
-from interp.models import weight_hash
+from interp.models import check_weights, weight_hash
 from interp.observers import forward
 from interp.pairs import COLUMNS
 from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder, state_name
@@ -207,6 +207,7 @@ def sentence_rows(
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
+    check_weights(model)
     encoder = is_encoder(model)
     if position == "cls" and not encoder:
         raise ValueError("position 'cls' is for encoders; a causal model's first token has seen nothing")

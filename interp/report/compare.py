@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from interp.report import attention, encoding, frequency, generation, probing
 from interp.report.page import keep_figures, render
-from interp.report.runs import Run, find_runs, saved_results
+from interp.report.runs import Run, find_runs, saved_results, showing
 from interp.report.section import Question, Section
 from interp.report.sides import SIDES, Sides
 
@@ -50,10 +50,12 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
         )
     parts: list[tuple[str, Section]] = []
     kept: dict[str, go.Figure] = {}
-    named = dict(zip(run_names(runs), runs, strict=True))
+    with showing(run.directory for run in runs):
+        named = dict(zip(run_names(runs), runs, strict=True))
     for analysis in _ABOUT:
         results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
-        sides = SIDES[analysis](results) if len(results) > 1 else None
+        with showing(run.directory / analysis for run in named.values() if analysis in run.results):
+            sides = SIDES[analysis](results) if len(results) > 1 else None
         if sides is not None and sides.figures:
             section = _section(analysis, sides, {name: one.provenance for name, one in results.items()})
             kept |= {f"{analysis}_{figure}": drawn for figure, drawn in section.figures.items()}

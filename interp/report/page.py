@@ -26,7 +26,7 @@ from interp.report.encoding import encoding_section
 from interp.report.frequency import frequency_section
 from interp.report.generation import generation_section
 from interp.report.probing import probing_section
-from interp.report.runs import Run, find_runs
+from interp.report.runs import Run, find_runs, showing
 from interp.report.section import Question, Section
 
 _SECTIONS: dict[str, Callable[[Any], Section]] = {
@@ -57,8 +57,11 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
     runs = find_runs(directory)
     for analysis, section in _SECTIONS.items():
         of_analysis = [run for run in runs if analysis in run.results]
-        for run, label in zip(of_analysis, _labels(of_analysis, analysis), strict=True):
-            part = section(run.results[analysis])
+        with showing(run.directory / analysis for run in of_analysis):
+            labels = _labels(of_analysis, analysis)
+        for run, label in zip(of_analysis, labels, strict=True):
+            with showing([run.directory / analysis]):
+                part = section(run.results[analysis])
             keep_figures(part.figures, run.directory / analysis / "figures")
             parts.append((label, part))
     return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _ in parts)), parts)
@@ -75,7 +78,13 @@ def _labels(runs: list[Run], analysis: str) -> list[str]:
 
 
 def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
-    """Write each figure as JSON; the folder then holds these and no others."""
+    """Write each figure as JSON; the folder then holds these and no others.
+
+    Raises ValueError for a name that is no file name.
+    """
+    for name in figures:
+        if Path(name).name != name:
+            raise ValueError(f"a figure cannot be named {name!r}; expected a file name: is the result damaged?")
     with replacing_directory(directory) as temporary:
         for name, figure in figures.items():
             figure.write_json(temporary / f"{name}.json")

@@ -2,6 +2,8 @@
 
 import os
 import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,18 @@ class Run:
 
     directory: Path
     results: dict[str, Result]
+
+
+@contextmanager
+def showing(places: Iterable[Path]) -> Iterator[None]:
+    """Raises ValueError where a result lacks what is shown of it: columns, rows, or entries of its provenance."""
+    try:
+        yield
+    except (KeyError, IndexError, AttributeError, TypeError, StopIteration) as error:
+        raise ValueError(
+            f"{' or '.join(map(str, places))} is no result of this version of interp, or is damaged "
+            f"({type(error).__name__}: {error}); make it again"
+        ) from error
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:

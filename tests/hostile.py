@@ -1,0 +1,154 @@
+"""Where hostile input is made: damaged files, odd models, and the runs they are given to."""
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from conftest import D_VOCAB, randomise
+from safetensors.torch import load_file, save_file
+from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
+
+from interp import encoding
+from interp.unigrams import Unigrams
+
+TOY: dict[str, Any] = {
+    "n_layers": 2, "d_model": 16, "n_ctx": 24, "d_head": 4, "n_heads": 4, "d_mlp": 64, "d_vocab": D_VOCAB,
+    "act_fn": "gelu", "normalization_type": "LN", "seed": 0, "device": "cpu",
+}  # fmt: skip
+
+
+def toy(tokenizer: Any = None, *, encoder: bool = False, **options: Any) -> Any:
+    """A `HookedTransformer(cfg)` or `HookedEncoder(cfg)` as somebody would make one, with random weights."""
+    cfg = HookedTransformerConfig(**TOY | options | ({"attention_dir": "bidirectional"} if encoder else {}))
+    if not encoder:
+        model: Any = HookedTransformer(cfg)
+        randomise(model)
+    else:
+        model = HookedEncoder(cfg)  # uninitialised
+        with torch.no_grad():
+            for i, (name, parameter) in enumerate(sorted(model.named_parameters())):
+                noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
+                parameter.copy_(0.3 * noise + float(name.endswith(".w")))
+    model.tokenizer = tokenizer
+    return model
+
+
+class Workshop:
+    """A folder of its own for every case, and models that are made once."""
+
+    def __init__(self, root: Path, directory: Callable[[str], Path], models: dict[str, Any], texts: list[str]) -> None:
+        self.root, self.directory, self._models, self.texts = root, directory, models, texts
+        self.counts = Unigrams(np.arange(1, D_VOCAB + 1), "counts")
+
+    def file(self, name: str, data: bytes | str = b"") -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return path
+
+    def corpus(self) -> Path:
+        return self.file("corpus.txt", "\n".join(self.texts))
+
+    def model(self, kind: str) -> Any:
+        """A loaded model; nobody changes it."""
+        if kind not in self._models:
+            import interp
+
+            self._models[kind] = interp.load(self.directory(kind))
+        return self._models[kind]
+
+    def broken(self, kind: str, value: float) -> Any:
+        """A copy of a model with one weight of block 0 that is not finite."""
+        model = copy.deepcopy(self.model(kind))
+        with torch.no_grad():
+            model.blocks[0].attn.W_Q[0, 0, 0] = value
+        return model
+
+    def toy(self, **options: Any) -> Any:
+        return toy(self.model("gpt2").tokenizer, **options)
+
+    def bare_encoder(self) -> Any:
+        return toy(encoder=True)
+
+    def fit(self) -> encoding.Fit:
+        if "fit" not in self._models:
+            self._models["fit"] = encoding.fit(self.model("gpt2"), self.texts, progress=False)
+        return self._models["fit"]
+
+    def copied(self, kind: str) -> Path:
+        return shutil.copytree(self.directory(kind), self.root / kind)
+
+    def config(self, kind: str = "gpt2", **changes: Any) -> Path:
+        """A model directory whose config.json says something else."""
+        path = self.copied(kind)
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | changes))
+        return path
+
+    def with_file(self, name: str, data: bytes | str, kind: str = "gpt2") -> Path:
+        """A model directory with one file replaced."""
+        path = self.copied(kind)
+        (path / name).write_bytes(data.encode() if isinstance(data, str) else data)
+        return path
+
+    def other_config(self, kind: str) -> Path:
+        return self.with_file("config.json", (self.directory(kind) / "config.json").read_bytes())
+
+    def truncated(self, kind: str) -> Path:
+        whole = (self.directory(kind) / "model.safetensors").read_bytes()
+        return self.with_file("model.safetensors", whole[: len(whole) // 2], kind)
+
+    def infinite(self) -> Path:
+        path = self.copied("gpt2")
+        weights = load_file(path / "model.safetensors")
+        weights["transformer.h.0.ln_1.bias"][0] = torch.inf
+        save_file(weights, path / "model.safetensors", {"format": "pt"})
+        return path
+
+    def shard_missing(self) -> Path:
+        path = self.copied("gpt2")
+        weights = load_file(path / "model.safetensors")
+        first = dict(list(weights.items())[:5])
+        save_file(first, path / "model-00001-of-00002.safetensors", {"format": "pt"})
+        (path / "model.safetensors").unlink()
+        where = {name: f"model-0000{1 if name in first else 2}-of-00002.safetensors" for name in weights}
+        (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+        return path
+
+    def pickled(self) -> Path:
+        path = self.copied("gpt2")
+        (path / "model.safetensors").unlink()
+        (path / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n")
+        return path
+
+    def remote_code(self, model_type: str) -> Path:
+        """A model directory that asks to run its own code, which would leave a file `ran`."""
+        path = self.config(
+            model_type=model_type, trust_remote_code=True,
+            auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+        )  # fmt: skip
+        settings = json.loads((path / "tokenizer_config.json").read_text())
+        settings |= {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Slow", "evil.Fast"]}}
+        (path / "tokenizer_config.json").write_text(json.dumps(settings))
+        names = "\n".join(f"class {name}: pass" for name in ("Config", "Model", "Slow", "Fast"))
+        (path / "evil.py").write_text(f"open({str(self.root / 'ran')!r}, 'w')\n{names}\n")
+        return path
+
+    def result(self, run: Path, name: str = "", data: bytes | str | None = None) -> Path:
+        """A copy of a run directory, with one file of `frequency` replaced, or removed for None."""
+        path = shutil.copytree(run, self.root / "run")
+        if name and data is None:
+            (path / "frequency" / name).unlink()
+        elif name:
+            (path / "frequency" / name).write_bytes(data.encode() if isinstance(data, str) else data or b"")
+        return path
+
+    def part(self, command: str) -> Path:
+        """A directory with what a `--shard` of `interp frequency` leaves behind."""
+        self.file("part/.frequency/command.json", command)
+        return self.root / "part"
