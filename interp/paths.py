@@ -101,7 +101,7 @@ def corpus_file(name: str) -> Path | None:
         return None
     if not os.path.isfile(path):
         what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"
-        shown = name if len(name) <= 80 else f"{name[:77]}…"
+        shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         raise FileNotFoundError(
             f"corpus {shown!r} {what}; expected a .txt, .jsonl or .csv file (or .gz of one), 'bundled', one of "
             f"{', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"

@@ -170,7 +170,11 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
             "interp: error: no room to write /d/a: No space left on device; make room and run the same command again",
         ),
         (OSError(5, "Input/output error"), 1, "interp: error: OSError: [Errno 5] Input/output error"),
-        (KeyboardInterrupt(), 130, "interp: error: stopped"),
+        (
+            KeyboardInterrupt(),
+            130,
+            f"interp: error: stopped; the same command goes on with what is kept in {tmp_path / 'o' / '.frequency'}",
+        ),
     ):
 
         def fail(*_, error=error, **__):
