@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import math
 import os
 import re
 import tempfile
@@ -18,6 +19,7 @@ import torch
 import transformers
 import xxhash
 from huggingface_hub import try_to_load_from_cache
+from safetensors import safe_open
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 from transformer_lens import loading_from_pretrained as tl_loading
 from transformer_lens.supported_models import MODEL_ALIASES
@@ -235,6 +237,9 @@ def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
     _check_config(source, config)
     encoder = config.model_type == "bert"
     cls = transformers.BertForPreTraining if encoder else transformers.AutoModelForCausalLM
+    if os.path.isdir(source):
+        _check_shards(Path(source))
+        _check_size(Path(source), config, cls)
     progress_bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -296,6 +301,43 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
         f"model {source!r}{at} is neither a local directory nor to be had from the hub or its cache in "
         f"safetensors: {str(error).splitlines()[0]}"
     ) from error
+
+
+def _check_shards(directory: Path) -> None:
+    """Refuse an index of shards of which one is missing or lies elsewhere."""
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file() or (directory / "model.safetensors").is_file():
+        return
+    try:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        strange = [shard for shard in shards if Path(shard).name != shard]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is damaged ({type(error).__name__}: {error}); save the model again") from None
+    if strange:
+        raise ValueError(f"{index} names weights outside its directory: {strange[0]!r}; put them beside it")
+    missing = [shard for shard in shards if not (directory / shard).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{directory} lacks {', '.join(missing)}, of the weights that its index names")
+
+
+def _check_size(directory: Path, config: Any, cls: Any) -> None:
+    """Refuse a config.json of a model far larger than its weights, before memory is taken for it."""
+    sizes = []
+    try:
+        for path in directory.glob("*.safetensors"):
+            with safe_open(path, "np") as file:
+                sizes += [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+        if config.num_hidden_layers <= len(sizes):
+            with torch.device("meta"):
+                empty = cls(config) if cls is transformers.BertForPreTraining else cls.from_config(config)
+            if sum(parameter.numel() for parameter in empty.parameters()) <= 4 * sum(sizes):
+                return
+    except Exception as error:
+        _refuse_unreadable(str(directory), None, error)
+    raise ValueError(
+        f"{directory}/config.json describes a model far larger than its weights, which hold {sum(sizes):,} numbers; it "
+        "belongs to another model, or leaves sizes out"
+    )
 
 
 def _check_config(source: str, config: Any) -> None:

@@ -110,14 +110,16 @@ class Workshop:
         save_file(weights, path / "model.safetensors", {"format": "pt"})
         return path
 
-    def shard_missing(self) -> Path:
+    def sharded(self, second: str | None = "model-00002-of-00002.safetensors") -> Path:
+        """A model directory with the first of two shards, and an index that names the second; cut off for None."""
         path = self.copied("gpt2")
         weights = load_file(path / "model.safetensors")
         first = dict(list(weights.items())[:5])
         save_file(first, path / "model-00001-of-00002.safetensors", {"format": "pt"})
         (path / "model.safetensors").unlink()
-        where = {name: f"model-0000{1 if name in first else 2}-of-00002.safetensors" for name in weights}
-        (path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+        where = {name: "model-00001-of-00002.safetensors" if name in first else second for name in weights}
+        index = "{" if second is None else json.dumps({"metadata": {}, "weight_map": where})
+        (path / "model.safetensors.index.json").write_text(index)
         return path
 
     def pickled(self) -> Path:

@@ -122,6 +122,9 @@ MODELS: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
         lambda w: load(w.config(layer_norm_epsilon=float("nan"))),
     ),
     "the config of a Llama": (BAD, "lacks weights that a LlamaForC", lambda w: load(w.other_config("llama"))),
+    "sizes left out": (BAD, "describes a model far larger", lambda w: load(w.config(model_type="llama"))),
+    "blocks without end": (BAD, "describes a model far larger", lambda w: load(w.config(n_layer=10**9))),
+    "a vocabulary without end": (BAD, "describes a model far larger", lambda w: load(w.config(vocab_size=10**12))),
     "pickled weights": (BAD, "has only pickled weights (pytorch_model.bin)", lambda w: load(w.pickled())),
     "code of its own": (BAD, "is a 'evil' model, which is not supp", lambda w: load(w.remote_code("evil"))),
     "a tokenizer of its own": (
@@ -146,7 +149,9 @@ MODELS: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
         "header too large",
         lambda w: load(w.with_file("model.safetensors", b"\xff" * 7 + b"\x7f" + b"x" * 99)),
     ),
-    "a shard that is missing": (BAD, "model-00002-of-00002.safetensors", lambda w: load(w.shard_missing())),
+    "a shard that is missing": (MISSING, "lacks model-00002-of-00002.safetensors, of", lambda w: load(w.sharded())),
+    "a shard that climbs": (BAD, "names weights outside", lambda w: load(w.sharded("../elsewhere.safetensors"))),
+    "an index cut off": (BAD, "index.json is damaged", lambda w: load(w.sharded(None))),
     "an infinite weight": (BAD, "ln_1.bias has NaN or infinite values", lambda w: load(w.infinite())),
     "whole numbers": (BAD, "dtype must be a floating-point", lambda w: load(w.directory("gpt2"), dtype=torch.int64)),
     "a device without numbers": (

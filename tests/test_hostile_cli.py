@@ -186,6 +186,15 @@ def test_bad_input(
     assert seconds < SECONDS
 
 
+def test_a_line_without_end(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    from interp.corpora import load, sources
+
+    monkeypatch.setattr(sources, "_LONGEST_LINE", 1_000)
+    for name in ("a.txt", "a.csv", "a.jsonl"):
+        with pytest.raises(ValueError, match="line 2: longer than 1,000 characters; break it into lines"):
+            load(workshop.file(name, '{"text": "w"}\n' + "w" * 5_000))
+
+
 def test_names_of_html_are_text_on_a_page(workshop: Workshop, run: Path) -> None:
     hostile = "<script>alert(1)</script>"
     copied = workshop.result(run)

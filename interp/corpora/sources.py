@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import xxhash
 
 from interp.paths import HUB_CORPORA, corpus_file, text_suffix
+
+_LONGEST_LINE = 2**28
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
         opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
         try:
             with opener(path, "rt", encoding="utf-8-sig", newline="" if suffix == ".csv" else "\n") as file:
-                yield from reader(file, path, column)
+                yield from reader(_lines_of(file, path), path, column)
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -135,6 +137,16 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     fingerprint = digest.hexdigest() + (f":{column}" if column else "")
     return Corpus(path.name, fingerprint, read, None if limit is not None and counted > limit else counted)
+
+
+def _lines_of(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of a file, none of which may fill the memory (a few MB of gzip hold a line of gigabytes)."""
+    number = 0
+    while line := file.readline(_LONGEST_LINE):
+        number += 1
+        if len(line) == _LONGEST_LINE:
+            raise ValueError(f"{path}, line {number}: longer than {_LONGEST_LINE:,} characters; break it into lines")
+        yield line
 
 
 def _lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:

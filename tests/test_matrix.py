@@ -1,0 +1,311 @@
+"""Every kind of model by every analysis: a cell works, or is refused in the words that stand here.
+
+A new analysis, kind of result or kind of model without its row or column makes a test fail.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, get_type_hints
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import WORDS
+from hostile import toy
+
+import interp
+from interp import attention, encoding, frequency, generation, hooks, outliers, pairs, probing
+from interp.results import Result
+from interp.sites import active_hooks
+from interp.unigrams import Unigrams
+
+quiet: Any = {"progress": False}
+COUNTS = Unigrams(np.arange(1, 68), "counts")
+
+
+class Subject:
+    """A model, and what analyses of it begin with, made once."""
+
+    def __init__(self, model: Any, texts: list[str]) -> None:
+        self.model, self.texts, self._made = model, texts, dict[str, Any]()
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    @property
+    def fit(self) -> encoding.Fit:
+        return self.once("fit", lambda: encoding.fit(self.model, self.texts, **quiet))
+
+    @property
+    def pairs(self) -> pd.DataFrame:
+        rng = np.random.default_rng(1)
+        rows = [" ".join(rng.choice(WORDS[5:], 5)) for _ in range(40)]
+        table = {"sentence_good": [f"{row} w1" for row in rows], "sentence_bad": [f"{row} w2" for row in rows]}
+        return pairs.load(pd.DataFrame(table | {"UID": ["a", "b"] * 20}))
+
+    @property
+    def probe(self) -> probing.Probe:
+        """A fitted one of which the three largest weights are kept."""
+
+        def fitted() -> probing.Probe:
+            states = probing.collect(self.model, self.pairs, layers=[1], **quiet)
+            found = probing.probe(probing.sweep(states, methods=["l0"], strengths=[0.5], steps=30, **quiet), "a", 1)
+            largest = np.argsort(-np.abs(found.direction))[:3]
+            return replace(found, direction=np.where(np.isin(np.arange(16), largest), found.direction, 0.0))
+
+        return self.once("probe", fitted)
+
+    @property
+    def prompts(self) -> generation.Prompts:
+        return generation.prompts(self.model, self.texts, n=3, length=3, max_new_tokens=4)
+
+    def forward(self, recipe: Any) -> Any:
+        """Logits with a recipe active; the recipe must change them and leave no hook."""
+        tokens = torch.arange(7, 17)[None]
+        with torch.no_grad():
+            edited = self.model.run_with_hooks(tokens, fwd_hooks=recipe)
+            assert not torch.equal(edited, self.model(tokens))
+        return edited
+
+
+FOLDED_SCORES = "are folded into its weights"
+FOLDED_HEAD = "is folded into W_U"
+NO_BIAS = "no bias to scale"
+NO_LN = "no layer-norm bias b_LN"
+CAUSAL = "does not continue text"
+TOKENS = torch.tensor([2, 9, 10, 11, 12, 13, 3])
+SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "modes": ["constant"], "ratios": [2.0], "unigram": COUNTS}
+
+Analysis = Callable[[Subject], Any]
+ANALYSES: dict[str, Analysis] = {
+    "attention.attention_by_class": lambda s: attention.attention_by_class(s.model, s.texts, **quiet),
+    "attention.check_decomposition": lambda s: attention.check_decomposition(s.model, TOKENS),
+    "attention.score_contributions": lambda s: attention.score_contributions(s.model, s.texts, **quiet),
+    "attention.score_contributions_at": lambda s: attention.score_contributions_at(s.model, TOKENS, 1, 2, 4, 3),
+    "encoding.directions": lambda s: encoding.directions(s.model, s.fit, unigram=COUNTS),
+    "encoding.dynamics": lambda s: encoding.dynamics([(1, s.model)], s.texts, unigram=COUNTS, **quiet),
+    "encoding.few_shot": lambda s: encoding.few_shot(s.model, s.fit, tokens=[50, 100]),
+    "encoding.fit": lambda s: s.fit,
+    "encoding.frequency_neurons": lambda s: encoding.frequency_neurons(s.model, s.texts[:6], unigram=COUNTS, **quiet),
+    "encoding.pruning_curve": lambda s: encoding.pruning_curve(s.model, s.texts, fit=s.fit, **quiet),
+    "encoding.steer": lambda s: s.forward(encoding.steer(s.model, "w3", 2.0, s.fit, **quiet)),
+    "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=["w3"], **quiet),
+    "encoding.study": lambda s: encoding.study(s.model, s.texts[:8], **SMALL, **quiet),
+    "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=COUNTS, **quiet),
+    "generation.generate": lambda s: generation.generate(s.model, ["w1 w2"], max_new_tokens=4, **quiet),
+    "generation.prompts": lambda s: s.prompts.ids,
+    "generation.sweep": lambda s: generation.sweep(
+        s.model, s.prompts, unigram=COUNTS, scales=[0, 1], decoders=["greedy"], **quiet
+    ),
+    "generation.text_features": lambda s: generation.text_features(s.model, s.texts[:3]),
+    "hooks.ablate_dims": lambda s: s.forward(hooks.ablate_dims(s.model, 1, [3], where="keys")),
+    "hooks.adjust_logits": lambda s: s.forward(hooks.adjust_logits(s.model, COUNTS.log_prior(), 1.0)),
+    "hooks.capture": lambda s: hooks.capture(s.model, "resid_post", {}, layer=1),
+    "hooks.firing": lambda s: _fired(s),
+    "hooks.prune_output_dims": lambda s: s.forward(hooks.prune_output_dims(s.model, [3])),
+    "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
+    "outliers.ablation_effect": lambda s: outliers.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
+    "outliers.dimension_profile": lambda s: outliers.dimension_profile(s.model, s.texts, **quiet),
+    "outliers.study": lambda s: outliers.study(s.model, s.texts, unigram=COUNTS, k=1.0, **quiet),
+    "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
+    "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
+    "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
+    "probing.pair_scores": lambda s: probing.pair_scores(s.model, s.pairs, [s.probe]),
+    "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, ["w1 w2 w3"], **quiet),
+    "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
+    "probing.study": lambda s: probing.study(
+        s.model, s.pairs, layers=[1], methods=["dense", "l0"], strengths=[0.2], controls=["none"], steps=30, **quiet
+    ),
+    "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, "w1 w2")[1],
+    "survey.survey": lambda s: None,  # the same analyses side by side: tests/test_survey.py, with its own models
+}
+OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "gpt2": lambda load: load("gpt2"),
+    "gpt2, folded": lambda load: folded(load("gpt2")),
+    "pythia": lambda load: load("gpt_neox"),
+    "pythia, folded": lambda load: folded(load("gpt_neox")),
+    "llama": lambda load: load("llama"),
+    "llama, folded": lambda load: folded(load("llama")),
+    "bert": lambda load: load("bert"),
+    "toy": lambda load: toy(load("gpt2").tokenizer),
+    "toy encoder": lambda load: toy(load("bert").tokenizer, encoder=True),
+}
+
+_SCORES = ["check_decomposition", "score_contributions", "score_contributions_at"]
+_FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
+_FOLDED |= dict.fromkeys(["hooks.ablate_dims", "outliers.ablation_effect", "outliers.study"], FOLDED_SCORES)
+_FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
+_RMS = {"frequency.bias_effect": NO_BIAS, "generation.sweep": NO_LN, "hooks.scale_bias": NO_LN}
+_ENCODER = {
+    "generation.generate": CAUSAL,
+    "generation.sweep": CAUSAL,
+    "encoding.frequency_neurons": "for causal models",
+}
+REFUSED: dict[str, dict[str, str]] = {
+    "gpt2, folded": _FOLDED,
+    "pythia, folded": _FOLDED,
+    "llama": _RMS,
+    "llama, folded": _FOLDED | _RMS,
+    "bert": _ENCODER,
+    "toy encoder": _ENCODER,
+}
+"""What each kind is refused, in which words; everything else works."""
+
+CONTRACT: dict[type[Result], dict[str, str]] = {
+    frequency.BiasEffect: {
+        "kl": "bias scale kl_unigram_model kl_model_unigram dropped_mass js perplexity balanced_nll n_tokens",
+        "types": "token_id token count unigram projection_ln bias_last",
+        "probabilities": "token_id bias scale probability",
+        "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
+        "projection": "bias pearson spearman slope n_types",
+        "adjustment": "tau kl_unigram_model",
+    },
+    generation.GenerationSweep: {
+        "texts": "decoder scale prompt_id prompt text n_tokens",
+        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
+        "n_texts n_tokens",
+    },
+    outliers.AttentionStudy: {
+        "scores": "layer head key_class dim mean centred_mean n_pairs",
+        "gaps": "layer head key_class dim gap share rank",
+        "totals": "layer head key_class",
+        "attention": "layer head key_class sum mean n_queries",
+        "dims": "state dim key_class mean sd max_abs n_tokens",
+        "outliers": "dim state mean z rank",
+        "ablation": "layer dim mode key_class attention_before attention_after",
+        "correlations": "layer dim log_unigram attention_received n_tokens",
+    },
+    encoding.EncodingStudy: {
+        "regression": "target r2 adj_r2 n_types n_dims",
+        "types": "token_id token alpha predicted",
+        "dims": "basis dim slope spearman explained_variance",
+        "few_shot": "n_tokens",
+        "pruning": "order fraction n_dims kl js top1_agreement perplexity",
+        "steering": "token text asked got kl_others",
+        "directions": "name_a name_b cosine null_95",
+        "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
+        "delta_entropy_frozen through_unigram",
+        "dynamics": "step adj_r2 spearman kl_unigram_model loss",
+    },
+    probing.ProbingStudy: {
+        "tasks": "task n_pairs",
+        "probes": "task state method strength seed control accuracy pair_accuracy bag_of_words n_open open_fraction "
+        "expected_open n_test",
+        "neurons": "task state dim t p_adjusted gate weight",
+        "random_k": "task state k draw accuracy",
+        "equivalence": "task state ratio low high",
+        "agreement": "task state strength spearman spearman_max auroc",
+        "overlap": "task_a task_b state jaccard expected cosine",
+        "transfer": "train_task test_task state strength accuracy pair_accuracy",
+        "general": "task state",
+        "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
+        "views": "task",
+    },
+}  # fmt: skip
+UNKNOWN = {
+    "bias_last", "projection_ln", "scale", "perplexity", "mauve_mean", "mauve_sd", "through_unigram", "spearman",
+    "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
+    "log_unigram", "attention_received", "strength", "k", "cosine", "share", "abs_share",
+}  # fmt: skip
+"""Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
+
+
+def folded(model: Any) -> Any:
+    model.process_weights_()
+    return model
+
+
+def _fired(subject: Subject) -> dict[str, torch.Tensor]:
+    seen: dict[str, torch.Tensor] = {}
+    with hooks.firing(subject.model, hooks.capture(subject.model, "logits", seen)):
+        subject.model(TOKENS[None])
+    return seen
+
+
+@pytest.fixture(scope="module")
+def subjects() -> dict[str, Subject]:
+    return {}
+
+
+def tables_of(found: Any) -> dict[str, pd.DataFrame]:
+    if isinstance(found, pd.DataFrame):
+        return {"": found}
+    return found.tables if isinstance(found, Result) else {}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_cell(kind: str, analysis: str, load_toy: Any, texts: list[str], subjects: dict[str, Subject]) -> None:
+    if kind not in subjects:
+        subjects[kind] = Subject(KINDS[kind](load_toy), texts)
+    subject = subjects[kind]
+    refusal = REFUSED.get(kind, {}).get(analysis)
+    if refusal is not None:
+        with pytest.raises(ValueError, match=refusal):
+            ANALYSES[analysis](subject)
+        assert not active_hooks(subject.model)
+        return
+    found = ANALYSES[analysis](subject)
+    assert not active_hooks(subject.model)
+    if isinstance(found, torch.Tensor | np.ndarray):
+        assert torch.isfinite(torch.as_tensor(found)).all()
+    for name, table in tables_of(found).items():
+        numbers = table.select_dtypes("number").drop(columns=UNKNOWN, errors="ignore")
+        wrong = [column for column in numbers if not np.isfinite(numbers[column].to_numpy(float)).all()]
+        assert not wrong, f"{name or analysis}: {wrong} are not finite"
+    if isinstance(found, Result):
+        for name, columns in CONTRACT[type(found)].items():
+            table = found.tables[name]
+            assert table.empty or set(columns.split()) <= set(table.columns), name
+        main = next(iter(found.tables.values()))
+        assert len(main), "the first table is empty"
+
+
+def _takes_a_model(function: Any) -> bool:
+    hints = get_type_hints(function)
+    hints.pop("return", None)
+    return any("HookedTransformer" in str(hint) for hint in hints.values())
+
+
+def test_every_analysis_has_a_row() -> None:
+    modules = ("attention", "encoding", "frequency", "generation", "hooks", "outliers", "probing", "survey")
+    public = {
+        f"{name}.{each}"
+        for name in modules
+        for module in [import_module(f"interp.{name}")]
+        for each in getattr(module, "__all__", vars(module))
+        if inspect.isfunction(getattr(module, each))
+        and getattr(module, each).__module__.startswith(f"interp.{name}")
+        and not each.startswith("_")
+        and not each.endswith("_passes")  # the same analysis for interp.passes
+        and each != "word_frequencies"  # what analyses of frequency begin with
+        and _takes_a_model(getattr(module, each))
+    }
+    assert public == set(ANALYSES)
+    known = {"corpora", "distributions", "lm_head", "models", "observers", "pairs", "passes", "paths", "plots", "qk"}
+    known |= {"report", "results", "sites", "training", "unigrams"}
+    assert set(interp._MODULES) == known | set(modules), "is the new module one of analyses?"
+
+
+def test_every_kind_of_result_has_its_contract() -> None:
+    def below(kind: type) -> set[type]:
+        return {kind for one in kind.__subclasses__() for kind in (one, *below(one))}
+
+    ours = {kind for kind in below(Result) if kind.__module__.startswith("interp.")}
+    assert ours - {probing.Sweep} == set(CONTRACT), "a Sweep is part of a ProbingStudy"
+    for kind, tables in CONTRACT.items():
+        assert set(tables) == set(kind.table_names()), kind
+
+
+def test_every_refusal_is_of_a_cell() -> None:
+    assert set(REFUSED) <= set(KINDS)
+    assert {name for cells in REFUSED.values() for name in cells} <= set(ANALYSES)
+    assert {"toy", "gpt2", "pythia", "llama", "bert"} <= set(KINDS)

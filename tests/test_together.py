@@ -1,0 +1,98 @@
+"""Any set of observers in one pass gives what each gives alone, by any batching."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hostile import toy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from interp import corpora
+from interp.attention import AttentionByClass, ScoreContributions
+from interp.corpora import TokenClasses
+from interp.distributions import MeanPredictions, Variant
+from interp.encoding.neurons import MeanNeurons, NeuronEffects
+from interp.encoding.pruning import PrunedPredictions
+from interp.encoding.regression import MeanHeadInput
+from interp.encoding.steering import LogOdds, SteeredMeans
+from interp.observers import Observer, observe
+from interp.outliers import DimensionCorrelations, DimensionProfile, KeyAblation
+
+CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)
+LOG_UNIGRAM = torch.linspace(-9, -1, 67, dtype=torch.float64)
+MEANS = torch.linspace(-1, 1, 64)
+SHIFT = torch.linspace(-2, 2, 67, dtype=torch.float64)
+
+EXAMPLES: dict[str, Callable[[Any], Observer]] = {
+    "AttentionByClass": lambda model: AttentionByClass(model, CLASSES),
+    "DimensionCorrelations": lambda model: DimensionCorrelations(model, LOG_UNIGRAM),
+    "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
+    "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
+    "LogOdds": lambda model: LogOdds(model, [9, 10]),
+    "MeanHeadInput": MeanHeadInput,
+    "MeanNeurons": MeanNeurons,
+    "MeanPredictions": lambda model: MeanPredictions(
+        model, [Variant(), Variant(shift=SHIFT), Variant(shift=40 * SHIFT)]
+    ),
+    "NeuronEffects": lambda model: NeuronEffects(model, [0, 5], MEANS, LOG_UNIGRAM, exact=True),
+    "PrunedPredictions": lambda model: PrunedPredictions(
+        model, {"up": range(16), "down": range(15, -1, -1)}, [0, 4, 9]
+    ),
+    "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
+    "SteeredMeans": lambda model: SteeredMeans(model, [(9, 0.5, 0.0), (10, 0.0, 0.7)], np.linspace(-1, 1, 16)),
+}
+FOR_DECODERS = {"MeanNeurons", "NeuronEffects"}
+
+
+def all_observers() -> set[str]:
+    def below(kind: type) -> set[type]:
+        return {kind for one in kind.__subclasses__() for kind in (one, *below(one))}
+
+    return {kind.__name__ for kind in below(Observer) if kind.__module__.startswith("interp.")}
+
+
+def test_every_observer_has_an_example() -> None:
+    assert all_observers() == set(EXAMPLES)
+
+
+@pytest.fixture(scope="module")
+def toys(hf_directory: Any) -> dict[str, Any]:
+    import interp
+
+    tokenizer = interp.load(hf_directory("gpt2")).tokenizer
+    return {"decoder": toy(tokenizer).double(), "encoder": toy(tokenizer, encoder=True).double()}
+
+
+def read(model: Any, batches: corpora.Batches, names: list[str]) -> list[dict[str, torch.Tensor]]:
+    observers = [EXAMPLES[name](model) for name in names]
+    observe(model, batches, *observers, progress=False)
+    return [observer.state for observer in observers]
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_together_is_alone(kind: str, toys: dict[str, Any], texts: list[str]) -> None:
+    model = toys[kind]
+    able = sorted(set(EXAMPLES) - (FOR_DECODERS if kind == "encoder" else set()))
+    alone: dict[tuple[str, str, float | None], dict[str, torch.Tensor]] = {}
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+    @given(
+        names=st.lists(st.sampled_from(able), min_size=1, max_size=5),
+        batch_size=st.integers(1, 40),
+        layout=st.sampled_from(["packed", "texts"]),
+        mask_rate=st.sampled_from([None, 0.3] if kind == "encoder" else [None]),
+    )
+    def check(names: list[str], batch_size: int, layout: Any, mask_rate: float | None) -> None:
+        options: dict[str, Any] = {"layout": layout, "mask_rate": mask_rate}
+        batches = corpora.batches(model, texts, batch_size=batch_size, **options)
+        for name, state in zip(names, read(model, batches, names), strict=True):
+            key = (name, layout, mask_rate)
+            if key not in alone:
+                (alone[key],) = read(model, corpora.batches(model, texts, batch_size=7, **options), [name])
+            assert state.keys() == alone[key].keys()
+            torch.testing.assert_close(state, alone[key], rtol=1e-6, atol=1e-6)
+
+    check()
