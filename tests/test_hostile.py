@@ -168,7 +168,7 @@ MODELS: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
 
 FILES: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
     "text for a file": (MISSING, "corpus 'the quick fox' does not exist", lambda w: text("the quick fox")),
-    "a page of text for a file": (MISSING, "the qui…' does not exist", lambda w: text("the quick fox " * 99)),
+    "a page of text for a file": (MISSING, " ' does not exist; expected a .txt", lambda w: text("the quick fox " * 99)),
     "a name that climbs": (MISSING, "'../x' does not exist", lambda w: text("../x")),
     "a dataset of HTML": (MISSING, "'<b>/x' does not exist", lambda w: text("<b>/x")),
     "a number": (TYPE, "a list of strings, found int", lambda w: text(5)),

@@ -290,7 +290,19 @@ def test_every_analysis_has_a_row() -> None:
         and _takes_a_model(getattr(module, each))
     }
     assert public == set(ANALYSES)
-    known = {"corpora", "distributions", "lm_head", "models", "observers", "pairs", "passes", "paths", "plots", "qk"}
+    known = {
+        "corpora",
+        "distributed",
+        "distributions",
+        "lm_head",
+        "models",
+        "observers",
+        "pairs",
+        "passes",
+        "paths",
+        "plots",
+        "qk",
+    }
     known |= {"report", "results", "sites", "training", "unigrams"}
     assert set(interp._MODULES) == known | set(modules), "is the new module one of analyses?"
 

@@ -28,6 +28,8 @@ from interp.unigrams import load as load_counts
 SPACE = st.sampled_from([" ", "  ", "\t", "\u00a0", "\u3000"])
 TEXT = st.lists(st.sampled_from([*WORDS[:9], "unknown", "É", "<b>", "\0", "\ufeff"]), max_size=60).map(" ".join)
 TEXTS = st.lists(st.one_of(TEXT, SPACE, st.just("")), min_size=1, max_size=12)
+LONG = st.one_of(TEXTS, st.lists(TEXT.map(lambda text: f"{text} {text} w1 w2 w3"), min_size=3, max_size=12))
+CONTEXT = st.one_of(st.integers(3, 6), st.integers(3, 24))
 STRINGS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 SENTENCE = STRINGS.filter(lambda text: text.strip() and text == text.strip())
 HOSTILE = st.sampled_from(
@@ -54,7 +56,7 @@ def ids_of(model: Any, text: str) -> list[int]:
     return [model.tokenizer.get_vocab().get(word, 1) for word in text.lower().split()]
 
 
-@given(TEXTS, st.integers(3, 24), st.integers(1, 9), st.booleans(), st.booleans())
+@given(LONG, CONTEXT, st.integers(1, 9), st.booleans(), st.booleans())
 @few
 def test_packed_rows_are_the_text(
     causal: Any, texts: list[str], context: int, batch_size: int, bos: bool, eos: bool
@@ -78,7 +80,7 @@ def test_packed_rows_are_the_text(
         assert (batch.targets[:, -1] == -1).all()
 
 
-@given(TEXTS, st.integers(3, 24), st.integers(1, 9), st.sampled_from(["causal", "encoder"]), st.booleans())
+@given(LONG, CONTEXT, st.integers(1, 9), st.sampled_from(["causal", "encoder"]), st.booleans())
 @few
 def test_rows_of_texts_are_the_texts(
     causal: Any, encoder: Any, texts: list[str], context: int, batch_size: int, kind: str, bos: bool

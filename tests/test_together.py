@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from hostile import toy
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from interp import corpora
@@ -78,7 +78,13 @@ def test_together_is_alone(kind: str, toys: dict[str, Any], texts: list[str]) ->
     able = sorted(set(EXAMPLES) - (FOR_DECODERS if kind == "encoder" else set()))
     alone: dict[tuple[str, str, float | None], dict[str, torch.Tensor]] = {}
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+    @settings(
+        max_examples=25,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=True,
+    )
     @given(
         names=st.lists(st.sampled_from(able), min_size=1, max_size=5),
         batch_size=st.integers(1, 40),

@@ -7,9 +7,10 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from io import TextIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import xxhash
 
@@ -139,7 +140,7 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
     return Corpus(path.name, fingerprint, read, None if limit is not None and counted > limit else counted)
 
 
-def _lines_of(file: TextIO, path: Path) -> Iterator[str]:
+def _lines_of(file: TextIOBase, path: Path) -> Iterator[str]:
     """The lines of a file, none of which may fill the memory (a few MB of gzip hold a line of gigabytes)."""
     number = 0
     while line := file.readline(_LONGEST_LINE):
