@@ -30,6 +30,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/collect.py
 	$(BIN)/python benchmarks/probing.py
+	$(BIN)/python benchmarks/scaling.py
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

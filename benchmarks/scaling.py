@@ -65,7 +65,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         corpus = folder / "text.txt"
-        corpus.write_text((BUNDLED / "text.txt").read_text(encoding="utf-8") * (1 if quick else 40), encoding="utf-8")
+        corpus.write_text((BUNDLED / "text.txt").read_text(encoding="utf-8") * (1 if quick else 10), encoding="utf-8")
         for name in ("frequency", "attention"):
             arguments = [name, "--model", "tiny-gpt2", "--corpus", str(corpus)]
             analysis: dict[str, list[float]] = {"one": [], "two": []}
