@@ -100,6 +100,7 @@ def start(arguments: list[str], out: Path, said: Path, largest: int | None = Non
     try:
         for number, file in ((1, os.devnull), (2, said)):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
         interp.observers._SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
         interp.training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         if largest is not None:

@@ -1,5 +1,6 @@
 """Sparse probes against scipy, scikit-learn, numbers worked by hand, plain transformers and planted truth."""
 
+import itertools
 import math
 import sys
 import warnings
@@ -48,10 +49,42 @@ def test_gates_by_hand():
     assert open_probability(a)[0].item() == pytest.approx(expected) == pytest.approx(0.8318, abs=1e-4)
     u = torch.tensor([0.3], dtype=torch.float64)
     by_hand = 1 / (1 + math.exp(-(math.log(0.3) - math.log(0.7) + 1.0) / (2 / 3))) * 1.2 - 0.1
-    assert sample_gate(torch.ones(1, dtype=torch.float64), u).item() == pytest.approx(by_hand)
+    assert sample_gate(torch.ones(1, dtype=torch.float64), u)[0].item() == pytest.approx(by_hand)
     uniform = torch.rand(200_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    drawn = sample_gate(torch.full_like(uniform, -1.0), uniform)
+    drawn, slope = sample_gate(torch.full_like(uniform, -1.0), uniform)
     assert (drawn > 0).double().mean().item() == pytest.approx(open_probability(torch.tensor(-1.0)).item(), abs=0.005)
+    step = 1e-6
+    risen = sample_gate(torch.full_like(uniform, step - 1.0), uniform)[0]
+    torch.testing.assert_close((risen - drawn) / step, slope, atol=1e-5, rtol=0)
+
+
+def test_sparse_probes_are_those_of_autograd():
+    """The objective as it is written down, differentiated by torch, one probe at a time."""
+    torch.manual_seed(0)
+    X = torch.randn(2, 60, 7, dtype=torch.float64)
+    y = (torch.rand(2, 60, 3) < 0.5).double()
+    weights = torch.rand(2, 60, 3, dtype=torch.float64)
+    strengths, seeds, steps = [0.1, 0.5, 1.0], [0, 1, 1], 40
+    fitted = fit_sparse(X, y, strengths=strengths, seeds=seeds, weights=weights, steps=steps)
+    for task, column in itertools.product(range(2), range(3)):
+        generator = torch.Generator().manual_seed(seeds[column])
+        w = (0.01 * torch.randn(7, generator=generator).double()).requires_grad_()
+        a = (2 + 0.01 * torch.randn(7, generator=generator).double()).requires_grad_()
+        optimiser = torch.optim.Adam([w, a], lr=0.05, betas=(0.9, 0.99))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: (1 + math.cos(math.pi * step / steps)) / 2)
+        share = weights[task, :, column] / weights[task, :, column].sum()
+        for _ in range(steps):
+            u = torch.rand(7, generator=generator).double()
+            gate = (torch.sigmoid(((u / (1 - u)).log() + a) * 1.5) * 1.2 - 0.1).clamp(0, 1)
+            p = torch.sigmoid(X[task] @ (w * gate))
+            bce = -(share * (y[task, :, column] * p.log() + (1 - y[task, :, column]) * (1 - p).log())).sum()
+            loss = strengths[column] * bce + (1 - strengths[column]) * open_probability(a).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+        torch.testing.assert_close(fitted.weight[task, column], w.detach(), atol=1e-8, rtol=0)
+        torch.testing.assert_close(fitted.gate[task, column], deterministic_gate(a.detach()), atol=1e-8, rtol=0)
 
 
 def test_scores_are_scipys():

@@ -34,7 +34,7 @@ class Sparse:
         return self.weight * self.gate
 
 
-@torch.enable_grad()
+@torch.no_grad()
 def fit_sparse(
     X: Float[Tensor, "tasks samples d"],
     y: Float[Tensor, "tasks samples columns"],
@@ -74,10 +74,12 @@ def fit_sparse(
         drawn = torch.stack([sampler(d, generator=generator) for generator in generators])
         return drawn[place].to(X)
 
-    weight = (_SPREAD * draw(torch.randn)).repeat(tasks, 1, 1).requires_grad_()
-    log_alpha = (_START + _SPREAD * draw(torch.randn)).repeat(tasks, 1, 1).requires_grad_()
+    weight, log_alpha = _SPREAD * draw(torch.randn), _START + _SPREAD * draw(torch.randn)
+    both = torch.stack([part.repeat(tasks, 1, 1) for part in (weight, log_alpha)])
+    weight, log_alpha = both
+    both.grad = torch.empty_like(both)
     strength = torch.tensor(list(strengths)).to(X)
-    optimiser = torch.optim.Adam([weight, log_alpha], lr=LEARNING_RATE, betas=(0.9, 0.99))
+    optimiser = torch.optim.Adam([both], lr=LEARNING_RATE, betas=(0.9, 0.99), fused=True)
     target = y.mT  # [tasks, columns, samples]
     share = (
         torch.full_like(target[:1], 1 / X.shape[1]) if weights is None else (weights / weights.sum(1, keepdim=True)).mT
@@ -87,18 +89,15 @@ def fit_sparse(
     tiny = torch.finfo(X.dtype).eps
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2
-        gate = sample_gate(log_alpha, draw(torch.rand).clamp(tiny, 1 - tiny))
-        coefficients = weight * gate
-        penalty = (penalised * open_probability(log_alpha)).sum()
-        with torch.no_grad():  # λ · ∂BCE/∂logits = λ (p − y) / n, without the loss itself
-            residual = torch.bmm(coefficients, X.mT).sigmoid_().sub_(target).mul_(share)
-            pull = torch.bmm(residual, X)
-        optimiser.zero_grad()
-        torch.autograd.backward([coefficients, penalty], [pull, torch.ones_like(penalty)])
+        gate, slope = sample_gate(log_alpha, draw(torch.rand).clamp(tiny, 1 - tiny))
+        residual = torch.bmm(weight * gate, X.mT).sigmoid_().sub_(target).mul_(share)  # λ · ∂BCE/∂logits
+        pull = torch.bmm(residual, X)
+        is_open = open_probability(log_alpha)
+        torch.mul(pull, gate, out=both.grad[0])
+        torch.addcmul(penalised * is_open * (1 - is_open), pull, weight * slope, out=both.grad[1])
         optimiser.step()
         tick()
-    found = log_alpha.detach()
-    return Sparse(weight.detach(), deterministic_gate(found), open_probability(found))
+    return Sparse(weight, deterministic_gate(log_alpha), open_probability(log_alpha))
 
 
 @torch.no_grad()

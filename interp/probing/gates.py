@@ -12,10 +12,16 @@ from torch import Tensor
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 
 
-def sample_gate(log_alpha: Float[Tensor, "*dims"], uniform: Float[Tensor, "*#dims"]) -> Float[Tensor, "*dims"]:
-    """`clip(σ((log u − log(1 − u) + a)/β)(ζ − γ) + γ, 0, 1)`, u uniform on (0, 1)."""
+def sample_gate(
+    log_alpha: Float[Tensor, "*dims"], uniform: Float[Tensor, "*#dims"]
+) -> tuple[Float[Tensor, "*dims"], Float[Tensor, "*dims"]]:
+    """`clip(σ((log u − log(1 − u) + a)/β)(ζ − γ) + γ, 0, 1)`, u uniform on (0, 1), and its derivative by a."""
     noise = uniform.log() - torch.log1p(-uniform)
-    return (torch.sigmoid((noise + log_alpha) / BETA) * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+    s = ((noise + log_alpha) / BETA).sigmoid_()
+    stretched = s * (ZETA - GAMMA) + GAMMA
+    gate = stretched.clamp(0, 1)
+    slope = (1 - s).mul_(s).mul_((ZETA - GAMMA) / BETA).mul_(stretched == gate)
+    return gate, slope
 
 
 def deterministic_gate(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
