@@ -62,6 +62,22 @@ def replacing_directory(target: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def remove(folder: Path) -> None:
+    """Remove a folder in one step: whatever befalls the process, nothing of it is left under its name."""
+    temporary = _temporary(folder)
+    os.replace(folder, temporary)
+    shutil.rmtree(temporary)
+
+
+def tidy(path: Path) -> None:
+    """Remove what killed processes of this machine left of `path`, under temporary names."""
+    mark = _mark(path)
+    for left in path.parent.glob(f"{glob.escape(mark)}*.tmp"):
+        pid = left.name.removeprefix(mark).split(".")[0]
+        if pid.isdecimal() and not _lives(int(pid)):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+
+
 def checksum(content: bytes) -> str:
     """XXH3, 128 bits."""
     return xxhash.xxh3_128(content).hexdigest()
@@ -69,12 +85,12 @@ def checksum(content: bytes) -> str:
 
 def _temporary(path: Path) -> Path:
     """A name beside `path` that no other process takes. What killed processes of this machine left of it is removed."""
-    mark = f".{path.name}.{platform.node()}-"
-    for left in path.parent.glob(f"{glob.escape(mark)}*.tmp"):
-        pid = left.name.removeprefix(mark).split(".")[0]
-        if pid.isdecimal() and not _lives(int(pid)):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    return path.with_name(f"{mark}{os.getpid()}.tmp")
+    tidy(path)
+    return path.with_name(f"{_mark(path)}{os.getpid()}.tmp")
+
+
+def _mark(path: Path) -> str:
+    return f".{path.name}.{platform.node()}-"
 
 
 def _lives(pid: int) -> bool:

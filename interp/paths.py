@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from interp.files import FULL
+from interp.files import FULL, tidy
 
 SAVING = "saving"
 """A file in the directory of an unfinished run, from when its results are being saved."""
@@ -121,12 +121,14 @@ def text_suffix(path: Path) -> str:
 def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
     """See that a run can be written to `directory` before hours are spent on it; writes nothing.
 
-    A run that was killed while it was saving (`.analysis/saving` is there) may go on.
+    What killed runs left under temporary names is removed. A run that was killed while it was saving
+    (`.analysis/saving` is there) may go on.
 
     Raises:
         FileExistsError: it holds a result of this analysis, and `overwrite` is off.
         PermissionError: it cannot be written to.
     """
+    tidy(directory / f".{analysis}")
     going_on = os.path.exists(directory / f".{analysis}" / SAVING)
     if os.path.exists(directory / analysis) and not overwrite and not going_on:
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")

@@ -16,8 +16,9 @@ from interp.results import kept
 
 FOLDERS = {"generate": "generation", "probe": "probing"}
 SLOW = """
-import os, sys, time
+import os, signal, sys, time
 import interp.observers as observers, interp.results as results
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
 import interp.training.run as training
 from interp.cli import main
 observers._SECONDS_BETWEEN_CHECKPOINTS = training.SAVE_SECONDS = 0.0
@@ -90,6 +91,31 @@ def test_killed_and_started_again(name, commands, tmp_path):
         said = again.communicate()[1]
         assert again.returncode == 0, said
     same(tmp_path / "out", tmp_path / "whole")
+
+
+def test_killed_at_the_very_end(commands, tmp_path, capsys):
+    """When all is written, and only what a run kept for going on is left to remove."""
+    arguments, _ = commands["frequency"]
+    out = tmp_path / "out"
+    dying = """
+import os, shutil, signal, sys
+from interp.cli import main
+remove = shutil.rmtree
+def dies(path, **options):
+    if "..frequency" in str(path):
+        os.kill(os.getpid(), signal.SIGKILL)
+    remove(path, **options)
+shutil.rmtree = dies
+main(sys.argv[1:])
+"""
+    command = [sys.executable, "-c", dying, *arguments, "--out", str(out)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    assert len(list(out.glob("..frequency*"))) == 1
+    assert main([*arguments, "--out", str(out)]) == 2
+    assert "already holds frequency" in capsys.readouterr().err
+    assert not list(out.glob("..frequency*"))
+    assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0
+    same(out, tmp_path / "whole")
 
 
 def test_ctrl_c(commands, tmp_path):

@@ -1,7 +1,6 @@
 """What commands show on a terminal, and elsewhere."""
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any
 import typer
 
 from interp.cli.parallel import remember
+from interp.files import remove
 from interp.paths import SAVING
 
 
@@ -47,7 +47,7 @@ def unfinished(out: Path, analysis: str) -> Iterator[Path]:
     with resumable(directory):
         remember(directory)
         yield directory
-        shutil.rmtree(directory)
+        remove(directory)
 
 
 def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:

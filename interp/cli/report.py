@@ -72,6 +72,7 @@ def report(
     corpus_file(corpus)
     if unigram is not None and not is_counts(unigram):
         raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
+    check_output(out, "report", overwrite=True)
     for place in places.values():
         for analysis in _ANALYSES:
             check_output(place, analysis, overwrite=overwrite or (out / ".report" / SAVING).exists())
