@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 from sklearn.decomposition import PCA
@@ -55,6 +56,15 @@ def fit_arrays(
         ValueError: no more types than dimensions, so that the fit would be exact and say nothing; an α that is
             negative or not finite.
     """
+    return _least_squares(*_types(W_U, alpha, use))[0]
+
+
+def _types(
+    W_U: Float[np.ndarray, "d_model d_vocab"],
+    alpha: Float[np.ndarray, " d_vocab"],
+    use: Bool[np.ndarray, " d_vocab"] | None,
+) -> tuple[Float[np.ndarray, "types d_model"], Float[np.ndarray, " types"]]:
+    """Embeddings and −log α of the types that take part; raises ValueError as `fit_arrays` does."""
     if not np.isfinite(alpha).all() or (alpha < 0).any():
         raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
     if W_U.shape[1:] != alpha.shape or not np.isfinite(W_U).all():
@@ -64,18 +74,26 @@ def fit_arrays(
     n, d = int(keep.sum()), W_U.shape[0]
     if n <= d + 1:
         raise ValueError(f"{n} usable types for {d} dimensions: the regression would fit exactly; it needs more types")
-    y = -np.log(alpha[keep].astype(np.float64))
-    X = np.column_stack([W_U.T[keep].astype(np.float64), np.ones(n)])
-    coefficients, *_ = np.linalg.lstsq(X, y)
-    r2 = 1 - ((y - X @ coefficients) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-    return Regression(
-        slope=coefficients[:-1],
-        intercept=float(coefficients[-1]),
-        r2=float(r2),
-        adj_r2=float(1 - (1 - r2) * (n - 1) / (n - d - 1)),
-        n_types=n,
-        n_dims=d,
-    )
+    return W_U.T[keep].astype(np.float64), -np.log(alpha[keep].astype(np.float64))
+
+
+def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.ndarray, " types"]) -> list[Regression]:
+    """Each target regressed on E and a constant, from one decomposition."""
+    n, d = E.shape
+    X, Y = torch.from_numpy(np.column_stack([E, np.ones(n)])), torch.from_numpy(np.column_stack(targets))
+    coefficients = torch.linalg.lstsq(X, Y, driver="gelsy").solution
+    r2 = (1 - (Y - X @ coefficients).square().sum(0) / (Y - Y.mean(0)).square().sum(0)).numpy()
+    return [
+        Regression(
+            slope=coefficients[:-1, column].numpy(),
+            intercept=float(coefficients[-1, column]),
+            r2=float(r2[column]),
+            adj_r2=float(1 - (1 - r2[column]) * (n - 1) / (n - d - 1)),
+            n_types=n,
+            n_dims=d,
+        )
+        for column in range(len(targets))
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,18 +218,15 @@ def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]
     alpha = predictions.distributions[0]
     real = head.real.cpu().numpy()
     used = real & (alpha > 0)
-    W_U = head.W_U.double().cpu().numpy()
-    fitted = fit_arrays(W_U, alpha, use=used)
-    rng = np.random.default_rng(seed)
-    shuffled = np.zeros_like(alpha)
-    shuffled[used] = rng.permutation(alpha[used])
+    E, y = _types(head.W_U.cpu().numpy(), alpha, used)
+    null = np.random.default_rng(seed).permutation(y)
+    fitted, by_chance = _least_squares(E, y, null)
     left_out = {"n_not_tokens": int((~real).sum()), "n_never_predicted": int((real & ~used).sum())}
     rows = [
         {"target": target, "r2": r.r2, "adj_r2": r.adj_r2, "n_types": r.n_types, "n_dims": r.n_dims} | left_out
-        for target, r in (("-log alpha", fitted), ("shuffled", fit_arrays(W_U, shuffled, use=used)))
+        for target, r in (("-log alpha", fitted), ("shuffled", by_chance))
     ]
-    E, y, null = W_U.T[used], -np.log(alpha[used]), -np.log(shuffled[used])
-    pca = PCA(svd_solver="full").fit(E)
+    pca = PCA(svd_solver="covariance_eigh").fit(E)
     scores = pca.transform(E)
     axis = _dims("axis", E, fitted.slope, y, null, E.var(0) / E.var(0).sum())
     principal = _dims("pca", scores, pca.components_ @ fitted.slope, y, null, pca.explained_variance_ratio_)
