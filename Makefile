@@ -24,13 +24,8 @@ docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/frequency.py
-	$(BIN)/python benchmarks/attention.py
-	$(BIN)/python benchmarks/encoding.py
-	$(BIN)/python benchmarks/generation.py
-	$(BIN)/python benchmarks/collect.py
-	$(BIN)/python benchmarks/probing.py
-	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
+	$(BIN)/python benchmarks
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,105 +1,120 @@
-"""Contributions to all attention scores, against the forward pass and against the array that holds every one of them.
+"""Contributions to all attention scores, against run_with_cache and the array that holds every one of them.
 
-Prints a Markdown table. `python benchmarks/attention.py [--quick]`; needs STS-B under ../shared (or INTERP_SHARED).
-The model has BERT-base's shape and random weights, the tokenizer is tiny-bert's.
+`python benchmarks/attention.py [--quick]`. STS-B's validation sentences under ../shared (or INTERP_SHARED), else the
+bundled text; BERT-base's shape and random weights, the tokenizer is tiny-bert's.
 """
 
-import argparse
 import os
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import torch
 import transformers
-from timing import alternate, markdown, peak_memory, ratio
+from models import BERT, random_model
+from timing import Row, alternate, command, note_only, peak_memory, row
+from transformer_lens import HookedEncoder
 
 import interp
 from interp import corpora
 from interp.attention import ScoreContributions
-from interp.paths import BUNDLED
+from interp.corpora import Batches, TokenClasses
 
-SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
-SENTENCES = SHARED / "data/stsb/stsb-en-dev.csv"
+WHAT = "attention contributions, every layer, head and dimension, 4 classes"
+STSB = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared")) / "data/stsb/stsb-en-dev.csv"
+CORPUS = str(STSB) if STSB.exists() else "bundled"
 AT_ONCE = 8  # sentences whose contributions, one by one, fit in memory
 MEMORY = """
 import sys, interp
 from interp import attention, corpora
-texts = list(corpora.load(sys.argv[1]))
-attention.score_contributions(interp.load("tiny-bert"), texts * int(sys.argv[2]), progress=False)
+texts = list(corpora.load(sys.argv[1], limit=int(sys.argv[2])))
+attention.score_contributions(interp.load("tiny-bert"), texts * int(sys.argv[3]), progress=False)
 """
 
 
 @torch.no_grad()
-def naive(
-    model: interp.sites.Model, batch: corpora.Batch, cache: dict[str, torch.Tensor], one_hot: torch.Tensor
-) -> None:
+def every_one(model: HookedEncoder, batches: Batches, classes: TokenClasses) -> torch.Tensor:
     """Mean and key-centred mean by class from C for every query, key, head and dimension."""
-    for layer, block in enumerate(model.blocks):
-        x, q = cache[f"blocks.{layer}.hook_resid_pre"], cache[f"blocks.{layer}.attn.hook_q"]
-        directions = torch.einsum("bmhe,hde->bmhd", q, block.attn.W_K)
-        C = torch.einsum("bmhd,bnd->bhmnd", directions, x)
-        real = batch.mask.to(x.dtype)
-        pairs = torch.einsum("bm,bnc->bmnc", real, one_hot)
-        torch.einsum("bhmnd,bmnc->hcd", C, pairs)
-        centred = C - torch.einsum("bhmnd,bn->bhmd", C, real)[:, :, :, None] / real.sum(1)[:, None, None, None, None]
-        torch.einsum("bhmnd,bmnc->hcd", centred, pairs)
+    sums = []
+    for batch in batches:
+        _, cache = model.run_with_cache(batch.tokens, one_zero_attention_mask=batch.mask)
+        one_hot = torch.nn.functional.one_hot(classes(batch.tokens), len(classes.names)) * batch.mask[..., None]
+        real = batch.mask.float()
+        pairs = torch.einsum("bm,bnc->bmnc", real, one_hot.float())
+        for layer, block in enumerate(model.blocks):
+            x, q = cache[f"blocks.{layer}.hook_resid_pre"], cache[f"blocks.{layer}.attn.hook_q"]
+            C = torch.einsum("bmhd,bnd->bhmnd", torch.einsum("bmhe,hde->bmhd", q, block.attn.W_K), x)
+            totals = torch.einsum("bhmnd,bmnc->hcd", C, pairs)
+            C = C - torch.einsum("bhmnd,bn->bhmd", C, real)[:, :, :, None] / real.sum(1)[:, None, None, None, None]
+            sums.append(
+                torch.stack([totals, torch.einsum("bhmnd,bmnc->hcd", C, pairs)]) / pairs.sum((0, 1, 2))[:, None]
+            )
+    return torch.stack(sums)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="300 sentences, two rounds")
-    quick = parser.parse_args().quick
-    transformers.utils.logging.disable_progress_bar()
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as directory:
-        hf = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=4096)).eval()
-        hf.save_pretrained(directory)
-        transformers.AutoTokenizer.from_pretrained(BUNDLED / "tiny-bert").save_pretrained(directory)
-        model = interp.load(directory)
-    batches = corpora.batches(model, corpora.load(SENTENCES, limit=300 if quick else None))
-    read = list(batches)
-    classes = corpora.token_classes(model)
-    n_tokens = sum(int(batch.mask.sum()) for batch in read)
+def difference(table: pd.DataFrame, naive: torch.Tensor) -> str:
+    """Of the means from interp and those of the array, to the largest value."""
+    errors = []
+    for number, column in enumerate(("mean", "centred_mean")):
+        there = naive[:, number].flatten()
+        there = there[there.isfinite()].numpy()
+        errors.append(np.abs(table[column].to_numpy() - there).max() / np.abs(there).max())
+    return f"largest difference / largest value: {max(errors):.0e}"
 
-    def ours() -> None:
-        interp.observe(model, batches, ScoreContributions(model, classes), progress=False)
 
-    @torch.no_grad()
-    def trunk() -> None:
-        for batch in batches:
-            model.encoder_output(batch.tokens, one_zero_attention_mask=batch.mask)
+def rows(quick: bool) -> Iterator[Row]:
+    with random_model(transformers.BertConfig(vocab_size=4096), "tiny-bert") as (model, hf):
+        classes = corpora.token_classes(model)
+        few = corpora.batches(model, corpora.load(CORPUS, limit=AT_ONCE), batch_size=AT_ONCE)
+        many = corpora.batches(model, corpora.load(CORPUS, limit=16 if quick else 300))
+        found = {}
 
-    @torch.no_grad()
-    def transformers_trunk() -> None:
-        for batch in batches:
-            hf.bert(batch.tokens, attention_mask=batch.mask)
+        def ours(batches: Batches) -> None:
+            found["interp"] = observer = ScoreContributions(model, classes)
+            interp.observe(model, batches, observer, progress=False)
 
-    print(f"{sum(batch.n_texts for batch in read):,} sentences, {n_tokens:,} tokens; 12 layers, 12 heads, d_model 768")
-    print(f"{torch.get_num_threads()} threads; torch {torch.__version__}\n")
-    whole = alternate({"ours": ours, "trunk": trunk, "transformers": transformers_trunk}, repeats=2 if quick else 3)
+        def naive() -> None:
+            found["naive"] = every_one(model, few, classes)
 
-    few = next(iter(corpora.batches(model, corpora.load(SENTENCES, limit=AT_ONCE), batch_size=AT_ONCE)))
-    with torch.no_grad():
-        cache = dict(model.run_with_cache(few.tokens, one_zero_attention_mask=few.mask)[1])
-    one_hot = torch.nn.functional.one_hot(classes(few.tokens), len(classes.names)) * few.mask[..., None]
+        @torch.no_grad()
+        def trunk(batches: Batches) -> None:
+            for batch in batches:
+                model.encoder_output(batch.tokens, one_zero_attention_mask=batch.mask)
 
-    @torch.no_grad()
-    def sums() -> None:
-        observer = ScoreContributions(model, classes)
-        for name, hook in observer.hooks(few):
-            hook(cache[name], hook=SimpleNamespace(name=name))
+        @torch.no_grad()
+        def theirs() -> None:
+            for batch in many:
+                hf.bert(batch.tokens, attention_mask=batch.mask)
 
-    parts = alternate({"C": lambda: naive(model, few, cache, one_hot.float()), "sums": sums}, repeats=5)
-    rows = [
-        ("whole corpus: contributions / HookedEncoder trunk", ratio(whole, "ours", "trunk")),
-        ("whole corpus: contributions / transformers trunk", ratio(whole, "ours", "transformers")),
-        (f"{AT_ONCE} sentences, forward not counted: materialised C / sums", ratio(parts, "C", "sums")),
-    ]
-    print(markdown([{"what": what, "median (range)": value} for what, value in rows]))
-    once, ten = (peak_memory(MEMORY, str(SENTENCES), times) for times in ("1", "10"))
-    print(f"\nPeak memory on {SENTENCES.name} with tiny-bert: {once:,.0f} MiB; on 10 × the text: {ten:,.0f} MiB")
+        @torch.no_grad()
+        def cached() -> None:
+            for batch in many:
+                model.run_with_cache(batch.tokens, one_zero_attention_mask=batch.mask)
+
+        seconds = alternate(
+            {"interp": lambda: ours(few), "naive": naive, "forward": lambda: trunk(few)}, repeats=1 if quick else 5
+        )
+        yield row(
+            WHAT, f"{BERT}, {AT_ONCE} sentences", seconds["interp"],
+            other=("run_with_cache, the array of every one, summed", seconds["naive"]),
+            floor=("HookedEncoder, no head", seconds["forward"]),
+            note=difference(found["interp"].scores, found["naive"]),
+        )  # fmt: skip
+        seconds = alternate(
+            {"interp": lambda: ours(many), "cached": cached, "forward": lambda: trunk(many), "transformers": theirs},
+            repeats=1 if quick else 3,
+        )
+        on = f"{BERT}, {sum(batch.n_texts for batch in many)} sentences"
+        yield row(
+            WHAT, on, seconds["interp"], other=("run_with_cache alone, nothing summed", seconds["cached"]),
+            floor=("HookedEncoder, no head", seconds["forward"]),
+        )  # fmt: skip
+        yield row(WHAT, on, seconds["interp"], floor=("transformers, no head", seconds["transformers"]))
+    once, ten = (peak_memory(MEMORY, CORPUS, "50" if quick else "1500", times) for times in ("1", "10"))
+    note = f"peak of the process: {once:,.0f} MiB, on ten times the text {ten:,.0f} ({ten / once:.2f} ×)"
+    yield note_only(WHAT, "tiny-bert, " + Path(CORPUS).name, note)
 
 
 if __name__ == "__main__":
-    main()
+    command(rows, __doc__)

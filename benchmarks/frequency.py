@@ -1,38 +1,34 @@
-"""All scales of b_LN from one pass, against the obvious code: edit the bias, run transformers, average the softmax.
+"""Word frequency at 11 scales of b_LN from one pass, against code that runs the model, or its head, once a scale.
 
-Prints a Markdown table. `python benchmarks/frequency.py [--quick]`; needs gpt2-yelp under ../shared (or
-INTERP_SHARED) for its first row, which is left out where it is absent.
+`python benchmarks/frequency.py [--quick]`. Peak memory on ten times the text is of tiny-gpt2 on the bundled text.
 """
 
-import argparse
-import os
-import statistics
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
 import transformers
-from timing import alternate, markdown, peak_memory, ratio
+from models import GPT2, random_model, tokens
+from timing import Row, alternate, command, note_only, peak_memory, row
+from transformer_lens import HookedTransformer
 
-import interp
-from interp import corpora
 from interp.frequency import bias_effect
 
-SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 SCALES = [i / 10 for i in range(11)]
+WHAT = "word frequency, 11 scales of b_LN"
 MEMORY = """
 import sys, interp
 from interp.frequency import bias_effect
-model = interp.load(sys.argv[1])
-lines = open(sys.argv[2], encoding="utf-8").read().splitlines()[:2000]
-bias_effect(model, lines * int(sys.argv[3]), scales=[i / 10 for i in range(11)], progress=False)
+from interp.paths import BUNDLED
+lines = (BUNDLED / "text.txt").read_text(encoding="utf-8").splitlines()[:int(sys.argv[1])]
+bias_effect(interp.load("tiny-gpt2"), lines * int(sys.argv[2]), scales=[i / 10 for i in range(11)], progress=False)
 """
 
 
 @torch.no_grad()
-def obvious(hf: transformers.GPT2LMHeadModel, rows: torch.Tensor, batch_size: int) -> list[torch.Tensor]:
-    """Mean predicted distribution for each scale, one full run of the model a scale."""
+def run_once_a_scale(hf: transformers.GPT2LMHeadModel, rows: torch.Tensor, batch_size: int) -> list[torch.Tensor]:
+    """Edit the bias, run transformers, average the softmax."""
     bias = hf.transformer.ln_f.bias
     original = bias.data.clone()
     means = []
@@ -47,73 +43,58 @@ def obvious(hf: transformers.GPT2LMHeadModel, rows: torch.Tensor, batch_size: in
 
 
 @torch.no_grad()
-def forward(model: torch.nn.Module, rows: torch.Tensor, batch_size: int) -> None:
+def cached(model: HookedTransformer, rows: torch.Tensor, batch_size: int) -> list[torch.Tensor]:
+    """Run with a cache, and the head once a scale on what is cached."""
+    totals = [torch.zeros(model.cfg.d_vocab, dtype=torch.float64) for _ in SCALES]
     for batch in rows.split(batch_size):
-        model(batch)
+        _, cache = model.run_with_cache(batch)
+        normalized = cache["ln_final.hook_normalized"] * model.ln_final.w
+        for total, scale in zip(totals, SCALES, strict=True):
+            total += model.unembed(normalized + scale * model.ln_final.b).softmax(-1).sum((0, 1))
+    return [total / rows.numel() for total in totals]
 
 
-def measure(name: str, directory: Path, rows: torch.Tensor, batch_size: int, repeats: int) -> dict[str, str]:
-    model = interp.load(directory)
-    hf = transformers.AutoModelForCausalLM.from_pretrained(directory).eval()
-    counts = np.bincount(rows.flatten().numpy(), minlength=model.W_U.shape[1])
-    effect = None
+def rows(quick: bool) -> Iterator[Row]:
+    with random_model(transformers.GPT2Config()) as (model, hf):
+        for n, length in ((1, 64),) if quick else ((4, 128), (1, 1024)):
+            yield from measured(
+                model, hf, tokens(n, length, 50_257), batch_size=1024 // length, repeats=1 if quick else 2
+            )
+    once, ten = (peak_memory(MEMORY, "200" if quick else "2000", times) for times in ("1", "10"))
+    note = f"peak of the process: {once:,.0f} MiB, on ten times the text {ten:,.0f} ({ten / once:.2f} ×)"
+    yield note_only(WHAT, "tiny-gpt2, bundled text", note)
+
+
+def measured(
+    model: HookedTransformer, hf: transformers.GPT2LMHeadModel, ids: torch.Tensor, batch_size: int, repeats: int
+) -> Iterator[Row]:
+    counts = np.bincount(ids.flatten().numpy(), minlength=model.cfg.d_vocab)
+    found = {}
 
     def ours() -> None:
-        nonlocal effect
-        effect = bias_effect(model, rows, unigram=counts, scales=SCALES, batch_size=batch_size, progress=False)
+        effect = bias_effect(model, ids, unigram=counts, scales=SCALES, batch_size=batch_size, progress=False)
+        found["interp"] = effect.probabilities["probability"].to_numpy().reshape(len(SCALES), -1)
 
-    seconds = alternate(
-        {
-            "ours": ours,
-            "HookedTransformer forward": lambda: forward(model, rows, batch_size),
-            "transformers forward": lambda: forward(hf, rows, batch_size),
-        },
-        repeats=repeats,
-    )
-    whole = alternate({"obvious": lambda: obvious(hf, rows, batch_size), "ours": ours}, repeats=max(2, repeats // 2))
-    means = torch.stack(obvious(hf, rows, batch_size)).numpy()
-    found = effect.probabilities["probability"].to_numpy().reshape(len(SCALES), -1)
-    error = np.abs(found / means[:, : found.shape[1]] - 1).max()
-    return {
-        "model": name,
-        "rows": f"{len(rows)} × {rows.shape[1]}",
-        "obvious / ours": ratio(whole, "obvious", "ours"),
-        "ours / HookedTransformer forward": ratio(seconds, "ours", "HookedTransformer forward"),
-        "ours / transformers forward": ratio(seconds, "ours", "transformers forward"),
-        "tokens/s (ours)": f"{rows.numel() / statistics.median(seconds['ours']):,.0f}",
-        "largest relative difference of q": f"{error:.0e}",
-    }
+    @torch.no_grad()
+    def forward() -> None:
+        for batch in ids.split(batch_size):
+            model(batch)
+
+    def others(name: str) -> None:
+        found[name] = torch.stack(OTHERS[name](hf if "transformers" in name else model, ids, batch_size)).numpy()
+
+    contestants = {"interp": ours, "forward": forward} | {name: partial(others, name) for name in OTHERS}
+    seconds = alternate(contestants, repeats=repeats)
+    for name in OTHERS:
+        error = np.abs(found["interp"] / found[name][:, : found["interp"].shape[1]] - 1).max()
+        yield row(
+            WHAT, f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens", seconds["interp"], other=(name, seconds[name]),
+            floor=("HookedTransformer, with logits", seconds["forward"]),
+            note=f"largest relative difference of q: {error:.0e}",
+        )  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer tokens and repeats")
-    repeats = 3 if parser.parse_args().quick else 5
-    transformers.utils.logging.disable_progress_bar()
-    print(f"{len(SCALES)} scales; {torch.get_num_threads()} threads; torch {torch.__version__}\n")
-    results = []
-    yelp, text = SHARED / "models/gpt2-yelp", SHARED / "data/yelp/valid.txt"
-    if yelp.is_dir():
-        model = interp.load(yelp)
-        lines = text.read_text(encoding="utf-8")
-        rows = torch.cat([batch.tokens for batch in corpora.batches(model, [lines])])[:640]
-        results.append(measure("gpt2-yelp, 0.9M, V = 1,000", yelp, rows, 64, repeats))
-    with tempfile.TemporaryDirectory() as directory:
-        torch.manual_seed(0)
-        gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config())
-        gpt2.transformer.ln_f.bias.data.normal_(0, 0.3)
-        gpt2.save_pretrained(directory)
-        generator = torch.Generator().manual_seed(0)
-        for length in (128, 1024):
-            rows = torch.randint(50_257, (2048 // length, length), generator=generator)
-            name = "random GPT-2, 124M, V = 50,257"
-            results.append(measure(name, Path(directory), rows, max(1, 1024 // length), repeats))
-    print(markdown(results))
-    if yelp.is_dir():
-        once, ten = (peak_memory(MEMORY, str(yelp), str(text), times) for times in ("1", "10"))
-        print(f"\nPeak memory on 2,000 lines of {text.name}: {once:,.0f} MiB")
-        print(f"on 10 × the text: {ten:,.0f} MiB ({ten / once:.2f} ×)")
-
+OTHERS = {"transformers, the model once a scale": run_once_a_scale, "run_with_cache, the head once a scale": cached}
 
 if __name__ == "__main__":
-    main()
+    command(rows, __doc__)

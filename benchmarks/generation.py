@@ -1,26 +1,26 @@
 """Generation with a hook active, against transformers' `generate` and `HookedTransformer.generate`.
 
-Prints a Markdown table. `python benchmarks/generation.py [--quick]`. A GPT-2 of 124M with random weights, b_LN halved
+`python benchmarks/generation.py [--quick]`. A GPT-2 of 124M with random weights, b_LN halved
 by a hook here and by hand in transformers. `HookedTransformer.generate`, which has no beams, runs on matrices in
 TransformerLens' own memory order, as it ships.
 """
 
-import argparse
 import copy
 import statistics
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import transformers
-from timing import alternate, markdown, ratio
+from models import GPT2, random_model, tokens
+from timing import Row, alternate, command, row
 from transformer_lens import HookedTransformer
 
-import interp
 from interp import generation, hooks
 from interp.paths import BUNDLED
 
+WHAT = "tokens generated with a hook active"
 PROMPT = 32
+SHIPPED = "HookedTransformer.generate"
 CASES = ((1, 1), (8, 1), (1, 4), (8, 4))
 
 
@@ -33,16 +33,11 @@ def as_shipped(model: HookedTransformer) -> HookedTransformer:
     return plain
 
 
-def measure(
-    model: HookedTransformer,
-    plain: HookedTransformer,
-    hf: transformers.GPT2LMHeadModel,
-    batch: int,
-    beams: int,
-    new: int,
-    repeats: int,
-) -> dict[str, str]:
-    ids = torch.randint(1, 4_096, (batch, PROMPT), generator=torch.Generator().manual_seed(batch))
+def measured(
+    model: HookedTransformer, plain: HookedTransformer, hf: transformers.GPT2LMHeadModel, batch: int, beams: int,
+    new: int, repeats: int,
+) -> Iterator[Row]:  # fmt: skip
+    ids = tokens(batch, PROMPT, 4_096)
     config = transformers.GenerationConfig(num_beams=beams, do_sample=False, max_new_tokens=new)
     written: dict[str, list[tuple[int, ...]]] = {}
 
@@ -61,40 +56,31 @@ def measure(
                 ids, max_new_tokens=new, do_sample=False, stop_at_eos=False, prepend_bos=False, verbose=False
             )
 
-    contestants: dict[str, Callable[[], object]] = {"interp": ours, "transformers": theirs}
+    others: dict[str, Callable[[], object]] = {"transformers' generate, bias edited": theirs}
     if beams == 1:
-        contestants["HookedTransformer"] = shipped
-    seconds = alternate(contestants, repeats=repeats)
-    per_second = {name: f"{batch * new / statistics.median(times):,.1f}" for name, times in seconds.items()}
-    return {
-        "decoder": "greedy" if beams == 1 else f"beam {beams}",
-        "batch": str(batch),
-        "tokens/s: interp": per_second["interp"],
-        "transformers": per_second["transformers"],
-        "HookedTransformer": per_second.get("HookedTransformer", ""),
-        "interp's speed / transformers'": ratio(seconds, "transformers", "interp"),
-        "interp's / HookedTransformer's": ratio(seconds, "HookedTransformer", "interp") if beams == 1 else "",
-        "same tokens": "yes" if written["interp"] == written["transformers"] else "no",
-    }
+        others[SHIPPED] = shipped
+    seconds = alternate({"interp": ours} | others, repeats=repeats)
+    same = written["interp"] == written["transformers"]
+    decoder = "greedy" if beams == 1 else f"{beams} beams"
+    for name in others:
+        per_second = batch * new / statistics.median(seconds["interp"].seconds)
+        note = f"{per_second:.1f} tokens/s" + ("" if name == SHIPPED else f"; same tokens: {'yes' if same else 'no'}")
+        yield row(
+            WHAT,
+            f"{GPT2}, {decoder}, batch {batch}, {new} new",
+            seconds["interp"],
+            other=(name, seconds[name]),
+            note=note,
+        )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer tokens and rounds")
-    quick = parser.parse_args().quick
-    transformers.utils.logging.disable_progress_bar()
-    new, repeats = (8, 2) if quick else (64, 5)
-    torch.manual_seed(0)
-    hf = transformers.GPT2LMHeadModel(transformers.GPT2Config(eos_token_id=None, bos_token_id=None)).eval()
-    hf.transformer.ln_f.bias.data.normal_(0, 0.3)
-    with tempfile.TemporaryDirectory() as directory:
-        hf.save_pretrained(directory)
-        model = interp.load(directory)
-    hf.transformer.ln_f.bias.data *= 0.5
-    plain = as_shipped(model)
-    print(f"Prompts of {PROMPT} tokens, {new} new ones; {torch.get_num_threads()} threads; torch {torch.__version__}\n")
-    print(markdown([measure(model, plain, hf, batch, beams, new, repeats) for batch, beams in CASES]))
+def rows(quick: bool) -> Iterator[Row]:
+    with random_model(transformers.GPT2Config(eos_token_id=None, bos_token_id=None)) as (model, hf):
+        hf.transformer.ln_f.bias.data *= 0.5
+        plain = as_shipped(model)
+        for batch, beams in CASES[:1] if quick else CASES:
+            yield from measured(model, plain, hf, batch, beams, 4 if quick else 32, 1 if quick else 3)
 
 
 if __name__ == "__main__":
-    main()
+    command(rows, __doc__)

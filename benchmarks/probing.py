@@ -1,24 +1,24 @@
 """L0 probes fitted side by side, against the same fits one at a time and against scikit-learn's L1 regression.
 
-Prints a Markdown table. `python benchmarks/probing.py [--quick]`. 8 tasks of 1,600 training samples in 512 correlated
+`python benchmarks/probing.py [--quick]`. 8 tasks of 1,600 training samples in 512 correlated
 dimensions, 20 of which carry each task; 6 λ × 5 seeds. One at a time: one task's λs of one seed are timed, in plain
 autograd with the same random draws, and multiplied by 40. scikit-learn: L1 without intercept, `max_iter=5000`, six C
 for one task, multiplied by 40 too; the accuracies compared are of the best λ and the best C on 2,000 other samples.
 """
 
-import argparse
 import math
-import statistics
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
-from timing import alternate, markdown, ratio
+from timing import Row, alternate, command, row
 
 from interp.probing.fitting import LEARNING_RATE, STEPS, Sparse, fit_sparse
 from interp.probing.gates import BETA, GAMMA, ZETA
 from interp.probing.sweep import STRENGTHS
 
+WHAT = "240 L0 probes side by side"
 TASKS, N, D, INFORMATIVE = 8, 1_600, 512, 20
 SEEDS = tuple(range(5))
 CS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -56,11 +56,8 @@ def one_fit(X: torch.Tensor, y: torch.Tensor, strength: float, seed: int, steps:
     return torch.sigmoid(a.detach()) * (ZETA - GAMMA) + GAMMA > 0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="200 steps, and two rounds")
-    quick = parser.parse_args().quick
-    steps, repeats = (200, 2) if quick else (STEPS, 3)
+def rows(quick: bool) -> Iterator[Row]:
+    steps, repeats = (50, 1) if quick else (STEPS, 2)
     (X, y), (X_test, y_test) = samples(N, 1), samples(2_000, 2)
     found: dict[str, Sparse] = {}
     alone: dict[str, list[torch.Tensor]] = {}
@@ -76,40 +73,33 @@ def main() -> None:
 
     def scikit_learn(solver: str) -> None:
         options = {"l1_ratio": 1.0, "solver": solver, "fit_intercept": False, "max_iter": 5_000, "random_state": 0}
-        linear[solver] = [LogisticRegression(C=C, **options).fit(X[0].numpy(), y[0].numpy()) for C in CS]
+        linear[solver] = [
+            LogisticRegression(C=C, **options).fit(X[0].numpy(), y[0].numpy()) for C in (CS[:2] if quick else CS)
+        ]
 
-    contestants = {"batched": batched, "one at a time": one_at_a_time}
-    contestants |= {solver: lambda solver=solver: scikit_learn(solver) for solver in ("saga", "liblinear")}
+    solvers = ("liblinear",) if quick else ("saga", "liblinear")
+    contestants = {"interp": batched, "alone": one_at_a_time}
+    contestants |= {solver: lambda solver=solver: scikit_learn(solver) for solver in solvers}
     seconds = alternate(contestants, repeats=repeats)
-    times = TASKS * len(SEEDS)
-    for name in ("one at a time", "saga", "liblinear"):
-        seconds[name] = [times * second for second in seconds[name]]
 
+    on = f"{TASKS} tasks × 6 λ × {len(SEEDS)} seeds, N = {N:,}, d = {D}"
     place = [COLUMNS.index((strength, 0)) for strength in STRENGTHS]
-    here = found["sparse"].gate[0, place] > 0
-    differ = float((here != torch.stack(alone["open"])).float().mean())
+    differ = float(((found["sparse"].gate[0, place] > 0) != torch.stack(alone["open"])).float().mean())
+    times = TASKS * len(SEEDS)
+    yield row(
+        WHAT, on, seconds["interp"], other=("torch, one at a time", seconds["alone"].times(times)),
+        note=f"6 of theirs timed; gates that differ: {differ:.2%}",
+    )  # fmt: skip
     right = ((X_test[0] @ found["sparse"].coefficients[0].T > 0) == y_test[0, :, None].bool()).double().mean(0)
-    best = {"interp": float(right.max())}
-    for solver, fits in linear.items():
-        best[solver] = max(fit.score(X_test[0].numpy(), y_test[0].numpy()) for fit in fits)
-    print(
-        f"{TASKS} tasks × {len(COLUMNS)} columns, N = {N:,}, d = {D}, {steps} steps; {torch.get_num_threads()} threads"
-    )
-    print(f"batched: {statistics.median(seconds['batched']):.1f} s; gates that differ one at a time: {differ:.2%}\n")
-    print(
-        markdown(
-            [
-                {
-                    "240 fits by": name,
-                    "time / batched": ratio(seconds, name, "batched"),
-                    "best accuracy": f"{best[solver]:.4f}" if solver else "the same probes",
-                    "interp's": f"{best['interp']:.4f}",
-                }
-                for name, solver in (("one at a time", ""), ("saga", "saga"), ("liblinear", "liblinear"))
-            ]
-        )
-    )
+    for solver in solvers:
+        best = max(fit.score(X_test[0].numpy(), y_test[0].numpy()) for fit in linear[solver])
+        compared = f"best test accuracy {best:.3f}, interp's {float(right.max()):.3f}"
+        yield row(
+            WHAT, on, seconds["interp"],
+            other=(f"scikit-learn, L1 by {solver}", seconds[solver].times(times)),
+            note=f"{len(linear[solver])} of theirs timed; {compared}",
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    command(rows, __doc__)

@@ -1,19 +1,18 @@
 """Two processes of one thread (torchrun) against one process of one thread, on frequency and attention.
 
-Prints a Markdown table: seconds of the analysis itself (reading the text and what follows; without imports, loading
-and the page) and of the whole command, median of the repeats, and the ratio. `python benchmarks/scaling.py [--quick]`.
+`python benchmarks/scaling.py [--quick]`. The analysis itself is reading the text and what follows, without imports,
+loading and the page.
 """
 
-import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from timing import alternate, markdown, ratio
+from timing import Measured, Row, command, row
 
 from interp.paths import BUNDLED
 
@@ -38,7 +37,7 @@ sys.exit(code)
 """
 
 
-def command(arguments: list[str], processes: int, folder: Path) -> tuple[float, float]:
+def command_line(arguments: list[str], processes: int, folder: Path) -> tuple[float, float]:
     """Seconds of the analysis and of the whole command."""
     script = folder / "timed.py"
     script.write_text(TIMED)
@@ -56,31 +55,30 @@ def command(arguments: list[str], processes: int, folder: Path) -> tuple[float, 
     return float(analysis.split()[1]), time.perf_counter() - start
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small inputs, one repeat")
-    quick = parser.parse_args().quick
+def rows(quick: bool) -> Iterator[Row]:
     repeats = 1 if quick else 3
-    rows = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         corpus = folder / "text.txt"
-        corpus.write_text((BUNDLED / "text.txt").read_text(encoding="utf-8") * (1 if quick else 10), encoding="utf-8")
+        corpus.write_text((BUNDLED / "text.txt").read_text(encoding="utf-8") * (1 if quick else 5), encoding="utf-8")
         for name in ("frequency", "attention"):
-            arguments = [name, "--model", "tiny-gpt2", "--corpus", str(corpus)]
-            analysis: dict[str, list[float]] = {"one": [], "two": []}
-
-            def measure(key: str, processes: int, arguments: list[str] = arguments, into: dict = analysis) -> None:
-                into[key].append(command(arguments, processes, folder)[0])
-
-            whole = alternate({"one": lambda: measure("one", 1), "two": lambda: measure("two", 2)}, repeats=repeats)
-            for what, seconds in (("analysis", {k: v[1:] for k, v in analysis.items()}), ("whole command", whole)):
-                rows.append(
-                    {
-                        "command": name, "time of": what,
-                        "one process, s": f"{statistics.median(seconds['one']):.1f}",
-                        "two processes, s": f"{statistics.median(seconds['two']):.1f}",
-                        "ratio (range)": ratio(seconds, "one", "two"),
-                    }
+            arguments = [name, "--model", "tiny-gpt2", "--corpus", str(corpus), *(["--limit", "200"] if quick else [])]
+            analysis: dict[int, list[float]] = {1: [], 2: []}
+            whole: dict[int, list[float]] = {1: [], 2: []}
+            for _ in range(repeats):
+                for processes in (1, 2):
+                    inside, outside = command_line(arguments, processes, folder)
+                    analysis[processes].append(inside)
+                    whole[processes].append(outside)
+            for what, seconds in (
+                ("the analysis itself", analysis),
+                ("the whole command, with imports and page", whole),
+            ):
+                yield row(
+                    f"interp {name} in two processes", f"tiny-gpt2, {what}", Measured(seconds[2]),
+                    other=("one process", Measured(seconds[1])), note="one thread a process",
                 )  # fmt: skip
-    print(markdown(rows))
+
+
+if __name__ == "__main__":
+    command(rows, __doc__)

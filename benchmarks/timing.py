@@ -1,28 +1,100 @@
-"""Alternating measurements: noise that comes and goes hits every contestant alike."""
+"""Alternating measurements, and the rows that they become."""
 
+import argparse
+import ctypes
+import json
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+Row = dict[str, str]
+AXES = ("∝ corpus", "∝ context", "∝ layers", "∝ vocabulary")  # exponents of growth
 
 
-def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each contestant, run in turn `repeats` times after one warm-up round."""
+class Measured(NamedTuple):
+    """Seconds of each round, and the peak memory in MiB above what the process held before the first."""
+
+    seconds: list[float]
+    memory: float = float("nan")
+
+    def times(self, factor: float) -> "Measured":
+        return Measured([factor * second for second in self.seconds], self.memory)
+
+
+def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, Measured]:
+    """Each contestant run in turn, `repeats` times after a warm-up round: noise that comes and goes hits all alike."""
+    memory = {name: _added(run) for name, run in contestants.items()}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for round_number in range(repeats + 1):
+    for _ in range(repeats):
         for name, run in contestants.items():
             start = time.perf_counter()
             run()
-            if round_number:
-                seconds[name].append(time.perf_counter() - start)
-    return seconds
+            seconds[name].append(time.perf_counter() - start)
+    return {name: Measured(seconds[name], memory[name]) for name in contestants}
 
 
-def ratio(seconds: dict[str, list[float]], over: str, under: str) -> str:
+def _added(run: Callable[[], object]) -> float:
+    """Peak memory in MiB that a call adds (Linux; elsewhere NaN)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        before = _status("VmRSS")
+    except (OSError, AttributeError):
+        run()
+        return float("nan")
+    run()
+    return _status("VmHWM") - before
+
+
+def _status(key: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
+
+
+def ratio(over: Measured, under: Measured) -> str:
     """Median of the ratios within each round, with their range."""
-    ratios = [a / b for a, b in zip(seconds[over], seconds[under], strict=True)]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    ratios = [a / b for a, b in zip(over.seconds, under.seconds, strict=True)]
+    shown = [f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in (min(ratios), max(ratios))]
+    middle = statistics.median(ratios)
+    return f"{middle:.0f} ({'–'.join(shown)})" if middle >= 100 else f"{middle:.2f} ({'–'.join(shown)})"
+
+
+def row(
+    what: str,
+    on: str,
+    ours: Measured,
+    *,
+    other: tuple[str, Measured] | None = None,
+    floor: tuple[str, Measured] | None = None,
+    note: str = "",
+) -> Row:
+    """A claim: what interp does, on what, beside other code that does the same, and beside a plain forward pass."""
+    return {
+        "what": what,
+        "on": on,
+        "compared with": other[0] if other else "",
+        "it / interp": ratio(other[1], ours) if other else "",
+        "forward": floor[0] if floor else "",
+        "interp / forward": ratio(ours, floor[1]) if floor else "",
+        "interp, s": f"{statistics.median(ours.seconds):.3g}",
+        "it, MiB": _mebibytes(other[1]) if other else "",
+        "interp, MiB": _mebibytes(ours),
+        "note": note,
+        **dict.fromkeys(AXES, ""),
+    }
+
+
+def note_only(what: str, on: str, note: str) -> Row:
+    """What is counted, and not timed."""
+    return dict.fromkeys(row("", "", Measured([1.0])), "") | {"what": what, "on": on, "note": note}
+
+
+def _mebibytes(measured: Measured) -> str:
+    return "" if measured.memory != measured.memory else f"{measured.memory:,.0f}"
 
 
 def peak_memory(script: str, *arguments: str) -> float:
@@ -36,8 +108,23 @@ def peak_memory(script: str, *arguments: str) -> float:
     return int(run.stdout.splitlines()[-1]) / 1024
 
 
-def markdown(rows: list[dict[str, str]]) -> str:
-    """Rows as a Markdown table."""
-    head = list(rows[0])
+def markdown(rows: list[Row]) -> str:
+    """Rows as a Markdown table; columns that are empty throughout are left out."""
+    head = [column for column in rows[0] if any(row[column] for row in rows)]
     lines = [head, ["---"] * len(head), *([row[column] for column in head] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def command(rows: Callable[[bool], Iterable[Row]], about: str) -> None:
+    """Measure, and print a Markdown table, or a JSON object a row."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--quick", action="store_true", help="small inputs and few rounds, to see that it runs")
+    parser.add_argument("--json", action="store_true", help="a JSON object a row, as soon as it is measured")
+    chosen = parser.parse_args()
+    found = []
+    for one in rows(chosen.quick):
+        found.append(one)
+        if chosen.json:
+            print(json.dumps(one), flush=True)
+    if not chosen.json:
+        print(markdown(found))

@@ -1,0 +1,41 @@
+"""Models with random weights, of the shapes that are measured, in transformers and in interp."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import transformers
+
+import interp
+from interp.paths import BUNDLED
+from interp.sites import Model
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+GPT2 = "GPT-2, 124M"
+BERT = "BERT-base's shape"
+CLASSES = {"one": [1], "ten": [*range(2, 12)], "hundred": [*range(12, 112)]}  # the rest is the fourth
+
+
+@contextmanager
+def random_model(
+    config: transformers.PretrainedConfig, tokenizer: str | None = None
+) -> Iterator[tuple[Model, transformers.PreTrainedModel]]:
+    """The same random weights twice; no bias is zero. With a bundled model's tokenizer, if its ids fit."""
+    torch.manual_seed(0)
+    kind = transformers.AutoModelForMaskedLM if config.model_type == "bert" else transformers.AutoModelForCausalLM
+    hf = kind.from_config(config).eval()
+    for name, parameter in hf.named_parameters():
+        if name.endswith("bias"):
+            parameter.data.normal_(0, 0.3 if "ln_f" in name else 0.02)
+    with tempfile.TemporaryDirectory() as directory:
+        hf.save_pretrained(directory)
+        if tokenizer is not None:
+            transformers.AutoTokenizer.from_pretrained(BUNDLED / tokenizer).save_pretrained(directory)
+        yield interp.load(directory), hf
+
+
+def tokens(n: int, length: int, vocabulary: int) -> torch.Tensor:
+    """Random token ids `[n, length]`."""
+    return torch.randint(1, vocabulary, (n, length), generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,70 @@
+"""Where the time of `interp report` goes: forward passes, observers in them, and the rest.
+
+`python benchmarks/report.py [--quick]`. The command's own process, without imports; hooks count for themselves.
+"""
+
+import contextlib
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from timing import Row, command, note_only
+from transformer_lens import HookedEncoder, HookedTransformer
+from transformer_lens.hook_points import HookPoint
+
+import interp.survey  # noqa: F401
+from interp.cli import main
+from interp.paths import bundled_models
+
+
+class Clock:
+    """Seconds in a function, calls within its own calls aside."""
+
+    def __init__(self) -> None:
+        self.seconds, self.depth = 0.0, 0
+
+    def timed(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **options: Any) -> Any:
+            self.depth += 1
+            start = time.perf_counter()
+            try:
+                return work(*given, **options)
+            finally:
+                self.depth -= 1
+                if not self.depth:
+                    self.seconds += time.perf_counter() - start
+
+        return run
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    clocks = {name: Clock() for name in ("forward passes", "hooks in them", "fits of probes")}
+    forward, hooks, fits = clocks.values()
+    for kind in (HookedTransformer, HookedEncoder):
+        kind.forward = forward.timed(kind.forward)
+    HookedEncoder.encoder_output = forward.timed(HookedEncoder.encoder_output)
+    HookPoint.__call__ = hooks.timed(HookPoint.__call__)
+    for module in (sys.modules["interp.probing.sweep"], sys.modules["interp.probing.transfer"]):
+        module.fit_sparse, module.fit_dense = fits.timed(module.fit_sparse), fits.timed(module.fit_dense)
+    small = ["--limit", "20", "--pair-limit", "10"] if quick else []
+    for model in bundled_models():
+        for clock in clocks.values():
+            clock.seconds = 0.0
+        with tempfile.TemporaryDirectory() as out, contextlib.redirect_stderr(io.StringIO()):
+            start = time.perf_counter()
+            with contextlib.redirect_stdout(io.StringIO()):
+                code = main(["report", "--model", model, "--out", out, *small])
+            whole = time.perf_counter() - start
+        if code:
+            sys.exit(f"interp report ended with exit code {code}")
+        shares = {name: clock.seconds / whole for name, clock in clocks.items()}
+        shares["forward passes"] -= shares["hooks in them"]
+        note = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        yield note_only("interp report", f"{model}, bundled text and pairs", note) | {"interp, s": f"{whole:.0f}"}
+
+
+if __name__ == "__main__":
+    command(rows, __doc__)

@@ -1,0 +1,64 @@
+"""What observers add to a forward pass, each alone and all of them in one.
+
+`python benchmarks/together.py [--quick]`. GPT-2 of 124M parameters, random weights and tokens.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+import transformers
+from models import CLASSES, GPT2, random_model, tokens
+from timing import Measured, Row, alternate, command, row
+
+from interp import corpora
+from interp.attention import ScoreContributions
+from interp.attention.patterns import AttentionByClass
+from interp.distributions import MeanPredictions, Variant
+from interp.encoding.neurons import MeanNeurons
+from interp.observers import Observer, observe
+from interp.outliers.profile import DimensionCorrelations, DimensionProfile
+
+PROFILE = "profile of every dimension of every hidden state"
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    with random_model(transformers.GPT2Config()) as (model, _):
+        batches = corpora.batches(model, tokens(1 if quick else 8, 128, 50_257), batch_size=8)
+        classes = corpora.token_classes(model, CLASSES)
+        log_u = torch.rand(50_257, generator=torch.Generator().manual_seed(0)).log()
+        makers: dict[str, Callable[[], Observer]] = {
+            PROFILE: lambda: DimensionProfile(model, classes),
+            "correlation of every dimension with frequency and attention": lambda: DimensionCorrelations(model, log_u),
+            "mean of every neuron of the last layer": lambda: MeanNeurons(model),
+            "attention by class": lambda: AttentionByClass(model, classes),
+            "attention contributions": lambda: ScoreContributions(model, classes),
+            "mean prediction": lambda: MeanPredictions(model, [Variant()]),
+        }
+
+        def observed(*chosen: Callable[[], Observer]) -> None:
+            observe(model, batches, *(make() for make in chosen), progress=False)
+
+        @torch.no_grad()
+        def forward(stop: int | None) -> None:
+            for batch in batches:
+                model(batch.tokens, stop_at_layer=stop)
+
+        contestants = {name: partial(observed, make) for name, make in makers.items()}
+        contestants |= {"together": partial(observed, *makers.values())}
+        floors = {"HookedTransformer, no head": model.cfg.n_layers, "HookedTransformer, with logits": None}
+        contestants |= {name: partial(forward, stop) for name, stop in floors.items()}
+        seconds = alternate(contestants, repeats=1 if quick else 5)
+
+    without, with_logits = ((name, seconds[name]) for name in floors)
+    on = f"{GPT2}, {sum(batch.n_read for batch in batches)} tokens"
+    for name in makers:
+        yield row(name, on, seconds[name], floor=with_logits if name == "mean prediction" else without)
+    alone = Measured([sum(each) for each in zip(*(seconds[name].seconds for name in makers), strict=True)])
+    yield row(
+        "all six of these in one pass", on, seconds["together"], other=("a pass each", alone), floor=with_logits
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    command(rows, __doc__)
