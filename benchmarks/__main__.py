@@ -5,6 +5,7 @@ and the versions, unless only some were asked for. Every file is a process of it
 """
 
 import argparse
+import datetime
 import importlib.metadata
 import json
 import os
@@ -15,7 +16,9 @@ import time
 from pathlib import Path
 
 import torch
-from timing import AXES, Row, markdown
+from timing import Row, markdown
+
+from interp.files import replacing
 
 HERE = Path(__file__).parent
 NAMES = (
@@ -25,10 +28,11 @@ PACKAGES = (
     "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "minicons", "nnsight", "numpy", "pandas",
 )  # fmt: skip
 READING = """\
-Made by `make bench`. Ratios are medians of alternating rounds, each of one process after the other, with their range;
-above 1, *it / interp* says how many times longer the other code takes, *interp / forward* what interp adds to a plain
-forward pass on the same tokens. MiB are the peak that a call adds to the process. *∝* are exponents: how time grows
-with corpus, context, layers and vocabulary, of a small model (the row of the forward pass stands at the end).
+Made by `make bench`. Ratios are medians of rounds in which the contestants take turns, with their range: *it / interp*
+says how many times longer the other code takes for the same, *interp / forward* how many times longer interp takes than
+a plain forward pass on the same tokens. HookedTransformer is the model as `interp.load` lays it out. Where only a part
+of the other code was timed, the factor stands with it. MiB are the peak that a first call adds to the process. *∝* are
+exponents of growth, with the range over rounds.
 """
 
 
@@ -38,9 +42,12 @@ def machine() -> str:
     models = {line.split(":", 1)[1].strip() for line in about.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
     return (
-        f"{', '.join(sorted(models)) or platform.processor()}; {os.cpu_count()} processors, {memory:.0f} GiB; "
-        f"{torch.get_num_threads()} threads, float32. Python {platform.python_version()}, {versions}."
+        f"{datetime.date.today()}, commit {commit}. {', '.join(sorted(models)) or platform.processor()}; "
+        f"{os.cpu_count()} processors, {memory:.0f} GiB; "
+        f"{torch.get_num_threads()} threads, float32, CPU. Python {platform.python_version()}, {versions}."
     )
 
 
@@ -53,21 +60,20 @@ def measured(name: str, quick: bool) -> list[Row]:
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
-def with_growth(rows: list[Row], growth: list[Row]) -> list[Row]:
-    """Exponents beside the claims that they are of; what has no claim has a row of its own."""
-    exponents = {row["what"]: {axis: row[axis] for axis in AXES} for row in growth}
-    claims = {row["what"] for row in rows}
-    return [row | exponents.get(row["what"], {}) for row in rows] + [row for row in growth if row["what"] not in claims]
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small inputs and few rounds, to see that all of it runs")
     parser.add_argument("--only", nargs="+", choices=NAMES, help="these, and write nothing")
     chosen = parser.parse_args()
-    found = {name: measured(name, chosen.quick) for name in chosen.only or NAMES}
-    growth = found.pop("growth", [])
-    table = markdown(with_growth([row for rows in found.values() for row in rows], growth))
-    print(table)
+    about = machine()
+    found: list[Row] = []
+    try:
+        for name in chosen.only or NAMES:
+            found += measured(name, chosen.quick)
+    except subprocess.CalledProcessError as error:
+        print(markdown(found) if found else "")
+        sys.exit(f"{error.cmd[3]} failed; what was measured before it stands above, and nothing was written")
+    print(markdown(found))
     if not chosen.quick and not chosen.only:
-        (HERE / "RESULTS.md").write_text(f"# Results\n\n{machine()}\n\n{READING}\n{table}\n", encoding="utf-8")
+        with replacing(HERE / "RESULTS.md") as path:
+            path.write_text(f"# Speed\n\n{about}\n\n{READING}\n{markdown(found)}\n", encoding="utf-8")

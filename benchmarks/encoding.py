@@ -11,10 +11,12 @@ import torch
 import transformers
 from models import GPT2, random_model, tokens
 from sklearn.linear_model import LinearRegression
-from timing import Row, alternate, command, note_only, row
+from timing import Row, agrees, alternate, command, note_only, row
+from transformer_lens import HookedTransformer
 
 import interp
 from interp import corpora, encoding, hooks
+from interp.corpora import Batches
 from interp.encoding.neurons import MeanNeurons, NeuronEffects
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
 from interp.observers import observe
@@ -24,7 +26,7 @@ RUN = 2  # forward passes that are timed of the ways that take one for each neur
 EXACT = 256  # neurons that are timed of the exact scan
 NEURONS = 3_072
 FIT, CURVES = "fit of −log α on the output embeddings", f"pruning curves, {len(FRACTIONS)} fractions × 3 orders"
-SCREEN, SCAN = "screen of 3,072 neurons, exact for 50", "exact scan of 3,072 neurons"
+SCREEN, SCAN = "screen of 3,072 neurons (second order), exact for 50", "exact scan of 3,072 neurons"
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -46,7 +48,7 @@ def rows(quick: bool) -> Iterator[Row]:
         def scikit_learn() -> None:
             alpha = torch.zeros(50_257, dtype=torch.float64)
             for batch in batches:
-                alpha += hf(batch.tokens).logits.softmax(-1).sum((0, 1))
+                alpha += hf(batch.tokens, use_cache=False).logits.softmax(-1).sum((0, 1))
             E, target = hf.lm_head.weight.double().numpy(), -(alpha / ids.numel()).log().numpy()
             found["score"] = LinearRegression().fit(E, target).score(E, target)
 
@@ -56,28 +58,12 @@ def rows(quick: bool) -> Iterator[Row]:
             FIT, f"{GPT2}, {ids.numel()} tokens", seconds["interp"],
             other=("transformers and LinearRegression, no controls", seconds["scikit-learn"]),
             floor=("HookedTransformer, with logits", seconds["forward"]),
-            note=f"R² {r2:.6f} and {found['score']:.6f}",
+            note=agrees("difference of R²", abs(r2 - found["score"]), 1e-6),
         )  # fmt: skip
 
         orders = {order: removal_order(found["fit"], order) for order in ORDERS}
         removed = [round(fraction * 768) for fraction in FRACTIONS]
-
-        def curves() -> None:
-            observe(model, batches, PrunedPredictions(model, orders, removed), progress=False)
-
-        @torch.no_grad()
-        def pruned_in_turn() -> None:
-            for n in removed[1 : 1 + RUN]:
-                with model.hooks(fwd_hooks=hooks.prune_output_dims(model, orders["spearman"][:n])):
-                    for batch in batches:
-                        model(batch.tokens).log_softmax(-1)
-
-        seconds = alternate({"interp": curves, "in turn": pruned_in_turn, "forward": forward}, repeats=repeats)
-        yield row(
-            CURVES, f"{GPT2}, {ids.numel()} tokens", seconds["interp"],
-            other=("a forward pass each", seconds["in turn"].times(len(FRACTIONS) * len(ORDERS) / RUN)),
-            floor=("HookedTransformer, with logits", seconds["forward"]), note=f"{RUN} passes of theirs timed",
-        )  # fmt: skip
+        yield from curves(model, batches, orders, removed, repeats)
         yield from scans(model, corpora.batches(model, ids[:1], batch_size=1), repeats)
     tiny = interp.load("tiny-gpt2")
     text = corpora.sample_positions(corpora.batches(tiny, "bundled", bos=True), 0.005 if quick else 0.02)
@@ -90,41 +76,118 @@ def rows(quick: bool) -> Iterator[Row]:
         )
 
 
-def scans(model: interp.sites.Model, few: corpora.Batches, repeats: int) -> Iterator[Row]:
-    counts = np.random.default_rng(0).integers(0, 1_000, 50_257)
-    log_u = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum()))
-    read = MeanNeurons(model)
-    observe(model, few, read, progress=False)
-    name = "blocks.11.mlp.hook_post"
+def curves(
+    model: HookedTransformer, batches: Batches, orders: dict[str, list[int]], removed: list[int], repeats: int
+) -> Iterator[Row]:
+    found = {}
+    some = removed[1 : 1 + RUN]
+    cached: list[torch.Tensor] = []
 
     @torch.no_grad()
-    def in_turn() -> None:
+    def forward() -> None:
+        for batch in batches:
+            model(batch.tokens)
+
+    def ours() -> None:
+        observer = PrunedPredictions(model, orders, removed)
+        observe(model, batches, observer, progress=False)
+        found["interp"] = {order: observer.measures(order) for order in orders}
+
+    def divergence(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
+        """Mean KL; top-1 agreement is computed too, as interp does."""
+        (log_p.argmax(-1) == log_q.argmax(-1)).float().mean()
+        return float((log_p.exp() * (log_p - log_q)).sum(-1).mean())
+
+    @torch.no_grad()
+    def passes() -> None:
+        kl = []
+        for n in some:
+            with model.hooks(fwd_hooks=hooks.prune_output_dims(model, orders["spearman"][:n])):
+                pruned = [model(batch.tokens).log_softmax(-1) for batch in batches]
+            kl.append(np.mean([divergence(p, q) for p, q in zip(found["log_p"], pruned, strict=True)]))
+        found["kl"] = kl
+
+    @torch.no_grad()
+    def heads() -> None:
+        for n in some:
+            for h, log_p in zip(cached, found["log_p"], strict=True):
+                h = h.clone()
+                h[..., orders["spearman"][:n]] = 0
+                divergence(log_p, model.unembed(h).log_softmax(-1))
+
+    with torch.no_grad():
+        seen: dict[str, torch.Tensor] = {}
+        with model.hooks(fwd_hooks=hooks.capture(model, "head_input", seen)):
+            found["log_p"] = []
+            for batch in batches:
+                found["log_p"].append(model(batch.tokens).log_softmax(-1))
+                cached.append(*seen.values())
+    seconds = alternate({"interp": ours, "passes": passes, "heads": heads, "forward": forward}, repeats=repeats)
+    differ = np.abs(found["interp"]["spearman"]["kl"].to_numpy()[1 : 1 + RUN] / found["kl"] - 1).max()
+    for name, key in (("a forward pass each", "passes"), ("the head each, on kept inputs", "heads")):
+        yield row(
+            CURVES, f"{GPT2}, {sum(batch.tokens.numel() for batch in batches)} tokens", seconds["interp"],
+            other=(name, seconds[key].times(len(FRACTIONS) * len(ORDERS) / RUN)),
+            floor=("HookedTransformer, with logits", seconds["forward"]),
+            note=agrees("largest relative difference of KL", differ, 1e-2),
+        )  # fmt: skip
+
+
+def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]:
+    """Entropy and the loss to the unigram distribution, of each neuron set to its mean."""
+    counts = np.random.default_rng(0).integers(0, 1_000, 50_257)
+    log_u = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float()
+    read = MeanNeurons(model)
+    observe(model, few, read, progress=False)
+    (tokens_,) = [batch.tokens for batch in few]
+    name = "blocks.11.mlp.hook_post"
+    found = {}
+
+    def described(logits: torch.Tensor) -> torch.Tensor:
+        log_p = logits[0].log_softmax(-1)
+        p = log_p.exp()
+        return torch.stack([-(p * log_p).sum(-1).mean(), (p * (log_p - log_u)).sum(-1).mean()])
+
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens_, names_filter=[name, "blocks.11.hook_resid_post"])
+        before = described(model(tokens_))
+
+    @torch.no_grad()
+    def passes() -> None:
+        after = []
         for neuron in range(RUN):
 
             def ablate(a: torch.Tensor, hook: object, neuron: int = neuron) -> torch.Tensor:
                 a[..., neuron] = read.mean[neuron]
                 return a
 
-            for batch in few:
-                log_p = model.run_with_hooks(batch.tokens, fwd_hooks=[(name, ablate)])[0].log_softmax(-1)
-                p = log_p.exp()
-                -(p * log_p).sum(-1)
-                (p * (log_p - log_u)).sum(-1)
+            after.append(described(model.run_with_hooks(tokens_, fwd_hooks=[(name, ablate)])))
+        found["passes"] = torch.stack(after) - before
+
+    @torch.no_grad()
+    def tails() -> None:
+        for neuron in range(RUN):
+            delta = read.mean[neuron].to(cache[name]) - cache[name][..., neuron]
+            resid = cache["blocks.11.hook_resid_post"] + delta[..., None] * model.blocks[-1].mlp.W_out[neuron]
+            described(model.unembed(model.ln_final(resid)))
 
     def exact() -> None:
-        observe(model, few, NeuronEffects(model, list(range(EXACT)), read.mean, log_u, exact=True), progress=False)
+        observer = NeuronEffects(model, list(range(EXACT)), read.mean, log_u, exact=True)
+        observe(model, few, observer, progress=False)
+        found["exact"] = observer.table
 
     def screen() -> None:
         encoding.frequency_neurons(model, few, unigram=counts, top=50, progress=False)
 
-    seconds = alternate({"in turn": in_turn, "exact": exact, "screen": screen}, repeats=repeats)
-    other = ("a forward pass each", seconds["in turn"].times(NEURONS / RUN))
-    for what, ours, timed in (
-        (SCAN, seconds["exact"].times(NEURONS / EXACT), EXACT),
-        (SCREEN, seconds["screen"], NEURONS),
+    seconds = alternate({"exact": exact, "screen": screen, "passes": passes, "tails": tails}, repeats=repeats)
+    here = found["exact"][["delta_entropy", "delta_kl_unigram"]].to_numpy()[:RUN]
+    differ = np.abs(here - found["passes"].numpy()).max()
+    for what, ours, note in (
+        (SCAN, seconds["exact"].times(NEURONS / EXACT), agrees("largest difference, nats", float(differ), 1e-4)),
+        (SCREEN, seconds["screen"], "its error: see tiny-gpt2"),
     ):
-        note = f"{RUN} passes of theirs timed" + (f", {EXACT} neurons of interp's" if timed == EXACT else "")
-        yield row(what, f"{GPT2}, 128 tokens", ours, other=other, note=note)
+        for way, key in (("a forward pass each", "passes"), ("final norm and head each, on kept inputs", "tails")):
+            yield row(what, f"{GPT2}, 128 tokens", ours, other=(way, seconds[key].times(NEURONS / RUN)), note=note)
 
 
 if __name__ == "__main__":

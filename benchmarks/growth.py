@@ -1,17 +1,17 @@
 """How time grows with the corpus, the context, the layers and the vocabulary: exponents of power laws.
 
 `python benchmarks/growth.py [--quick]`. A small random GPT-2 in which one of the four is changed at a time; the
-exponent is the slope of log time on log size by least squares, of the medians of alternating rounds.
+exponent is the slope of log time on log size by least squares. What an analysis does once (a table, a decomposition)
+and the rest of the model are constants that pull it below 1: compare with the forward pass, the first row.
 """
 
-import statistics
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 import transformers
 from attention import WHAT as CONTRIBUTIONS
-from encoding import CURVES, FIT, ORDERS, SCREEN
+from encoding import CURVES, FIT, ORDERS
 from frequency import SCALES
 from frequency import WHAT as FREQUENCY
 from models import CLASSES, random_model, tokens
@@ -27,16 +27,17 @@ from interp.observers import observe
 from interp.outliers.profile import DimensionProfile
 
 D_MODEL = 128
-BASE = {"∝ corpus": 32, "∝ context": 64, "∝ layers": 4, "∝ vocabulary": 4_000}
+TOKENS = 1_024  # but where the corpus grows
+BASE = {"∝ corpus": TOKENS, "∝ context": 64, "∝ layers": 4, "∝ vocabulary": 4_000}
 SIZES = {
-    "∝ corpus": (32, 64, 128), "∝ context": (64, 128, 256), "∝ layers": (4, 8, 16),
+    "∝ corpus": (1_024, 2_048, 4_096), "∝ context": (64, 128, 256, 512), "∝ layers": (4, 8, 16),
     "∝ vocabulary": (4_000, 8_000, 16_000),
 }  # fmt: skip
 
 
 def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[[], object]]:
     vocabulary = model.cfg.d_vocab
-    batches = corpora.batches(model, ids, batch_size=8)
+    batches = corpora.batches(model, ids, batch_size=512 // ids.shape[1])
     counts = np.random.default_rng(0).integers(1, 1_000, vocabulary)
     classes = corpora.token_classes(model, CLASSES)
     fit = encoding.fit(model, batches, progress=False)
@@ -55,13 +56,17 @@ def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[
         CONTRIBUTIONS: lambda: observe(model, batches, ScoreContributions(model, classes), progress=False),
         FIT: lambda: encoding.fit(model, batches, progress=False),
         CURVES: lambda: observe(model, batches, PrunedPredictions(model, orders, removed), progress=False),
-        SCREEN: lambda: encoding.frequency_neurons(model, batches, unigram=counts, progress=False),
+        "screen of every neuron, exact for 50": lambda: encoding.frequency_neurons(
+            model, batches, unigram=counts, progress=False
+        ),
     }
 
 
 def exponent(sizes: tuple[int, ...], measured: list[Measured]) -> str:
-    medians = [statistics.median(one.seconds) for one in measured]
-    return f"{np.polyfit(np.log(sizes), np.log(medians), 1)[0]:.2f}"
+    """Median of the slopes of the rounds, with their range."""
+    seconds = np.array([one.seconds for one in measured])
+    slopes = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+    return f"{np.median(slopes):.2f} ({slopes.min():.2f}–{slopes.max():.2f})"
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -70,20 +75,22 @@ def rows(quick: bool) -> Iterator[Row]:
         sizes = SIZES[axis][:2] if quick else SIZES[axis]
         measured: dict[str, list[Measured]] = {}
         for size in sizes:
-            n, length, layers, vocabulary = (BASE | {axis: size}).values()
+            n_tokens, length, layers, vocabulary = (BASE | {axis: size}).values()
             config = transformers.GPT2Config(
-                n_embd=D_MODEL, n_head=4, n_layer=layers, vocab_size=vocabulary, n_positions=256, eos_token_id=0,
+                n_embd=D_MODEL, n_head=4, n_layer=layers, vocab_size=vocabulary, n_positions=512, eos_token_id=0,
                 bos_token_id=0,
             )  # fmt: skip
             with random_model(config) as (model, _):
-                seconds = alternate(analyses(model, tokens(n, length, vocabulary)), repeats=1 if quick else 3)
+                seconds = alternate(
+                    analyses(model, tokens(n_tokens // length, length, vocabulary)), repeats=1 if quick else 3
+                )
             for name, one in seconds.items():
                 measured.setdefault(name, []).append(one)
         for name, several in measured.items():
             found.setdefault(name, {})[axis] = exponent(sizes, several)
-    on = f"GPT-2, {BASE['∝ layers']} layers of {D_MODEL}, changed one by one"
+    on = f"GPT-2 of {BASE['∝ layers']} × {D_MODEL}, {TOKENS:,} tokens in rows of 64, V = 4,000; one grows at a time"
     for name, exponents in found.items():
-        yield note_only(name, on, "exponents of growth") | exponents
+        yield note_only(name, on, "at equal numbers of tokens, but where the corpus grows") | exponents
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def random_model(
         hf.save_pretrained(directory)
         if tokenizer is not None:
             transformers.AutoTokenizer.from_pretrained(BUNDLED / tokenizer).save_pretrained(directory)
-        yield interp.load(directory), hf
+        yield interp.load(directory, device="cpu"), hf
 
 
 def tokens(n: int, length: int, vocabulary: int) -> torch.Tensor:

@@ -37,7 +37,7 @@ sys.exit(code)
 """
 
 
-def command_line(arguments: list[str], processes: int, folder: Path) -> tuple[float, float]:
+def command_line(arguments: list[str], processes: int, folder: Path, threads: int = 1) -> tuple[float, float]:
     """Seconds of the analysis and of the whole command."""
     script = folder / "timed.py"
     script.write_text(TIMED)
@@ -47,7 +47,7 @@ def command_line(arguments: list[str], processes: int, folder: Path) -> tuple[fl
     start = time.perf_counter()
     done = subprocess.run(
         [*launch, str(script), *arguments, "--out", str(folder / "out"), "--overwrite"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         sys.exit(done.stderr)
@@ -70,13 +70,19 @@ def rows(quick: bool) -> Iterator[Row]:
                     inside, outside = command_line(arguments, processes, folder)
                     analysis[processes].append(inside)
                     whole[processes].append(outside)
+            threads = max(2, os.cpu_count() or 2)
+            threaded = [command_line(arguments, 1, folder, threads)[0] for _ in range(repeats)]
+            yield row(
+                f"interp {name} in two processes", "tiny-gpt2, the analysis itself", Measured(analysis[2]),
+                other=(f"one process of {threads} threads", Measured(threaded)), note="one thread a process",
+            )  # fmt: skip
             for what, seconds in (
                 ("the analysis itself", analysis),
                 ("the whole command, with imports and page", whole),
             ):
                 yield row(
                     f"interp {name} in two processes", f"tiny-gpt2, {what}", Measured(seconds[2]),
-                    other=("one process", Measured(seconds[1])), note="one thread a process",
+                    other=("one process of one thread", Measured(seconds[1])), note="one thread a process",
                 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Hidden states at an appended EOS, and the log-probabilities of sentences, against peers on the same sentences.
 
 `python benchmarks/states.py [--quick]`. The bundled minimal pairs, tokenised by the bundled models' tokenizers; random
-weights. All read the same right-padded batches, but for minicons, which makes its own.
+weights. All read the same right-padded batches of causal models, without a mask, which real
+positions do not need; minicons makes its own batches.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import transformers
 from minicons import scorer
 from models import BERT, GPT2, random_model
 from nnsight import NNsight
-from timing import Row, alternate, command, row
+from timing import Row, agrees, alternate, command, row
 from transformer_lens import HookedTransformer
 
 from interp import pairs, probing
@@ -29,18 +30,18 @@ SCORES = "log-probability of sentences"
 def by_transformers(hf: transformers.PreTrainedModel, batches: list[Batch]) -> list[torch.Tensor]:
     return [
         torch.stack([state[_last(batch)] for state in hf.base_model(
-            batch.tokens, attention_mask=batch.mask, output_hidden_states=True
+            batch.tokens, output_hidden_states=True, use_cache=False
         ).hidden_states]) for batch in batches
     ]  # fmt: skip
 
 
 @torch.no_grad()
 def by_cache(model: HookedTransformer, batches: list[Batch]) -> list[torch.Tensor]:
+    names = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.cfg.n_layers)]
+    names.append(f"blocks.{model.cfg.n_layers - 1}.hook_resid_post")
     found = []
     for batch in batches:
-        _, cache = model.run_with_cache(batch.tokens, stop_at_layer=model.cfg.n_layers)
-        names = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.cfg.n_layers)]
-        names.append(f"blocks.{model.cfg.n_layers - 1}.hook_resid_post")
+        _, cache = model.run_with_cache(batch.tokens, stop_at_layer=model.cfg.n_layers, names_filter=names)
         found.append(torch.stack([cache[name][_last(batch)] for name in names]))
     return found
 
@@ -50,7 +51,7 @@ def by_nnsight(traced: NNsight, batches: list[Batch]) -> list[torch.Tensor]:
     found = []
     for batch in batches:
         where = _last(batch)
-        with traced.trace(input_ids=batch.tokens, attention_mask=batch.mask):
+        with traced.trace(input_ids=batch.tokens, use_cache=False):
             states = [traced.h[0].input[where].save()]
             for block in traced.h:
                 states.append(block.output[where].save())
@@ -76,7 +77,7 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
         @torch.no_grad()
         def forward() -> None:
             for batch in batches:
-                hf.base_model(batch.tokens, attention_mask=batch.mask)
+                hf.base_model(batch.tokens, use_cache=False)
 
         @torch.no_grad()
         def hooked() -> None:
@@ -110,7 +111,7 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
             yield row(
                 STATES, on, seconds["interp"], other=(name, seconds[name]),
                 floor=("transformers, no head", seconds["transformers"]),
-                note=f"largest difference: {differ:.0e}",
+                note=agrees("largest difference", differ, 1e-4),
             )  # fmt: skip
         yield row(STATES, on, seconds["interp"], floor=("HookedTransformer, no head", seconds["HookedTransformer"]))
 
@@ -163,7 +164,7 @@ def scored(
     found = {}
 
     def ours() -> None:
-        found["interp"] = sentence_log_probability(model, sentences, bos=False, progress=False)
+        found["interp"] = sentence_log_probability(model, sentences, bos=True, progress=False)
 
     def theirs() -> None:
         found["other"] = peer()
@@ -172,7 +173,7 @@ def scored(
     differ = np.abs(found["interp"] - found["other"]).max()
     return row(
         SCORES, f"{name}, {len(sentences)} sentences", seconds["interp"], other=(other, seconds["other"]),
-        note=f"largest difference: {differ:.0e} nats",
+        note=agrees("largest difference, nats", float(differ), 1e-3),
     )  # fmt: skip
 
 

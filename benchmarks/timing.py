@@ -2,7 +2,9 @@
 
 import argparse
 import ctypes
+import gc
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -11,18 +13,21 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # everybody on the CPU
 Row = dict[str, str]
 AXES = ("∝ corpus", "∝ context", "∝ layers", "∝ vocabulary")  # exponents of growth
 
 
 class Measured(NamedTuple):
-    """Seconds of each round, and the peak memory in MiB above what the process held before the first."""
+    """Seconds of each round; the peak memory in MiB above what the process held before the first; and how many times
+    more than what was run these seconds stand for."""
 
     seconds: list[float]
     memory: float = float("nan")
+    factor: float = 1.0
 
     def times(self, factor: float) -> "Measured":
-        return Measured([factor * second for second in self.seconds], self.memory)
+        return Measured([factor * second for second in self.seconds], self.memory, factor)
 
 
 def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, Measured]:
@@ -31,6 +36,7 @@ def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> 
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
+            gc.collect()
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
@@ -39,13 +45,13 @@ def alternate(contestants: dict[str, Callable[[], object]], *, repeats: int) -> 
 
 def _added(run: Callable[[], object]) -> float:
     """Peak memory in MiB that a call adds (Linux; elsewhere NaN)."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
-        before = _status("VmRSS")
-    except (OSError, AttributeError):
+    gc.collect()
+    if sys.platform != "linux":
         run()
         return float("nan")
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _status("VmRSS")
     run()
     return _status("VmHWM") - before
 
@@ -76,7 +82,7 @@ def row(
     return {
         "what": what,
         "on": on,
-        "compared with": other[0] if other else "",
+        "compared with": _named(*other) if other else "",
         "it / interp": ratio(other[1], ours) if other else "",
         "forward": floor[0] if floor else "",
         "interp / forward": ratio(ours, floor[1]) if floor else "",
@@ -86,6 +92,17 @@ def row(
         "note": note,
         **dict.fromkeys(AXES, ""),
     }
+
+
+def _named(name: str, measured: Measured) -> str:
+    return name if measured.factor == 1 else f"{name} (a part timed, × {measured.factor:,.0f})"
+
+
+def agrees(what: str, difference: float, tolerance: float) -> str:
+    """The difference in words; a contestant that finds something else has no place in the table."""
+    if not difference <= tolerance:
+        sys.exit(f"{what} differs by {difference:.1e}, more than {tolerance:.0e}")
+    return f"{what}: {difference:.0e}"
 
 
 def note_only(what: str, on: str, note: str) -> Row:
@@ -100,8 +117,10 @@ def _mebibytes(measured: Measured) -> str:
 def peak_memory(script: str, *arguments: str) -> float:
     """Peak resident memory in MiB of a Python script in a process of its own (Linux).
 
-    `VmHWM` and not `ru_maxrss`: a child inherits the latter from the process that started it.
+    `VmHWM` and not `ru_maxrss`: a child inherits the latter from the process that started it. NaN elsewhere.
     """
+    if sys.platform != "linux":
+        return float("nan")
     code = script + "\nprint(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
     command = [sys.executable, "-W", "ignore", "-c", code, *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=True)

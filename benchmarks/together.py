@@ -51,7 +51,7 @@ def rows(quick: bool) -> Iterator[Row]:
         seconds = alternate(contestants, repeats=1 if quick else 5)
 
     without, with_logits = ((name, seconds[name]) for name in floors)
-    on = f"{GPT2}, {sum(batch.n_read for batch in batches)} tokens"
+    on = f"{GPT2}, {sum(batch.n_read for batch in batches)} tokens, the pass alone"
     for name in makers:
         yield row(name, on, seconds[name], floor=with_logits if name == "mean prediction" else without)
     alone = Measured([sum(each) for each in zip(*(seconds[name].seconds for name in makers), strict=True)])
