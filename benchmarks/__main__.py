@@ -27,12 +27,20 @@ NAMES = (
 PACKAGES = (
     "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "minicons", "nnsight", "numpy", "pandas",
 )  # fmt: skip
-READING = """\
+PAGE = """\
+# Results
+
+<!-- docs/speed.md shows what stands between: --8<-- [start:table] -->
+{about}
+
 Made by `make bench`. Ratios are medians of rounds in which the contestants take turns, with their range: *it / interp*
 says how many times longer the other code takes for the same, *interp / forward* how many times longer interp takes than
 a plain forward pass on the same tokens. HookedTransformer is the model as `interp.load` lays it out. Where only a part
 of the other code was timed, the factor stands with it. MiB are the peak that a first call adds to the process. *∝* are
 exponents of growth, with the range over rounds.
+
+{table}
+<!-- --8<-- [end:table] -->
 """
 
 
@@ -76,4 +84,5 @@ if __name__ == "__main__":
     print(markdown(found))
     if not chosen.quick and not chosen.only:
         with replacing(HERE / "RESULTS.md") as path:
-            path.write_text(f"# Speed\n\n{about}\n\n{READING}\n{markdown(found)}\n", encoding="utf-8")
+            page = PAGE.format(about=about, table=markdown(found))
+            path.write_text(page, encoding="utf-8")

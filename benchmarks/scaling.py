@@ -56,11 +56,11 @@ def command_line(arguments: list[str], processes: int, folder: Path, threads: in
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 2
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         corpus = folder / "text.txt"
-        corpus.write_text((BUNDLED / "text.txt").read_text(encoding="utf-8") * (1 if quick else 5), encoding="utf-8")
+        corpus.write_text((BUNDLED / "text.txt").read_text(encoding="utf-8") * (1 if quick else 3), encoding="utf-8")
         for name in ("frequency", "attention"):
             arguments = [name, "--model", "tiny-gpt2", "--corpus", str(corpus), *(["--limit", "200"] if quick else [])]
             analysis: dict[int, list[float]] = {1: [], 2: []}

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -39,6 +40,7 @@ class Part:
         return path.with_suffix(f".part-{self.index}-of-{self.of}{path.suffix}")
 
 
+_PATIENCE = timedelta(days=30)  # for the longest piece of work of another process; torchrun sees to dead ones
 _WHOLE = Part(0, 1, grouped=False)
 _part: ContextVar[Part] = ContextVar("part", default=_WHOLE)
 
@@ -74,17 +76,26 @@ def shard(index: int, of: int) -> Iterator[None]:
 
 
 @contextmanager
-def group() -> Iterator[None]:
+def group(device: str | None = None) -> Iterator[None]:
     """Share what runs inside among the processes of a `torch.distributed` group: the one there is, or that of the
-    processes that `torchrun` started, which is left again at the end. Alone, do nothing."""
+    processes that `torchrun` started, which is left again at the end. Alone, do nothing.
+
+    Args:
+        device: what the processes run on; by default a GPU each, where there are any.
+
+    Raises ValueError for more processes than GPUs.
+    """
     own = not torch.distributed.is_initialized()
     if own and int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
     if own:
-        if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        torch.distributed.init_process_group()
+        if torch.cuda.is_available() and device != "cpu":
+            local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+            if local >= gpus:
+                raise ValueError(f"{local + 1} processes or more for {gpus} GPUs; start {gpus}, or add --device cpu")
+            torch.cuda.set_device(local)
+        torch.distributed.init_process_group(timeout=_PATIENCE)
     here = Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), grouped=True)
     token = _part.set(here)
     try:

@@ -8,6 +8,7 @@ import glob
 import os
 import platform
 import re
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import xxhash
 
+_TOKEN = secrets.token_hex(4)  # in containers, processes of the same number follow one another
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What `OSError.errno` is where there is no room to write."""
 
@@ -73,9 +75,12 @@ def tidy(path: Path) -> None:
     """Remove what killed processes of this machine left of `path`, under temporary names."""
     mark = _mark(path)
     for left in path.parent.glob(f"{glob.escape(mark)}*.tmp"):
-        pid = left.name.removeprefix(mark).split(".")[0]
-        if pid.isdecimal() and not _lives(int(pid)):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+        pid, token = left.name.removeprefix(mark).split(".")[:2]
+        gone = not _lives(int(pid)) or (int(pid) == os.getpid() and token != _TOKEN) if pid.isdecimal() else False
+        if gone and left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)  # another process may be at it too
+        elif gone:
+            left.unlink(missing_ok=True)
 
 
 def checksum(content: bytes) -> str:
@@ -86,7 +91,7 @@ def checksum(content: bytes) -> str:
 def _temporary(path: Path) -> Path:
     """A name beside `path` that no other process takes. What killed processes of this machine left of it is removed."""
     tidy(path)
-    return path.with_name(f"{_mark(path)}{os.getpid()}.tmp")
+    return path.with_name(f"{_mark(path)}{os.getpid()}.{_TOKEN}.tmp")
 
 
 def _mark(path: Path) -> str:

@@ -7,13 +7,9 @@ import importlib.util
 import json
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from interp.files import FULL, tidy
-
-SAVING = "saving"
 """A file in the directory of an unfinished run, from when its results are being saved."""
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
@@ -116,31 +112,6 @@ def corpus_file(name: str) -> Path | None:
 def text_suffix(path: Path) -> str:
     """The ending of a text file, that of what is inside for `.gz`."""
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-
-
-def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
-    """See that a run can be written to `directory` before hours are spent on it; writes nothing.
-
-    What killed runs left under temporary names is removed. A run that was killed while it was saving
-    (`.analysis/saving` is there) may go on.
-
-    Raises:
-        FileExistsError: it holds a result of this analysis, and `overwrite` is off.
-        PermissionError: it cannot be written to.
-    """
-    tidy(directory / f".{analysis}")
-    going_on = os.path.exists(directory / f".{analysis}" / SAVING)
-    if os.path.exists(directory / analysis) and not overwrite and not going_on:
-        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
-    try:
-        places = (directory, *directory.absolute().parents)
-        existing = next(path for path in places if path.exists() or path.is_symlink())
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        if error.errno in FULL:
-            raise
-        raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
 
 
 def check_mauve() -> None:

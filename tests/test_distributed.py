@@ -122,6 +122,7 @@ def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, cap
     for index, folder in enumerate(folders):
         assert outcome(capsys, *commands[name], "--out", folder, "--shard", f"{index}/3")[0] == 0
     assert outcome(capsys, "merge", *folders)[0] == 0
+    assert not [path for folder in folders[1:] for path in folder.iterdir()], "what was put together is gone"
     same(folders[0] / FOLDERS.get(name, name), alone / FOLDERS.get(name, name))
 
 
@@ -174,7 +175,11 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
     assert outcome(capsys, *own, "--out", two, "--bos", "--shard", "1/2")[0] == 0
     code, said = outcome(capsys, "merge", one, two)
     assert code == 2
-    assert "of 2 different commands" in said.err
+    assert "of different commands" in said.err
+    assert "--bos" in said.err
+    code, said = outcome(capsys, "merge", one, tmp_path / "two" / ".." / "one")
+    assert code == 2
+    assert "found a directory twice" in said.err
     code, said = outcome(capsys, *own, "--out", two, "--shard", "1/2")
     assert code == 2
     assert "belongs to another run" in said.err
@@ -197,6 +202,36 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
         code, said = outcome(capsys, *own, "--out", two, f"--shard={wrong}")
         assert code == 2
         assert "expected I/N with 0 ≤ I < N" in said.err
+
+
+def test_states_of_other_sentences_are_refused(commands, tmp_path, capsys, monkeypatch):
+    """Parts that stopped before a fit: only their shards of hidden states can tell."""
+    monkeypatch.setattr("interp.probing.states._SENTENCES_A_SHARD", 50)
+    probe = commands["probe"]
+    given = tmp_path / "p.jsonl"
+    shutil.copy(probe[probe.index("--pairs") + 1], given)
+    own = [str(given) if word.endswith("p.jsonl") else word for word in probe]
+    folders = [tmp_path / "one", tmp_path / "two"]
+    assert outcome(capsys, *own, "--out", folders[0], "--shard", "0/2")[0] == 0
+    given.write_text(given.read_text().replace("w1", "w3"))
+    assert outcome(capsys, *own, "--out", folders[1], "--shard", "1/2")[0] == 0
+    for directories in (folders, folders[::-1]):
+        code, said = outcome(capsys, "merge", *directories)
+        assert code == 2
+        assert "another run" in said.err
+
+
+@pytest.mark.parametrize("command", ["train", "unigrams", "page", "merge"])
+def test_what_is_not_shared_out_is_refused(command, commands, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    arguments = {
+        "train": ["--kind", "gpt2", "--corpus", "bundled", "--tokens", "1000", "--out", tmp_path],
+        "unigrams": ["--model", "tiny-gpt2", "--corpus", "bundled", "--out", tmp_path / "u.json"],
+    }
+    code, said = outcome(capsys, command, *arguments.get(command, [tmp_path]))
+    assert code == 2
+    assert f"interp {command} runs in one process" in said.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_part_without_a_directory_reads_all(load_toy, texts):

@@ -134,6 +134,8 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "llama": lambda load: load("llama"),
     "llama, folded": lambda load: folded(load("llama")),
     "bert": lambda load: load("bert"),
+    "gpt2, bfloat16": lambda load: load("gpt2", dtype=torch.bfloat16),
+    "bert, bfloat16": lambda load: load("bert", dtype=torch.bfloat16),
     "toy": lambda load: toy(load("gpt2").tokenizer),
     "toy encoder": lambda load: toy(load("bert").tokenizer, encoder=True),
 }
@@ -154,6 +156,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "llama": _RMS,
     "llama, folded": _FOLDED | _RMS,
     "bert": _ENCODER,
+    "bert, bfloat16": _ENCODER,
     "toy encoder": _ENCODER,
 }
 """What each kind is refused, in which words; everything else works."""

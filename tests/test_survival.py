@@ -1,5 +1,6 @@
 """Long commands killed, stopped and out of disk, and started again: the same files as undisturbed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -118,6 +119,21 @@ main(sys.argv[1:])
     same(out, tmp_path / "whole")
 
 
+def test_only_the_same_command_goes_on_saving(commands, tmp_path, capsys):
+    """A mark of a run that was killed while it was saving lets no other command take its place."""
+    arguments, _ = commands["frequency"]
+    line = [*arguments, "--out", str(tmp_path / "out")]
+    assert main(line) == 0
+    mark = tmp_path / "out" / ".frequency" / "saving"
+    mark.parent.mkdir()
+    mark.write_text(json.dumps(["frequency", "--model", "tiny-bert", "--out", str(tmp_path / "out")]))
+    assert main(line) == 2
+    assert "already holds frequency" in capsys.readouterr().err
+    mark.write_text(json.dumps(line))
+    assert main(line) == 0
+    assert not mark.parent.exists()
+
+
 def test_ctrl_c(commands, tmp_path):
     arguments, kept_file = commands["frequency"]
     out = tmp_path / "out"
@@ -171,6 +187,8 @@ def test_what_killed_processes_left_is_removed(tmp_path):
     for one in theirs:
         one.touch()
     theirs[0].with_suffix(".old.tmp").mkdir()
+    earlier = left.with_name(left.name.replace(files._TOKEN, "0123abcd"))  # of a process of this number, in a container
+    earlier.mkdir()
     with files.replacing(path) as temporary:
         temporary.write_text("whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, theirs[1]])

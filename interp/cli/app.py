@@ -21,8 +21,8 @@ from interp.cli.generate import generate
 from interp.cli.listing import corpora, models
 from interp.cli.output import Stopped
 from interp.cli.page import page
+from interp.cli.parallel import alone, merge, parallel
 from interp.cli.parallel import arguments as running
-from interp.cli.parallel import merge, parallel
 from interp.cli.probe import probe
 from interp.cli.report import report
 from interp.cli.train import train
@@ -37,9 +37,8 @@ app = typer.Typer(
 )
 _BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
 _ANALYSES: tuple[Callable[..., None], ...] = (report, frequency, generate, attention, encoding, probe)
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    *map(parallel, _ANALYSES), merge, page, compare, unigrams, train, models, corpora,
-)  # fmt: skip
+_OTHERS: tuple[Callable[..., None], ...] = (merge, page, compare, unigrams, train, models, corpora)
+_COMMANDS = (*map(parallel, _ANALYSES), *map(alone, _OTHERS))
 
 for command in _COMMANDS:
     app.command()(command)

@@ -17,8 +17,8 @@ from interp.cli.options import (
     parse_layers,
     unescaped,
 )
-from interp.cli.output import progress, save, show, unfinished
-from interp.paths import check_output, corpus_file, model_directory
+from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.paths import corpus_file, model_directory
 
 
 def attention(

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.options import JsonOption, OutOption
-from interp.cli.output import show
-from interp.paths import check_output
+from interp.cli.output import check_output, show
 
 
 def compare(

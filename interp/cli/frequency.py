@@ -20,8 +20,8 @@ from interp.cli.options import (
     parse_scales,
     unescaped,
 )
-from interp.cli.output import progress, save, show, unfinished
-from interp.paths import check_output, corpus_file, model_directory
+from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.paths import corpus_file, model_directory
 
 _BIASES = ("ln", "fc", "last")
 

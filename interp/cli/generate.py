@@ -15,8 +15,8 @@ from interp.cli.options import (
     items,
     parse_scales,
 )
-from interp.cli.output import progress, save, show, unfinished
-from interp.paths import check_mauve, check_output, corpus_file, model_directory
+from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.paths import check_mauve, corpus_file, model_directory
 
 _DECODERS = ("greedy", "beam", "sample", "top_k", "top_p")
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share"]

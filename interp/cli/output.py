@@ -1,7 +1,9 @@
 """What commands show on a terminal, and elsewhere."""
 
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import Any
 
 import typer
 
-from interp.cli.parallel import remember
-from interp.files import remove
-from interp.paths import SAVING
+from interp.cli.parallel import arguments, remember
+from interp.files import FULL, remove, tidy
+
+_SAVING = "saving"
 
 
 @contextmanager
@@ -50,6 +53,39 @@ def unfinished(out: Path, analysis: str) -> Iterator[Path]:
         remove(directory)
 
 
+def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
+    """See that a run can be written to `directory` before hours are spent on it; writes nothing.
+
+    What killed runs left under temporary names is removed. A run that was killed while it was saving may go on
+    with the same command.
+
+    Raises:
+        FileExistsError: it holds a result of this analysis, and `overwrite` is off.
+        PermissionError: it cannot be written to.
+    """
+    tidy(directory / f".{analysis}")
+    going_on = is_saving(directory, analysis)
+    if os.path.exists(directory / analysis) and not overwrite and not going_on:
+        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
+    try:
+        places = (directory, *directory.absolute().parents)
+        existing = next(path for path in places if path.exists() or path.is_symlink())
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
+
+
+def is_saving(directory: Path, analysis: str) -> bool:
+    """Whether this very command was killed while it was saving its results there."""
+    try:
+        return json.loads((directory / f".{analysis}" / _SAVING).read_text(encoding="utf-8")) == arguments.get()
+    except (OSError, ValueError, LookupError):
+        return False
+
+
 def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
     """Save what a run found, by directory; a process that writes nothing ends here.
 
@@ -60,7 +96,7 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
     if distributed.writes():
-        (unfinished / SAVING).touch()
+        (unfinished / _SAVING).write_text(json.dumps(arguments.get()), encoding="utf-8")
         for directory, some in results.items():
             for result in some:
                 result.save(directory, overwrite=True)

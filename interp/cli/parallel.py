@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.files import replacing
+from interp.files import remove, replacing
 
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """The command line that is being run."""
@@ -45,7 +45,7 @@ def parallel(command: Callable[..., None]) -> Callable[..., None]:
         from interp import distributed
 
         try:
-            with distributed.shard(*part) if part else distributed.group():
+            with distributed.shard(*part) if part else distributed.group(options.get("device")):
                 command(*given, **options)
         except distributed.Unmerged as error:
             typer.echo(f"{error}; interp merge makes the result when all parts are done")
@@ -55,6 +55,18 @@ def parallel(command: Callable[..., None]) -> Callable[..., None]:
     joined.__signature__ = signature.replace(parameters=[*signature.parameters.values(), shard])  # type: ignore[attr-defined]
     joined.__annotations__ = command.__annotations__ | {"shard": ShardOption}
     return joined
+
+
+def alone(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that does not share out its work, and refuses to be started many times at once by `torchrun`."""
+
+    @functools.wraps(command)
+    def checked(*given: Any, **options: Any) -> None:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError(f"interp {command.__name__} runs in one process; start it without torchrun")
+        command(*given, **options)
+
+    return checked
 
 
 def _parse(shard: str) -> tuple[int, int]:
@@ -107,6 +119,8 @@ def merge(
     The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
     could do alone is done. Run it where the parts were run, so that relative paths are found.
     """
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise ValueError(f"found a directory twice in {', '.join(map(str, directories))}; name each once")
     runs: dict[str, list[Path]] = {}
     for path in (path for directory in directories for path in sorted(directory.glob(f".*/{_COMMAND}"))):
         runs.setdefault(path.parent.name, []).append(path)
@@ -117,12 +131,25 @@ def merge(
         if len(paths) < len(directories) or len(commands) > 1:
             raise ValueError(
                 f"expected the parts of one run of {name.removeprefix('.')}, found some in {len(paths)} of "
-                f"{len(directories)} directories, of {len(commands)} different commands"
+                f"{len(directories)} directories"
+                + (f", of different commands: {'; '.join(sorted(commands))}" if len(commands) > 1 else "")
             )
         for other in paths[1:]:
-            shutil.copytree(other.parent, paths[0].parent, dirs_exist_ok=True)
+            _bring(other.parent, paths[0].parent)
         from interp.cli.app import main
 
         code = main([*json.loads(commands.pop()), "--out", str(directories[0])])
         if code:
             raise typer.Exit(code)
+        for other in paths[1:]:
+            remove(other.parent)
+
+
+def _bring(source: Path, target: Path) -> None:
+    """Copy what a part left, each file whole."""
+    for path in source.rglob("*"):
+        place = target / path.relative_to(source)
+        if path.is_file() and path.suffix != ".tmp":
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(place) as temporary:
+                shutil.copyfile(path, temporary)

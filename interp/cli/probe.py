@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from interp.cli.options import MAX_SEED, JsonOption, LimitOption, ModelOption, items, parse_layers
-from interp.cli.output import progress, save, show, unfinished
-from interp.paths import check_output, model_directory
+from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.paths import model_directory
 
 _METHODS = ("l0", "topk", "random", "dense")
 _POSITIONS = ("eos", "last", "mean", "cls")

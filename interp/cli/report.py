@@ -22,8 +22,8 @@ from interp.cli.options import (
     is_counts,
     unescaped,
 )
-from interp.cli.output import save, show, unfinished
-from interp.paths import SAVING, bundled_models, check_output, corpus_file, model_directory, short_name
+from interp.cli.output import check_output, is_saving, save, show, unfinished
+from interp.paths import bundled_models, corpus_file, model_directory, short_name
 
 _ANALYSES = ("frequency", "generation", "attention", "encoding", "probing")
 _BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
@@ -75,7 +75,7 @@ def report(
     check_output(out, "report", overwrite=True)
     for place in places.values():
         for analysis in _ANALYSES:
-            check_output(place, analysis, overwrite=overwrite or (out / ".report" / SAVING).exists())
+            check_output(place, analysis, overwrite=overwrite or is_saving(out, "report"))
 
     from interp import corpora, models
     from interp import pairs as minimal_pairs

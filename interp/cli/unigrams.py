@@ -16,7 +16,8 @@ from interp.cli.options import (
     SeparatorOption,
     unescaped,
 )
-from interp.paths import check_output, corpus_file, model_directory
+from interp.cli.output import check_output
+from interp.paths import corpus_file, model_directory
 
 
 def unigrams(

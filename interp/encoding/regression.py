@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 from sklearn.decomposition import PCA
@@ -80,12 +79,12 @@ def _types(
 def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.ndarray, " types"]) -> list[Regression]:
     """Each target regressed on E and a constant, from one decomposition."""
     n, d = E.shape
-    X, Y = torch.from_numpy(np.column_stack([E, np.ones(n)])), torch.from_numpy(np.column_stack(targets))
-    coefficients = torch.linalg.lstsq(X, Y, driver="gelsy").solution
-    r2 = (1 - (Y - X @ coefficients).square().sum(0) / (Y - Y.mean(0)).square().sum(0)).numpy()
+    X, Y = np.column_stack([E, np.ones(n)]), np.column_stack(targets)
+    coefficients, *_ = np.linalg.lstsq(X, Y)
+    r2 = 1 - ((Y - X @ coefficients) ** 2).sum(0) / ((Y - Y.mean(0)) ** 2).sum(0)
     return [
         Regression(
-            slope=coefficients[:-1, column].numpy(),
+            slope=coefficients[:-1, column],
             intercept=float(coefficients[-1, column]),
             r2=float(r2[column]),
             adj_r2=float(1 - (1 - r2[column]) * (n - 1) / (n - d - 1)),
@@ -218,7 +217,7 @@ def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]
     alpha = predictions.distributions[0]
     real = head.real.cpu().numpy()
     used = real & (alpha > 0)
-    E, y = _types(head.W_U.cpu().numpy(), alpha, used)
+    E, y = _types(head.W_U.double().cpu().numpy(), alpha, used)
     null = np.random.default_rng(seed).permutation(y)
     fitted, by_chance = _least_squares(E, y, null)
     left_out = {"n_not_tokens": int((~real).sum()), "n_never_predicted": int((real & ~used).sum())}

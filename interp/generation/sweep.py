@@ -133,7 +133,8 @@ def sweep(
 
     parts = [measured(HUMAN, np.nan, human)]
     settings = {
-        "model": models.weight_hash(model), "prompts": given.settings, "seed": seed, "batch_size": batch_size,
+        "model": models.weight_hash(model), "config": models.config_hash(model), "prompts": given.settings,
+        "seed": seed, "batch_size": batch_size,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.weight_hash(judge),

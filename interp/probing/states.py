@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from interp import distributed
 from interp.corpora import Batch
 from interp.files import checksum, replacing
-from interp.models import check_weights, weight_hash
+from interp.models import check_weights, config_hash, weight_hash
 from interp.observers import forward
 from interp.pairs import COLUMNS
 from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder, state_name
@@ -30,6 +30,7 @@ Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
 _TOKENS_AT_ONCE = 4_096
 _SENTENCES_A_SHARD = 8_192
+_RUN = "run"  # whose shard it is, in its metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +119,10 @@ def collect(
     index = {"last": "before last" if is_encoder(model) else "last", "cls": "first"}.get(position, position)
     width = _width(model, of)
     settings = {
-        "weight_hash": weight_hash(model),
+        "weight_hash": weight_hash(model), "config_hash": config_hash(model),
+        "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
-        "states": list(names), "position": position, "of": of, "first": rows[0][0],
+        "states": list(names), "position": position, "of": of,
         "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
@@ -135,47 +137,58 @@ def collect(
             kept = {state: values.reshape(-1, 2, width) for state, values in vectors.items()}
             return States(found.pairs, found.states, width, settings, _kept=kept)
         root = Path(directory)
-        _claim(root, settings)
+        run = _claim(root, settings)
         starts = range(0, len(rows), _SENTENCES_A_SHARD)
         parts = {root / f"states-{i:05d}.safetensors": rows[s : s + _SENTENCES_A_SHARD] for i, s in enumerate(starts)}
         for number, (shard, part) in enumerate(parts.items()):
-            if number in distributed.part() and not _whole(shard, len(part), names):
+            if number in distributed.part() and not _whole(shard, run):
                 vectors = _read(model, part, names, index, width, bar)
                 named = {str(state): values for state, values in vectors.items()}
                 with replacing(shard) as temporary:
                     save_file(
                         {name: torch.from_numpy(values) for name, values in named.items()},
                         temporary,
-                        {name: checksum(values.tobytes()) for name, values in named.items()},
+                        {name: checksum(values.tobytes()) for name, values in named.items()} | {_RUN: run},
                     )
             else:
                 bar.update(len(part))
-        distributed.meet([shard for shard, part in parts.items() if not _whole(shard, len(part), names)])
+        distributed.meet([shard for shard in parts if not _whole(shard, run)])
     return States(found.pairs, found.states, width, settings, _shards=tuple(parts))
 
 
-def _claim(root: Path, settings: dict[str, Any]) -> None:
-    """Write what this run is, or see that the directory belongs to it."""
+def _claim(root: Path, settings: dict[str, Any]) -> str:
+    """Write what this run is, or see that the directory belongs to it; the name that its shards bear."""
     path = root / "states.json"
+    described = json.dumps(settings, sort_keys=True)
     if path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
-        different = [key for key in settings if known.get(key) != settings[key]]
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error}); remove {root} and run again") from None
+        different = [
+            f"{key} {known.get(key)!r}, here {settings[key]!r}" for key in settings if known.get(key) != settings[key]
+        ]
         if different:
             raise ValueError(
-                f"{root} holds states of another run ({', '.join(different)} differ); empty it or choose another"
+                f"{root} holds states of another run ({'; '.join(different)}); remove it or choose another"
             )
-        return
-    root.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(settings), encoding="utf-8")
+    else:
+        root.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(described, encoding="utf-8")
+    return checksum(described.encode())
 
 
-def _whole(shard: Path, n: int, names: dict[int, str]) -> bool:
+def _whole(shard: Path, run: str) -> bool:
+    """Whether a shard is there. Raises ValueError for one of another run."""
     try:
         with safe_open(shard, "pt") as file:
-            return all(file.get_slice(str(state)).get_shape()[0] == n for state in names)
+            known = (file.metadata() or {}).get(_RUN)
     except (OSError, SafetensorError):
         return False
+    if known != run:
+        raise ValueError(f"{shard} belongs to another run (other weights, sentences or options); remove {shard.parent}")
+    return True
 
 
 def _names(model: Model, layers: Sequence[int] | None, of: Of) -> dict[int, str]:
