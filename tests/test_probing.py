@@ -256,7 +256,7 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     again = probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     assert first.stat().st_mtime_ns == written, "a whole shard is not made again"
     np.testing.assert_allclose(again.load(2), kept.load(2), atol=1e-6)
-    with pytest.raises(ValueError, match=r"another run \(position"):
+    with pytest.raises(ValueError, match=r"another run .*position 'eos', here 'mean'"):
         probing.collect(model, table, position="mean", directory=tmp_path / "residual", progress=False)
     with pytest.raises(ValueError, match="give a directory"):
         probing.collect(model, table, memory=100, progress=False)

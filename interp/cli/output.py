@@ -63,19 +63,17 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
         FileExistsError: it holds a result of this analysis, and `overwrite` is off.
         PermissionError: it cannot be written to.
     """
-    tidy(directory / f".{analysis}")
-    going_on = is_saving(directory, analysis)
-    if os.path.exists(directory / analysis) and not overwrite and not going_on:
-        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
     try:
         places = (directory, *directory.absolute().parents)
         existing = next(path for path in places if path.exists() or path.is_symlink())
         with tempfile.TemporaryFile(dir=existing):
-            pass
+            tidy(directory / f".{analysis}")
     except OSError as error:
         if error.errno in FULL:
             raise
         raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
+    if os.path.exists(directory / analysis) and not overwrite and not is_saving(directory, analysis):
+        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
 
 
 def is_saving(directory: Path, analysis: str) -> bool:
