@@ -1,4 +1,4 @@
-"""What a name or a path stands for: models, corpora, output directories, an optional package. Imports nothing heavy.
+"""What a name or a path stands for: models, corpora, an optional package. Imports nothing heavy.
 
 The command line checks its arguments here before torch is imported; `models` and `corpora` use the same checks.
 """
@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-"""A file in the directory of an unfinished run, from when its results are being saved."""
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")

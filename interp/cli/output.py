@@ -1,4 +1,4 @@
-"""What commands show on a terminal, and elsewhere."""
+"""Where commands write, and what they show on a terminal and elsewhere."""
 
 import json
 import os
@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from interp.cli.parallel import arguments, remember
-from interp.files import FULL, remove, tidy
+from interp.files import FULL, remove, replacing, tidy
 
-_SAVING = "saving"
+_SAVING = "saving"  # holds the command, from when its results are being saved
 
 
 @contextmanager
@@ -94,7 +94,8 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
     if distributed.writes():
-        (unfinished / _SAVING).write_text(json.dumps(arguments.get()), encoding="utf-8")
+        with replacing(unfinished / _SAVING) as temporary:
+            temporary.write_text(json.dumps(arguments.get()), encoding="utf-8")
         for directory, some in results.items():
             for result in some:
                 result.save(directory, overwrite=True)
