@@ -249,14 +249,10 @@ def _types(model: Model, head: PredictionHead, counts: Unigrams) -> pd.DataFrame
 
 def _probabilities(head: PredictionHead, edits: list[tuple[Bias, float]], q: NDArray[np.float64]) -> pd.DataFrame:
     ids = _real(head)
-    return pd.DataFrame(
-        {
-            "token_id": np.tile(ids, len(edits)),
-            "bias": np.repeat([bias for bias, _ in edits], len(ids)),
-            "scale": np.repeat([scale for _, scale in edits], len(ids)),
-            "probability": q[: len(edits), ids].ravel(),
-        }
-    )
+    table = pd.DataFrame(edits, columns=["bias", "scale"]).loc[np.repeat(np.arange(len(edits)), len(ids))]
+    table = table.reset_index(drop=True).assign(probability=q[: len(edits), ids].ravel())
+    table.insert(0, "token_id", np.tile(ids, len(edits)))
+    return table
 
 
 def _curve(edits: list[tuple[Bias, float]], q: NDArray[np.float64], u: NDArray[np.float64]) -> pd.DataFrame:

@@ -150,7 +150,8 @@ def weight_hash(model: Model) -> str:
     digest = xxhash.xxh3_128()
     for name, parameter in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        flat = parameter.detach().cpu().contiguous().flatten()
+        laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
+        flat = laid_out.detach().cpu().contiguous().flatten()
         digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()
 

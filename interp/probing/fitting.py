@@ -19,6 +19,7 @@ LEARNING_RATE = 0.05
 _START = 2.0  # of the gates' log α: all open
 _SPREAD = 0.01  # of the first weights and gates
 _NEWTON_STEPS = 50
+_ROUNDING = 1e-12  # of an objective in float64: near the minimum a step may seem to raise it by this
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,28 +123,28 @@ def fit_dense(
     for column in range(y.shape[2]):
         target = y[..., column]
         w = torch.zeros(tasks, X.shape[2], dtype=X.dtype, device=X.device)
-        value = _objective(X, target, w, C)
+        logits = torch.zeros_like(target)
+        value = _objective(logits, target, w, C)
         for _ in range(_NEWTON_STEPS):
-            p = torch.sigmoid((X @ w[..., None])[..., 0])
+            p = torch.sigmoid(logits)
             gradient = w + C * (X.mT @ (p - target)[..., None])[..., 0]
             if float(gradient.abs().max()) < 1e-8 * (1 + C * n):
                 break
             hessian = eye + C * (X * (p * (1 - p))[..., None]).mT @ X
-            step = torch.cholesky_solve(gradient[..., None], torch.linalg.cholesky(hessian))[..., 0]
+            step = torch.cholesky_solve(gradient[..., None], torch.linalg.cholesky(hessian))
+            moved, step = (X @ step)[..., 0], step[..., 0]
             length = torch.ones(tasks, 1, dtype=X.dtype, device=X.device)
             for _ in range(30):
-                tried = _objective(X, target, w - length * step, C)
-                worse = tried > value
+                tried = _objective(logits - length * moved, target, w - length * step, C)
+                worse = tried > value * (1 + _ROUNDING)
                 if not worse.any():
                     break
                 length = torch.where(worse[:, None], length / 2, length)
-            w = w - length * step
-            value = _objective(X, target, w, C)
+            w, logits, value = w - length * step, logits - length * moved, tried
         solutions.append(w if basis is None else (basis @ w[..., None])[..., 0])
     return torch.stack(solutions, 1)
 
 
-def _objective(X: Tensor, y: Tensor, w: Tensor, C: float) -> Float[Tensor, " tasks"]:
-    logits = (X @ w[..., None])[..., 0]
+def _objective(logits: Tensor, y: Tensor, w: Tensor, C: float) -> Float[Tensor, " tasks"]:
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, y, reduction="none").sum(1)
     return w.square().sum(1) / 2 + C * loss

@@ -287,16 +287,17 @@ def _agreements(group: Group, found: Sparse, columns: dict[float, int]) -> pd.Da
 
 
 def _topk(group: Group, settings: dict[str, Any], control: Control) -> list[pd.DataFrame]:
-    return [
-        _note(group, f"topk:{selector}", float(k), 0, control, _on(group, _chosen(group, selector, k)))
-        for selector in settings["selectors"]
-        for k in settings["ks"]
-    ]
+    tables = []
+    for selector in settings["selectors"]:
+        for k, dims in zip(settings["ks"], _chosen(group, selector, settings["ks"]), strict=True):
+            tables.append(_note(group, f"topk:{selector}", float(k), 0, control, _on(group, dims)))
+    return tables
 
 
-def _chosen(group: Group, selector: Selector, k: int) -> Int[np.ndarray, "tasks k"]:
-    masks = [top(scores(good, bad, selector), k) for good, bad in zip(group.good, group.bad, strict=True)]
-    return np.stack([np.flatnonzero(mask) for mask in masks])
+def _chosen(group: Group, selector: Selector, ks: Sequence[int]) -> list[Int[np.ndarray, "tasks k"]]:
+    """For each k, the dimensions that score highest in each task."""
+    values = [scores(good, bad, selector) for good, bad in zip(group.good, group.bad, strict=True)]
+    return [np.stack([np.flatnonzero(top(one, k)) for one in values]) for k in ks]
 
 
 def _on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks d"]:
@@ -310,7 +311,7 @@ def _on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks 
 
 def _random(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     n_top = max(1, round(_TOP_SHARE * group.d))
-    best = _chosen(group, "welch", n_top)
+    (best,) = _chosen(group, "welch", [n_top])
     reached = group.accuracy(_on(group, best))
     rest = np.stack([np.setdiff1d(np.arange(group.d), dims) for dims in best])
     ks = [n_top * 2**i for i in range(12) if n_top * 2**i <= rest.shape[1]]
