@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 from sklearn.decomposition import PCA
@@ -227,7 +229,8 @@ def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]
     ]
     pca = PCA(svd_solver="covariance_eigh").fit(E)
     scores = pca.transform(E)
-    axis = _dims("axis", E, fitted.slope, y, null, E.var(0) / E.var(0).sum())
+    variance = E.var(0)
+    axis = _dims("axis", E, fitted.slope, y, null, variance / variance.sum())
     principal = _dims("pca", scores, pca.components_ @ fitted.slope, y, null, pca.explained_variance_ratio_)
     return Fit(
         alpha=alpha,
@@ -251,25 +254,31 @@ def _dims(
     null: Float[np.ndarray, " types"],
     explained: Float[np.ndarray, " d_model"],
 ) -> pd.DataFrame:
-    ranks = stats.rankdata(coordinates, axis=0)
+    targets = np.stack([_centred_ranks(y), _centred_ranks(null)])
 
-    def spearman(values: Float[np.ndarray, " types"]) -> Float[np.ndarray, " d_model"]:
-        centred = stats.rankdata(values) - (len(values) + 1) / 2
-        columns = ranks - (len(values) + 1) / 2
-        size = np.sqrt((columns**2).sum(0) * (centred**2).sum())
-        return np.divide(centred @ columns, size, out=np.full(len(size), np.nan), where=size > 0)
+    def spearman(column: Float[np.ndarray, " types"]) -> Float[np.ndarray, "2"]:
+        ranks = _centred_ranks(column)
+        size = np.sqrt((ranks**2).sum() * (targets**2).sum(1))
+        # sums and not products of matrices, whose last bits depend on what other threads do
+        return np.divide((targets * ranks).sum(1), size, out=np.full(2, np.nan), where=size > 0)
 
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        correlations = np.array(list(threads.map(spearman, coordinates.T)))
     return pd.DataFrame(
         {
             "basis": basis,
             "dim": np.arange(len(slope)),
             "slope": slope,
             "standardised_slope": slope * coordinates.std(0),
-            "spearman": spearman(y),
-            "spearman_shuffled": spearman(null),
+            "spearman": correlations[:, 0],
+            "spearman_shuffled": correlations[:, 1],
             "explained_variance": explained,
         }
     )
+
+
+def _centred_ranks(values: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]:
+    return np.asarray(stats.rankdata(values)) - (len(values) + 1) / 2
 
 
 def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
