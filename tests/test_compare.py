@@ -15,7 +15,7 @@ from interp.cli import main
 from interp.frequency import bias_effect
 from interp.report.compare import run_names
 from interp.report.runs import Run, find_runs
-from interp.report.sides import SIDES
+from interp.report.sides import encoding_sides, frequency_sides, probing_sides
 from interp.results import Result
 
 MODELS = {"tiny-gpt2": True, "tiny-bert": False}
@@ -85,7 +85,7 @@ def test_each_run_has_a_trace_of_its_own_table(page, results):
 
 
 def test_key_numbers_are_those_of_the_tables(results):
-    sides = SIDES["frequency"]({name: results[name]["frequency"] for name in MODELS})
+    sides = frequency_sides({name: results[name]["frequency"] for name in MODELS})
     for name in MODELS:
         kl = results[name]["frequency"].kl.set_index(["bias", "scale"])["kl_unigram_model"]
         assert sides.numbers.loc[name, "kl"] == kl["ln", 1.0]
@@ -95,7 +95,7 @@ def test_key_numbers_are_those_of_the_tables(results):
         sides.summary
     )
     assert np.isnan(sides.numbers.loc["tiny-gpt2", "kl_without_fc"])
-    encoded = SIDES["encoding"]({name: results[name]["encoding"] for name in MODELS}).numbers
+    encoded = encoding_sides({name: results[name]["encoding"] for name in MODELS}).numbers
     fitted = results["tiny-bert"]["encoding"].regression.set_index("target")["adj_r2"]
     assert encoded.loc["tiny-bert", "adj_r2"] == fitted["-log alpha"]
 
@@ -147,16 +147,16 @@ def test_a_folder_of_figures_of_ones_own_is_left_alone(root, tmp_path):
 def test_depth_is_of_the_layers_of_the_model(results):
     probed = {name: results[name]["probing"] for name in MODELS}
     early = {name: replace(one, probes=one.probes[one.probes["state"] == 0]) for name, one in probed.items()}
-    figures = SIDES["probing"]({name: replace(one, provenance=one.provenance | {"n_layers": 12, "state": 6})
+    figures = probing_sides({name: replace(one, provenance=one.provenance | {"n_layers": 12, "state": 6})
                                 for name, one in probed.items()}).figures  # fmt: skip
     assert [list(numbers(trace.x)) for trace in figures["dense"].data[:2]] == [[0, 0.5]] * 2
-    figures = SIDES["probing"](
+    figures = probing_sides(
         {name: replace(one, provenance=one.provenance | {"state": 0}) for name, one in early.items()}
     ).figures
     assert list(numbers(figures["dense"].data[0].x)) == [0]
     older = {key: value for key, value in probed["tiny-bert"].provenance.items() if key != "n_layers"}
     with pytest.raises(ValueError, match=r"provenance of tiny-bert .*\(n_layers\): it was saved by another version"):
-        SIDES["probing"](probed | {"tiny-bert": replace(probed["tiny-bert"], provenance=older)})
+        probing_sides(probed | {"tiny-bert": replace(probed["tiny-bert"], provenance=older)})
 
 
 def test_what_cannot_be_read_is_left_out_with_a_warning(root, tmp_path):

@@ -14,8 +14,10 @@ from plotly.colors import hex_to_rgb
 
 import interp
 from interp import corpora, encoding, generation, outliers, pairs, plots, probing, report
+from interp.cli.report import _ANALYSES
 from interp.frequency import bias_effect
 from interp.plots import style
+from interp.report.analyses import ANALYSES
 from interp.report.page import render
 from interp.report.words import count
 
@@ -240,6 +242,10 @@ def test_the_page_is_one_file(page, results):
     assert text.count("* plotly.js v") == 1
     assert text.count("var CircuitsVis=") == 1
     assert not re.search(r"<(script|link|img|iframe)[^>]* (src|href)=.https?:", text)
+
+
+def test_the_page_shows_what_the_report_command_writes(results):
+    assert tuple(ANALYSES) == tuple(results) == _ANALYSES
 
 
 def test_figures_are_kept_beside_the_results(page, results):

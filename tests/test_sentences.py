@@ -8,7 +8,7 @@ import interp
 from interp import encoding, outliers, pairs, probing, report
 from interp.frequency import bias_effect
 from interp.report import frequency
-from interp.report.sides import SIDES, _extremes
+from interp.report.sides import _extremes, generation_sides
 from interp.report.words import change, count
 
 
@@ -167,14 +167,14 @@ def test_texts_are_compared_at_the_scales_that_runs_share():
         rows.append({"decoder": "human", "scale": np.nan, "diversity": 0.7, "perplexity": np.nan})
         return interp.generation.GenerationSweep({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows))
 
-    sides = SIDES["generation"]({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
+    sides = generation_sides({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
     assert sides.numbers["largest_scale"].tolist() == [1, 1, 1]
     assert sides.numbers["smallest_scale"].tolist() == [0.5] * 3
     assert sides.numbers["greedy_at_smallest"].tolist()[:2] == [0.25, 0.25]
     assert sides.numbers[["perplexity_at_smallest", "greedy_at_smallest"]].loc["c"].isna().all()
     assert sides.summary == "What scaling b_LN from λ = 1 to 0.5 adds to the perplexity is +0.50 in a, b."
-    single = SIDES["generation"]({"a": sweep([1.0]), "b": sweep([1.0])})
+    single = generation_sides({"a": sweep([1.0]), "b": sweep([1.0])})
     assert single.numbers["perplexity_at_largest"].tolist() == [8, 8]
     assert single.summary.endswith("is known of no run.")
-    apart = SIDES["generation"]({"a": sweep([0.0, 0.5]), "b": sweep([0.25, 1.0])})
+    apart = generation_sides({"a": sweep([0.0, 0.5]), "b": sweep([0.25, 1.0])})
     assert apart.summary.endswith("is known of no run.")

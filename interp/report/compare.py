@@ -10,19 +10,11 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.report import attention, encoding, frequency, generation, probing
+from interp.report.analyses import ANALYSES, Analysis
 from interp.report.page import keep_figures, render
 from interp.report.runs import Run, find_runs, saved_results, showing
-from interp.report.section import Question, Section
-from interp.report.sides import SIDES, Sides
-
-_ABOUT: dict[str, tuple[Question, str, dict[str, str]]] = {
-    "frequency": ("frequency", frequency.TITLE, frequency.DEFINITIONS),
-    "generation": ("frequency", generation.TITLE, generation.DEFINITIONS),
-    "attention": ("attention", attention.TITLE, attention.DEFINITIONS),
-    "encoding": ("encoding", encoding.TITLE, encoding.DEFINITIONS),
-    "probing": ("probing", probing.TITLE, probing.DEFINITIONS),
-}
+from interp.report.section import Section
+from interp.report.sides import Sides
 
 
 def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
@@ -52,12 +44,12 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     kept: dict[str, go.Figure] = {}
     with showing(run.directory for run in runs):
         named = dict(zip(run_names(runs), runs, strict=True))
-    for analysis in _ABOUT:
+    for analysis, shown in ANALYSES.items():
         results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
         with showing(run.directory / analysis for run in named.values() if analysis in run.results):
-            sides = SIDES[analysis](results) if len(results) > 1 else None
+            sides = shown.sides(results) if len(results) > 1 else None
         if sides is not None and sides.figures:
-            section = _section(analysis, sides, {name: one.provenance for name, one in results.items()})
+            section = _section(shown, sides, {name: one.provenance for name, one in results.items()})
             kept |= {f"{analysis}_{figure}": drawn for figure, drawn in section.figures.items()}
             parts.append((", ".join(results), section))
     if not parts:
@@ -67,8 +59,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     return render(target / "index.html", ", ".join(named), parts)
 
 
-def _section(analysis: str, sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
-    question, title, definitions = _ABOUT[analysis]
+def _section(analysis: Analysis, sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
     numbers = sides.numbers.rename_axis("run").reset_index()
     numbers.insert(1, "model", [Path(one["model"]).name for one in about.values()])
     numbers.insert(2, "corpus", [one["corpus"] for one in about.values()])
@@ -76,12 +67,12 @@ def _section(analysis: str, sides: Sides, about: dict[str, dict[str, Any]]) -> S
     differing = {key: values for key, values in settings.items() if len(set(values)) > 1}
     different = pd.DataFrame.from_dict(differing, orient="index", columns=list(about)).rename_axis("setting")
     return Section(
-        question=question,
-        title=title,
+        question=analysis.question,
+        title=analysis.title,
         summary=sides.summary,
         main=next(iter(sides.figures)),
         finding=sides.summary,
-        definitions=definitions,
+        definitions=analysis.definitions,
         figures=sides.figures,
         tables={"Key numbers": numbers, "Settings that differ": different.reset_index()},
         provenance=about,

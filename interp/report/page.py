@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any, get_args
@@ -21,21 +20,10 @@ from plotly.offline import get_plotlyjs
 
 from interp.files import replacing, replacing_directory
 from interp.plots.style import DARK
-from interp.report.attention import attention_section
-from interp.report.encoding import encoding_section
-from interp.report.frequency import frequency_section
-from interp.report.generation import generation_section
-from interp.report.probing import probing_section
+from interp.report.analyses import ANALYSES
 from interp.report.runs import Run, find_runs, showing
 from interp.report.section import Question, Section
 
-_SECTIONS: dict[str, Callable[[Any], Section]] = {
-    "frequency": frequency_section,
-    "generation": generation_section,
-    "attention": attention_section,
-    "encoding": encoding_section,
-    "probing": probing_section,
-}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _QUESTIONS: dict[Question, tuple[str, str]] = {
     "frequency": ("Frequency", "What do the biases of the prediction head do to word frequency?"),
@@ -55,13 +43,13 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
     """
     parts: list[tuple[str, Section]] = []
     runs = find_runs(directory)
-    for analysis, section in _SECTIONS.items():
+    for analysis, shown in ANALYSES.items():
         of_analysis = [run for run in runs if analysis in run.results]
         with showing(run.directory / analysis for run in of_analysis):
             labels = _labels(of_analysis, analysis)
         for run, label in zip(of_analysis, labels, strict=True):
             with showing([run.directory / analysis]):
-                part = section(run.results[analysis])
+                part = shown.section(run.results[analysis])
             keep_figures(part.figures, run.directory / analysis / "figures")
             parts.append((label, part))
     return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _ in parts)), parts)

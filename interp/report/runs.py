@@ -7,14 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.encoding import EncodingStudy
-from interp.frequency import BiasEffect
-from interp.generation import GenerationSweep
-from interp.outliers import AttentionStudy
-from interp.probing import ProbingStudy
+from interp.report.analyses import ANALYSES
 from interp.results import Result
-
-_KINDS: tuple[type[Result], ...] = (BiasEffect, GenerationSweep, AttentionStudy, EncodingStudy, ProbingStudy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +61,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[type[Res
     root = Path(directory)
     inside = sorted(path for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
     found = {
-        folder: [kind for kind in _KINDS if (folder / kind.analysis / "result.json").is_file()]
+        folder: [shown.result for name, shown in ANALYSES.items() if (folder / name / "result.json").is_file()]
         for folder in [root, *inside]
     }
     return {folder: kinds for folder, kinds in found.items() if kinds}

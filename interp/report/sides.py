@@ -148,15 +148,6 @@ def probing_sides(studies: Mapping[str, ProbingStudy]) -> Sides:
     return Sides(numbers, figures, _extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
 
 
-SIDES: dict[str, Callable[[Mapping[str, Any]], Sides]] = {
-    "frequency": frequency_sides,
-    "generation": generation_sides,
-    "attention": attention_sides,
-    "encoding": encoding_sides,
-    "probing": probing_sides,
-}
-
-
 def _table(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(list(rows.values()), index=list(rows))
 
