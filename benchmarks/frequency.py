@@ -56,10 +56,8 @@ def cached(model: HookedTransformer, rows: torch.Tensor, batch_size: int) -> lis
 
 def rows(quick: bool) -> Iterator[Row]:
     with random_model(transformers.GPT2Config()) as (model, hf):
-        for n, length in ((1, 64),) if quick else ((4, 128), (1, 512)):
-            yield from measured(
-                model, hf, tokens(n, length, 50_257), batch_size=512 // length, repeats=1 if quick else 3
-            )
+        for n, length in ((1, 64),) if quick else ((16, 128), (1, 512)):
+            yield from measured(model, hf, tokens(n, length, 50_257), batch_size=n, repeats=1 if quick else 3)
     once, ten = (peak_memory(MEMORY, "200" if quick else "2000", times) for times in ("1", "10"))
     note = f"peak of the process: {once:,.0f} MiB, on ten times the text {ten:,.0f} ({ten / once:.2f} ×)"
     yield note_only(WHAT, "tiny-gpt2, bundled text", note)
