@@ -61,10 +61,9 @@ class _LastMLP:
             raise ValueError(f"the closed form needs a final LayerNorm or RMSNorm, found normalization_type={norm!r}")
         centred = norm == "LN" and not model.cfg.final_rms
         types = None if bool(head.real.all()) else head.real
-        W_U = _among(head.W_U, types)
-        constant = _among(head.b_U, types) + (0 if head.b_ln is None else head.b_ln @ W_U)
-        wide = torch.promote_types(W_U.dtype, torch.float32)
-        W_U, constant = W_U.to(wide), constant.to(wide)
+        wide = torch.promote_types(head.W_U.dtype, torch.float32)
+        W_U = _among(head.W_U, types).to(wide)
+        constant = _among(head.b_U, types).to(wide) + (0 if head.b_ln is None else head.b_ln.to(wide) @ W_U)
         w = model.blocks[-1].mlp.W_out.detach().to(wide)
         w = w - w.mean(1, keepdim=True) if centred else w
         assert head.gamma is not None
@@ -306,9 +305,9 @@ def frequency_neurons(
     """Which neurons of the last MLP set the model's confidence, and which move it towards word frequency?
 
     Each neuron is set to its mean over the text, one at a time, by the closed form of this module's docstring: two
-    passes over the text, and no unembedding a neuron. Entropy neurons act through the scale of the final norm: a large
-    `delta_entropy` of which `delta_entropy_frozen` shows little, a large norm and a small `logit_var`. Token-frequency
-    neurons act along log u: `through_unigram` makes much of their `delta_loss`.
+    passes over the text (a screen takes a third), and no unembedding a neuron. Entropy neurons act through the scale of
+    the final norm: a large `delta_entropy` of which `delta_entropy_frozen` shows little, a large norm and a small
+    `logit_var`. Token-frequency neurons act along log u: `through_unigram` makes much of their `delta_loss`.
 
     Args:
         unigram: token counts; the model's own, or else this text's.

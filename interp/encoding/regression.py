@@ -146,7 +146,7 @@ class MeanHeadInput(Observer):
     def hooks(self, batch: Batch) -> Recipe:
         def read(h: Tensor, hook: object) -> None:
             chosen = batch.select(h)
-            self.add("sum", chosen.sum(0))
+            self.add("sum", chosen.sum(0, dtype=torch.promote_types(chosen.dtype, torch.float32)))
             self.add("n", len(chosen))
 
         return [(self.name, read)]

@@ -115,6 +115,7 @@ class SteeredMeans(Observer):
         return [(hook_name(self.model, "head_input"), read_input), (hook_name(self.model, "logits"), read_logits)]
 
     def _read(self, logits: Tensor, along: Tensor) -> None:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         logits = logits if bool(self.real.all()) else logits.masked_fill(~self.real, -torch.inf)
         p = logits.softmax(1)
         ids = [token_id for token_id, _, _ in self.variants]

@@ -300,7 +300,7 @@ def attention_view(model: Model, text: str, layer: int, dim: int) -> Any:
         panels += [seen["pattern"][0, head], scores[head] / limit]
         labels += [f"L{layer}H{head}", f"dim {dim} ±{limit:.1f}"]
     view = attention_heads(
-        attention=torch.stack(panels).cpu().numpy(),
+        attention=torch.stack(panels).float().cpu().numpy(),
         tokens=shielded(token_names(model, tokens[0].tolist())),
         attention_head_names=labels,
         min_value=-1.0,

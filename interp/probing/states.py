@@ -296,7 +296,8 @@ def _keeper(into: np.ndarray, chosen: list[int], lengths: Tensor, index: str, ba
     def keep(activation: Tensor, hook: object) -> None:
         values = activation.flatten(2)
         if index == "mean":
-            real = batch.mask.to(values.dtype)[..., None]
+            values = values.float()
+            real = batch.mask.to(values)[..., None]
             picked = (values * real).sum(1) / real.sum(1)
         else:
             where = {"first": 0 * lengths, "eos": lengths - 1, "last": lengths - 1, "before last": lengths - 2}[index]
