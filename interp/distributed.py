@@ -90,12 +90,13 @@ def group(device: str | None = None) -> Iterator[None]:
         yield
         return
     if own:
-        if torch.cuda.is_available() and device != "cpu":
+        on_gpus = torch.cuda.is_available() and device != "cpu"
+        if on_gpus:
             local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
             if local >= gpus:
                 raise ValueError(f"{local + 1} processes or more for {gpus} GPUs; start {gpus}, or add --device cpu")
             torch.cuda.set_device(local)
-        torch.distributed.init_process_group(timeout=_PATIENCE)
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=_PATIENCE)
     here = Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), grouped=True)
     token = _part.set(here)
     try:
@@ -121,7 +122,7 @@ def meet(missing: Sequence[Path]) -> None:
 def parts_of(path: Path) -> list[Path]:
     """The files of all parts of a whole, there or not: of as many parts as run here, else as have left most files.
 
-    None where the whole is not divided.
+    Empty where the whole is not divided.
     """
     here = part()
     pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))

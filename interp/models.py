@@ -116,6 +116,7 @@ def load(
     _lay_out(model)
     model.to(dtype or torch.float32, print_details=False)
     model.to(place, print_details=False)
+    model.cfg.device = str(model.W_U.device)  # TransformerLens forgets which GPU, and moves activations to the first
     model.eval()
     model.interp_origin = Origin(name, revision, directory)
     return model

@@ -14,7 +14,7 @@ from interp.sites import Model, is_encoder
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:
-    """Named classes and a function from token ids to class numbers, both `[batch, pos]`.
+    """Named classes and a function from token ids to class numbers, both `[batch, pos]` and on the CPU.
 
     Every token has one class: the function returns numbers from 0 to `len(names) − 1`.
     """
@@ -24,7 +24,7 @@ class TokenClasses:
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """The class number of each token. Raises ValueError for what a user's function may get wrong."""
-        numbers = self.assign(tokens)
+        numbers = self.assign(tokens.cpu())
         if not isinstance(numbers, Tensor) or numbers.shape != tokens.shape or numbers.dtype != torch.int64:
             what = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
             raise ValueError(
@@ -36,7 +36,7 @@ class TokenClasses:
                 f"the class function must return numbers in 0 … {len(self.names) - 1} ({', '.join(self.names)}), "
                 f"found {int(numbers.min())} … {int(numbers.max())}"
             )
-        return numbers
+        return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int) -> dict[str, str]:
         """What tells these classes from others in a checkpoint: their names, and a hash of each token's class."""

@@ -85,6 +85,7 @@ def study(
         state: where transfer, overlap, the general probe and ablation are done; `"best"`: where the dense probes (or
             else all probes) are most accurate on the validation pairs, on average over tasks.
         ks: of top-k; by default those of `KS` that the residual stream has dimensions for.
+        device: where probes are fitted; the model's GPU, or else the CPU.
         directory: keep hidden states and finished sweeps here, and go on from there; in memory by default.
 
     The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
@@ -98,7 +99,7 @@ def study(
     splits = split_tasks(table, None)
     ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
     root = None if directory is None else Path(directory)
-    fitting: dict[str, Any] = {"raw": raw, "steps": steps, "device": device}
+    fitting: dict[str, Any] = {"raw": raw, "steps": steps, "device": device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")}
 
     def kept(part: str) -> Path | None:
         return None if root is None else root / part

@@ -136,7 +136,7 @@ def _fingerprint(texts: list[str]) -> str:
 
 def _build(settings: dict[str, Any]) -> Any:
     size = {name: settings[name] for name in ("vocab_size", "d_model", "n_layers", "n_heads", "context")}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(settings["seed"])
         return _gpt2(**size) if settings["kind"] == "gpt2" else _bert(**size)
 
