@@ -90,7 +90,7 @@ def test_hub_datasets_stream(tmp_path, monkeypatch):
         paths.HUB_CORPORA, "openwebtext", {"path": str(tmp_path / "one"), "split": "train", "column": "text"}
     )
     corpus = corpora.load("openwebtext", limit=1)
-    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a", "one b"], None)
+    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a"], None), "nobody counts it all"
     with pytest.raises(ValueError, match="no column 'body'; found text"):
         corpora.load("openwebtext", column="body")
     monkeypatch.setattr(datasets, "load_dataset", lambda **_: (_ for _ in ()).throw(ConnectionError("offline")))

@@ -14,6 +14,8 @@ from interp.cli.options import (
     LimitOption,
     ModelOption,
     SeparatorOption,
+    UnigramOption,
+    check_counts,
     parse_layers,
     unescaped,
 )
@@ -26,6 +28,7 @@ def attention(
     corpus: Annotated[str | None, typer.Option(help="As for frequency; --paper takes 'stsb' if left out.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory to write to.")] = None,
     layers: Annotated[str | None, typer.Option(help="TransformerLens' block numbers: 0,5.  [default: all]")] = None,
+    unigram: UnigramOption = None,
     limit: LimitOption = None,
     column: ColumnOption = None,
     separator: SeparatorOption = "",
@@ -61,6 +64,7 @@ def attention(
     chosen = parse_layers(layers)
     corpus = corpus or "stsb"
     corpus_file(corpus)
+    check_counts(unigram)
     check_output(out, "attention", overwrite=overwrite)
 
     from interp import corpora, models, outliers, report
@@ -72,8 +76,9 @@ def attention(
     sample = 100 if paper else None
     with unfinished(out, "attention") as directory:
         study = outliers.study(
-            loaded, batches, layers=chosen, scaled=scaled, sample=sample, seed=seed, directory=directory
-        )
+            loaded, batches, layers=chosen, scaled=scaled, unigram=unigram, sample=sample, seed=seed,
+            directory=directory,
+        )  # fmt: skip
         save({out: [study]}, directory)
         page = report.write_page(out)
     by_layer = study.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()

@@ -14,7 +14,8 @@ from interp.cli.options import (
     ModelOption,
     OutOption,
     SeparatorOption,
-    is_counts,
+    UnigramOption,
+    check_counts,
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
@@ -28,7 +29,7 @@ def encoding(
     other: Annotated[
         str | None, typer.Option(help="Text the fit has not seen, to steer on; read like --corpus.")
     ] = None,
-    unigram: Annotated[str | None, typer.Option(help="File of token counts. Default: shipped, else --corpus.")] = None,
+    unigram: UnigramOption = None,
     limit: LimitOption = None,
     column: ColumnOption = None,
     separator: SeparatorOption = "",
@@ -53,8 +54,7 @@ def encoding(
     for text in (corpus, other):
         if text is not None:
             corpus_file(text)
-    if unigram is not None and not is_counts(unigram):
-        raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
+    check_counts(unigram)
     check_output(out, "encoding", overwrite=overwrite)
 
     from interp import corpora, models, report

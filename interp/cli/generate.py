@@ -11,7 +11,8 @@ from interp.cli.options import (
     JsonOption,
     ModelOption,
     OutOption,
-    is_counts,
+    UnigramOption,
+    check_counts,
     items,
     parse_scales,
 )
@@ -37,7 +38,7 @@ def generate(
     n: Annotated[int | None, typer.Option("--n", help="Prompts: one a text.  [default: 100]", min=1)] = None,
     prompt_tokens: Annotated[int, typer.Option(help="Tokens of a prompt.", min=1)] = 10,
     new_tokens: Annotated[int, typer.Option(help="Tokens to write; shorter texts are left out.", min=4)] = 50,
-    unigram: Annotated[str | None, typer.Option(help="File of token counts. Default: shipped, else --prompts.")] = None,
+    unigram: UnigramOption = None,
     features: Annotated[
         str | None, typer.Option(help="Compute MAUVE with the features of this model (upstream: gpt2-large).")
     ] = None,
@@ -63,8 +64,7 @@ def generate(
     chosen_decoders: Any = items(",".join(_DECODERS) if decoders is None else decoders, "--decoders", _DECODERS)
     model_directory(model)
     corpus_file(prompts)
-    if unigram is not None and not is_counts(unigram):
-        raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
+    check_counts(unigram)
     if features is not None:
         check_mauve()
         model_directory(features)

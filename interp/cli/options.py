@@ -44,6 +44,9 @@ ColumnOption = Annotated[str | None, typer.Option(help="Field or column that hol
 SeparatorOption = Annotated[str, typer.Option(help=r"Put after each text; '\n' for lines of one running text.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 LimitOption = Annotated[int | None, typer.Option(help="Read only the first N texts.", metavar="N", min=1, max=2**62)]
+UnigramOption = Annotated[
+    str | None, typer.Option(help="File of token counts. Default: shipped, else those of the text.")
+]
 MAX_SEED = 2**63 - 1
 
 
@@ -96,6 +99,12 @@ def parse_layers(text: str | None) -> list[int] | None:
 
 def unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+def check_counts(unigram: str | None) -> None:
+    """Raise ValueError for what is no file of counts."""
+    if unigram is not None and not is_counts(unigram):
+        raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
 
 
 def is_counts(unigram: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.options import MAX_SEED, JsonOption, LimitOption, ModelOption, items, parse_layers
+from interp.cli.options import MAX_SEED, JsonOption, ModelOption, items, parse_layers
 from interp.cli.output import check_output, progress, save, show, unfinished
 from interp.paths import model_directory
 
@@ -32,8 +32,13 @@ def probe(
     position: Annotated[
         str | None, typer.Option(help="Where a sentence is read: eos, last, mean, cls.  [default: eos; cls for BERT]")
     ] = None,
-    limit: LimitOption = None,
-    bos: Annotated[bool | None, typer.Option("--bos/--no-bos", help="A token before each sentence.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Read only the first N pairs of each task.", metavar="N", min=1, max=2**62)
+    ] = None,
+    bos: Annotated[
+        bool | None,
+        typer.Option("--bos/--no-bos", help="A token before each sentence.  [default: as TransformerLens has it]"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of weights, gates and their noise.", min=0, max=MAX_SEED)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, …  [default: cuda if there is one]")] = None,
     paper: Annotated[
@@ -47,7 +52,7 @@ def probe(
     """Sparse probes for grammar.
 
     Which few neurons of the residual stream tell good sentences from bad? Writes DIR/probing/*.parquet,
-    result.json and DIR/index.html. A run that was killed goes on where it was. --limit counts pairs a task.
+    result.json and DIR/index.html. A run that was killed goes on where it was.
     """
     from interp import pairs as minimal_pairs
 

@@ -17,9 +17,10 @@ from interp.cli.options import (
     LimitOption,
     OutOption,
     SeparatorOption,
+    UnigramOption,
+    check_counts,
     complete_corpus,
     complete_model,
-    is_counts,
     unescaped,
 )
 from interp.cli.output import check_output, is_saving, save, show, unfinished
@@ -40,7 +41,7 @@ def report(
     ] = None,
     corpus: Annotated[str, typer.Option(help="As for the other commands.", autocompletion=complete_corpus)] = "bundled",
     pairs: Annotated[str, typer.Option(help="Minimal pairs, as for probe.")] = "bundled",
-    unigram: Annotated[str | None, typer.Option(help="File of token counts. Default: shipped, else --corpus.")] = None,
+    unigram: UnigramOption = None,
     limit: LimitOption = None,
     pair_limit: Annotated[
         int | None, typer.Option(help="Pairs a task.  [default: 100 of the bundled ones, all of others]", min=10)
@@ -70,8 +71,7 @@ def report(
     for name in names:
         model_directory(name)
     corpus_file(corpus)
-    if unigram is not None and not is_counts(unigram):
-        raise ValueError(f"--unigram {unigram!r} is no file of counts (.safetensors, .json); make one: interp unigrams")
+    check_counts(unigram)
     check_output(out, "report", overwrite=True)
     for place in places.values():
         for analysis in _ANALYSES:

@@ -23,7 +23,8 @@ _LONGEST_LINE = 2**28
 class Corpus:
     """A stream of texts that can be read again: iterate over it for strings.
 
-    `n_texts` is None where it is not known before reading; `fingerprint` identifies the content.
+    `n_texts` is None where it is not known before reading; `fingerprint` identifies the content; `remote` says that it
+    streams over the network.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Corpus:
     n_texts: int | None = None
     limit: int | None = None
     separator: str = ""
+    remote: bool = False
 
     def __iter__(self) -> Iterator[str]:
         texts = islice(self.read(), self.limit)
@@ -39,8 +41,8 @@ class Corpus:
 
     @property
     def whole(self) -> "Corpus":
-        """The same corpus without `limit`."""
-        return replace(self, limit=None)
+        """The same corpus without `limit`; a remote one, of which that may be terabytes, as it is."""
+        return self if self.remote else replace(self, limit=None)
 
 
 def load(
@@ -217,4 +219,4 @@ def _from_hub(name: str, column: str | None) -> Corpus:
         raise ValueError(f"corpus {name} is empty") from None
     except (OSError, RuntimeError) as error:
         raise FileNotFoundError(f"corpus {name!r} is not to be had from the hub: {error}") from error
-    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read)
+    return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read, remote=True)
