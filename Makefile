@@ -28,8 +28,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks
 
 $(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "interp needs Python 3.11 or newer; make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import sys; sys.exit("interp needs Python 3.11 or newer; make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	$(BIN)/pip install --quiet --disable-pip-version-check torch -c constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
 	touch $(STAMP)

@@ -9,7 +9,7 @@ from griffe import Alias, Extension, Module
 from latex2mathml.converter import convert
 
 _README = Path(__file__).parents[1] / "README.md"
-_LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)"}
+_LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)", "](benchmarks/RESULTS.md)": "](speed.md)"}
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 

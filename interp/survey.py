@@ -47,8 +47,8 @@ def survey(
     and generated text.
 
     What asks for the same batches is read in one pass; an encoder's masked and unmasked text are two. Generated text
-    needs a decoder with b_LN and texts of 60 tokens to take prompts from, and word frequency a bias in the prediction
-    head: where a question cannot be asked, a warning says why and it is left out.
+    needs a decoder with b_LN and 100 texts of 60 tokens to take prompts from, and word frequency a bias in the
+    prediction head: where a question cannot be asked, a warning says why and it is left out.
 
     Args:
         text: anything `interp.corpora.load` takes.

@@ -25,7 +25,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     corpus, the directory, or as many of these as it takes.
 
     Raises FileNotFoundError for a directory without a result; ValueError for fewer than two runs, the same directory
-    twice, runs that have no question in common, and an `out` that holds results.
+    twice, runs that have no question in common, and an `out` that holds results or folders with them.
     """
     runs = [run for directory in directories for run in find_runs(directory)]
     if len(runs) < 2:
