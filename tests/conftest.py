@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -126,3 +127,24 @@ def texts() -> list[str]:
     frequency = 1 / np.arange(1, len(WORDS) + 1)
     draw = lambda n: rng.choice(WORDS, size=n, p=frequency / frequency.sum())  # noqa: E731
     return [" ".join(draw(int(n))) for n in rng.integers(3, 40, size=30)]
+
+
+@pytest.fixture(scope="module")
+def models_made() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models_made: dict[str, Any], texts: list[str]) -> Any:
+    """Where hostile input is made."""
+    from hostile import Workshop
+
+    return Workshop(tmp_path, hf_directory, models_made, texts)
+
+
+@pytest.fixture
+def untyped() -> Iterator[None]:
+    """As users have it: nobody checks the types of arguments."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -3,18 +3,25 @@
 import copy
 import json
 import shutil
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from conftest import D_VOCAB, randomise
 from safetensors.torch import load_file, save_file
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
+import interp
 from interp import encoding
 from interp.unigrams import Unigrams
+
+_SECONDS = 20  # ten times what is promised: test machines are busy
+_HOME = str(Path(interp.__file__).parent)
 
 TOY: dict[str, Any] = {
     "n_layers": 2, "d_model": 16, "n_ctx": 24, "d_head": 4, "n_heads": 4, "d_mlp": 64, "d_vocab": D_VOCAB,
@@ -57,8 +64,6 @@ class Workshop:
     def model(self, kind: str) -> Any:
         """A loaded model; nobody changes it."""
         if kind not in self._models:
-            import interp
-
             self._models[kind] = interp.load(self.directory(kind))
         return self._models[kind]
 
@@ -154,3 +159,21 @@ class Workshop:
         """A directory with what a `--shard` of `interp frequency` leaves behind."""
         self.file("part/.frequency/command.json", command)
         return self.root / "part"
+
+
+Case = tuple[type[Exception], str, Callable[[Workshop], object]]
+"""The exception, some of its words, and who raises it."""
+
+
+def check_refused(case: Case, workshop: Workshop) -> None:
+    """A documented error from interp itself, with words that help, and soon."""
+    expected, message, attempt = case
+    start = time.monotonic()
+    with pytest.raises(expected) as caught:
+        attempt(workshop)
+    seconds = time.monotonic() - start
+    frames = [frame for frame in traceback.extract_tb(caught.tb) if "contextlib" not in frame.filename]
+    assert frames[-1].filename.startswith(_HOME), f"raised in {frames[-1].filename}: {caught.value!r}"
+    assert message in str(caught.value)
+    assert seconds < _SECONDS
+    assert not (workshop.root / "ran").exists(), "code of a model directory ran"

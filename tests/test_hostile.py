@@ -5,18 +5,14 @@ Types are not checked here (`jaxtyping_disable`), as they are not where interp i
 
 import gzip
 import os
-import time
-import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hostile import Workshop
+from hostile import Case, Workshop, check_refused
 from safetensors.numpy import save_file
 
 import interp
@@ -24,28 +20,9 @@ from interp import attention, corpora, encoding, frequency, generation, hooks, o
 from interp import unigrams as counting
 from interp.observers import observe
 
-SECONDS = 20  # ten times what is promised: test machines are busy
-_HOME = str(Path(interp.__file__).parent)
 _GZ = gzip.compress(b"hello world\n" * 1_000)
 _HEAD = b"sentence_good,sentence_bad\n"
 _DEEP = b"[" * 100_000
-
-
-@pytest.fixture(scope="module")
-def models() -> dict[str, Any]:
-    return {}
-
-
-@pytest.fixture
-def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models: dict[str, Any], texts: list[str]) -> Workshop:
-    return Workshop(tmp_path, hf_directory, models, texts)
-
-
-@pytest.fixture
-def untyped() -> Iterator[None]:
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def pair_table(*rows: tuple[object, object]) -> pd.DataFrame:
@@ -79,7 +56,7 @@ load, text, minimal, count = interp.load, corpora.load, pairs.load, counting.loa
 MISSING, BAD, TYPE = FileNotFoundError, ValueError, TypeError
 quiet: Any = {"progress": False}
 
-MODELS: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
+MODELS: dict[str, Case] = {
     "a directory that climbs": (MISSING, "'../nowhere' does not exist; expected a Hug", lambda w: load("../nowhere")),
     "no name": (MISSING, "model '' does not exist", lambda w: load("")),
     "a blank name": (MISSING, "model ' ' does not exist", lambda w: load(" ")),
@@ -166,7 +143,7 @@ MODELS: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
     ),
 }
 
-FILES: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
+FILES: dict[str, Case] = {
     "text for a file": (MISSING, "corpus 'the quick fox' does not exist", lambda w: text("the quick fox")),
     "a page of text for a file": (MISSING, " ' does not exist; expected a .txt", lambda w: text("the quick fox " * 99)),
     "a name that climbs": (MISSING, "'../x' does not exist", lambda w: text("../x")),
@@ -259,7 +236,7 @@ FILES: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
     "a page of nothing": (MISSING, "holds no result", lambda w: report.write_page(w.root)),
 }
 
-ANALYSES: dict[str, tuple[type[Exception], str, Callable[[Workshop], object]]] = {
+ANALYSES: dict[str, Case] = {
     "a model of torch": (
         TYPE,
         "expected a HookedTransformer",
@@ -432,16 +409,7 @@ CASES = {
 @pytest.mark.usefixtures("untyped")
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, workshop: Workshop) -> None:
-    expected, message, attempt = CASES[name]
-    start = time.monotonic()
-    with pytest.raises(expected) as caught:
-        attempt(workshop)
-    seconds = time.monotonic() - start
-    frames = [frame for frame in traceback.extract_tb(caught.tb) if "contextlib" not in frame.filename]
-    assert frames[-1].filename.startswith(_HOME), f"raised in {frames[-1].filename}: {caught.value!r}"
-    assert message in str(caught.value)
-    assert seconds < SECONDS
-    assert not (workshop.root / "ran").exists(), "code of a model directory ran"
+    check_refused(CASES[name], workshop)
 
 
 def test_there_are_many() -> None:

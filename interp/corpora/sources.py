@@ -14,6 +14,7 @@ from typing import Any
 
 import xxhash
 
+from interp.checks import unicode_text
 from interp.paths import HUB_CORPORA, corpus_file, text_suffix
 
 _LONGEST_LINE = 2**28
@@ -76,7 +77,7 @@ def load(
     """
     if limit is not None and not limit >= 1:
         raise ValueError(f"limit must be at least 1 text, found {limit}")
-    _unicode(separator, "the separator")
+    unicode_text(separator, "the separator")
     if isinstance(source, Corpus):
         corpus = source
     elif isinstance(source, str | os.PathLike):
@@ -96,22 +97,10 @@ def _from_list(source: Iterable[str]) -> Corpus:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"a corpus is a list of strings, found {type(text).__name__} in it")
-        digest.update(_unicode(text, f"text {number} of the list").encode() + b"\0")
+        digest.update(unicode_text(text, f"text {number} of the list").encode() + b"\0")
     if not texts:
         raise ValueError("the corpus is empty; expected at least one text")
     return Corpus("texts", digest.hexdigest(), lambda: iter(texts), len(texts))
-
-
-def _unicode(text: str, where: str) -> str:
-    """The text. Raises ValueError where it has half of a surrogate pair, which no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{where} has the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode "
-            "text; replace it"
-        ) from None
-    return text
 
 
 def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
@@ -172,7 +161,7 @@ def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             have = ", ".join(row) if isinstance(row, dict) else type(row).__name__
             raise ValueError(f"{path}, line {number}: no text in field {key!r} (found: {have}); choose one with column")
-        yield _unicode(row[key], f"{path}, line {number}")
+        yield unicode_text(row[key], f"{path}, line {number}")
 
 
 def _csv_rows(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:

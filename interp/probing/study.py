@@ -99,7 +99,11 @@ def study(
     splits = split_tasks(table, None)
     ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
     root = None if directory is None else Path(directory)
-    fitting: dict[str, Any] = {"raw": raw, "steps": steps, "device": device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")}
+    fitting: dict[str, Any] = {
+        "raw": raw,
+        "steps": steps,
+        "device": device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu"),
+    }
 
     def kept(part: str) -> Path | None:
         return None if root is None else root / part

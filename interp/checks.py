@@ -1,0 +1,79 @@
+"""What arguments must be: refused before anything is read or computed."""
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+MAX_SEED = 2**63 - 1
+
+
+def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
+    """A whole number, numpy's too; 1.5 and "1" are none.
+
+    Raises TypeError for what is no whole number, ValueError for one below `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number, found {value!r}") from None
+    if least is not None and number < least:
+        raise ValueError(f"{what} must be at least {least}, found {number}")
+    return number
+
+
+def check_seed(seed: Any) -> int:
+    """A seed that numpy and torch take. Raises TypeError for no whole number, ValueError outside 0 … 2**63 − 1."""
+    number = whole_number(seed, "seed", least=0)
+    if number > MAX_SEED:
+        raise ValueError(f"seed must be at most 2**63 − 1, found {number}")
+    return number
+
+
+def list_of_strings(values: Any, what: str) -> list[str]:
+    """Strings of Unicode text, one or more.
+
+    Raises TypeError for one string, a table or a mapping, which would be read letter by letter or by their keys, and
+    for what is no string; ValueError for nothing, and for half of a surrogate pair, which no tokenizer reads.
+    """
+    if isinstance(values, str | bytes | Mapping | pd.DataFrame) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} must be a list of strings, found {_kind(values)}; put them in a list")
+    strings = list(values)
+    if not strings:
+        raise ValueError(f"{what} is empty; expected at least one string")
+    for number, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise TypeError(f"{what} must be a list of strings, found {type(string).__name__} in it")
+        unicode_text(string, f"{what}, number {number},")
+    return strings
+
+
+def unicode_text(text: str, where: str) -> str:
+    """The text. Raises ValueError where it has half of a surrogate pair, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} has the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode "
+            "text; replace it"
+        ) from None
+    return text
+
+
+def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Sequence[str]) -> None:
+    """Raise ValueError for a table without these columns, with a missing value in them, or with two rows of one key;
+    TypeError for what is no table."""
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"{what} must be a pandas.DataFrame, found {type(table).__name__}")
+    if missing := [name for name in columns if name not in table]:
+        raise ValueError(f"{what} lacks the columns {', '.join(missing)}; found {', '.join(map(str, table))}")
+    if (empty := table[list(columns)].isna().any()).any():
+        raise ValueError(f"{what} has missing values in {', '.join(empty[empty].index)}; expected a whole table")
+    if (twice := table.duplicated(list(key))).any():
+        row = table.loc[twice, list(key)].iloc[0].to_dict()
+        raise ValueError(f"{what} has two rows for {row}; give the table of one run, as it was made")
+
+
+def _kind(value: Any) -> str:
+    return f"the string {value[:40]!r}" if isinstance(value, str) else type(value).__name__
