@@ -1,4 +1,4 @@
-"""All measurements of speed, as one Markdown table.
+"""All measurements of speed, as a Markdown table, and one of how time grows.
 
 `python benchmarks [--quick] [--only NAME…]`. Prints the table, and writes it to benchmarks/RESULTS.md with the machine
 and the versions, unless only some were asked for. Every file is a process of its own, one after the other.
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import torch
-from timing import Row, markdown
+from timing import AXES, Row, markdown
 
 from interp.files import replacing
 
@@ -68,6 +68,13 @@ def measured(name: str, quick: bool) -> list[Row]:
     return [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
 
 
+def tables(found: list[Row]) -> str:
+    """What was timed, and below it what grows."""
+    grows = [any(row[axis] for axis in AXES) for row in found]
+    parts = [[row for row, one in zip(found, grows, strict=True) if one is kind] for kind in (False, True)]
+    return "\n\n".join(markdown(part) for part in parts if part)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small inputs and few rounds, to see that all of it runs")
@@ -79,10 +86,10 @@ if __name__ == "__main__":
         for name in chosen.only or NAMES:
             found += measured(name, chosen.quick)
     except subprocess.CalledProcessError as error:
-        print(markdown(found) if found else "")
+        print(tables(found))
         sys.exit(f"{error.cmd[3]} failed; what was measured before it stands above, and nothing was written")
-    print(markdown(found))
+    print(tables(found))
     if not chosen.quick and not chosen.only:
         with replacing(HERE / "RESULTS.md") as path:
-            page = PAGE.format(about=about, table=markdown(found))
+            page = PAGE.format(about=about, table=tables(found))
             path.write_text(page, encoding="utf-8")

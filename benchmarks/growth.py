@@ -66,7 +66,7 @@ def exponent(sizes: tuple[int, ...], measured: list[Measured]) -> str:
     """Median of the slopes of the rounds, with their range."""
     seconds = np.array([one.seconds for one in measured])
     slopes = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
-    return f"{np.median(slopes):.2f} ({slopes.min():.2f}–{slopes.max():.2f})"
+    return f"{np.median(slopes):.2f} ({slopes.min():.2f} to {slopes.max():.2f})"
 
 
 def rows(quick: bool) -> Iterator[Row]:
