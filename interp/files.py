@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import xxhash
@@ -56,7 +56,7 @@ def replacing_directory(target: Path) -> Iterator[Path]:
                 old = temporary.with_suffix(".old.tmp")
                 os.replace(target, old)
                 os.replace(temporary, target)
-                shutil.rmtree(old)
+                _delete(old)
             else:
                 os.replace(temporary, target)
             _sync(target.parent)
@@ -71,16 +71,23 @@ def remove(folder: Path) -> None:
     shutil.rmtree(temporary)
 
 
+def _delete(path: Path) -> None:
+    """A folder with all that is in it, a file, or a link and not what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def tidy(path: Path) -> None:
     """Remove what killed processes of this machine left of `path`, under temporary names."""
     mark = _mark(path)
     for left in path.parent.glob(f"{glob.escape(mark)}*.tmp"):
         pid, token = left.name.removeprefix(mark).split(".")[:2]
         gone = not _lives(int(pid)) or (int(pid) == os.getpid() and token != _TOKEN) if pid.isdecimal() else False
-        if gone and left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)  # another process may be at it too
-        elif gone:
-            left.unlink(missing_ok=True)
+        if gone:
+            with suppress(FileNotFoundError):  # another process may be at it too
+                _delete(left)
 
 
 def checksum(content: bytes) -> str:

@@ -25,7 +25,8 @@ from transformer_lens import loading_from_pretrained as tl_loading
 from transformer_lens.supported_models import MODEL_ALIASES
 from transformer_lens.utilities.activation_functions import gelu_new
 
-from interp.paths import model_directory
+from interp.checks import check_seed
+from interp.paths import model_directory, printable
 from interp.sites import Model, check_model, is_encoder
 
 ARCHITECTURES = {
@@ -118,7 +119,7 @@ def load(
     model.to(place, print_details=False)
     model.cfg.device = str(model.W_U.device)  # TransformerLens forgets which GPU, and moves activations to the first
     model.eval()
-    model.interp_origin = Origin(name, revision, directory)
+    model.interp_origin = Origin(printable(name), revision, directory)
     return model
 
 
@@ -132,7 +133,11 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     """A copy of a model as it might have been before training: the control for what the architecture alone can do.
 
     Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
+
+    Raises TypeError for what is no model, ValueError for a seed outside 0 … 2**63 − 1.
     """
+    check_model(model)
+    seed = check_seed(seed)
     fresh = copy.deepcopy(model)
     fresh.reset_hooks()
     generator = torch.Generator().manual_seed(seed)

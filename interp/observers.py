@@ -23,6 +23,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.corpora import Batch, Batches
+from interp.corpora.batches import check_batches
 from interp.files import replacing
 from interp.hooks import firing
 from interp.models import check_weights, config_hash, weight_hash
@@ -153,13 +154,16 @@ def observe(
             again with the same checkpoint goes on from it and gives the same result, on a CPU to the last bit.
 
     Raises:
-        ValueError: no observer, one given twice, weights that are not finite, or a checkpoint of another model, corpus
-            or option.
+        ValueError: no observer, one given twice, observers or batches of another model, weights that are not finite,
+            or a checkpoint of another model, corpus or option.
         RuntimeError: a hook of an observer that never fired.
     """
     if not observers or len(set(map(id, observers))) < len(observers):
         raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
     check_weights(model)
+    check_batches(model, batches)
+    if any(getattr(observer, "model", model) is not model for observer in observers):
+        raise ValueError("an observer was made for another model; make it with this one")
     identity: dict[str, Any] = {}
     start = 0
     path = None if checkpoint is None else Path(checkpoint)
@@ -180,7 +184,7 @@ def observe(
     with tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1) as bar:
         for number, batch in enumerate(batches):
             if number >= start:
-                _feed(model, batch, observers)
+                _feed(model, batch.to(model.W_U.device), observers)
                 if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                     _save(path, identity, observers, number + 1)
                     saved = time.monotonic()

@@ -47,7 +47,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         FileNotFoundError: no such directory, or no config.json or weights in it.
         ValueError: pickled weights, a config.json that is not JSON or names no kind of model.
     """
-    path = BUNDLED / name if name in bundled_models() else Path(name).expanduser()
+    path = BUNDLED / name if name in bundled_models() else Path(os.path.expanduser(name))
     if not name.strip() or not os.path.isdir(path):
         there = bool(name.strip()) and os.path.exists(path)
         if there or not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/"):
@@ -77,6 +77,11 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
     return path
 
 
+def printable(name: str) -> str:
+    """A file's name, with a replacement character for what in it is not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
 def short_name(name: str) -> str:
     """The last part of a hub name or directory, to call a model by: never `.` or `..`."""
     last = Path(name).name
@@ -90,7 +95,7 @@ def corpus_file(name: str) -> Path | None:
         FileNotFoundError: no such file or name.
         ValueError: a file of an unknown kind, or an empty one.
     """
-    path = BUNDLED / "text.txt" if name == "bundled" else Path(name).expanduser()
+    path = BUNDLED / "text.txt" if name == "bundled" else Path(os.path.expanduser(name))
     there = os.path.exists(path)
     if not there and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
         return None

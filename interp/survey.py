@@ -20,6 +20,8 @@ from interp.lm_head import prediction_head
 from interp.models import origin
 from interp.outliers.study import study_passes as attention_passes
 from interp.passes import run, side_by_side
+from interp.probing.split import split_tasks
+from interp.probing.states import sentence_rows
 from interp.results import Result
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
@@ -64,7 +66,7 @@ def survey(
     Returns the results, in the order of the page: `BiasEffect`, `GenerationSweep`, `AttentionStudy`, `EncodingStudy`,
     `ProbingStudy`.
 
-    Raises ValueError as the functions it is made of.
+    Raises ValueError as the functions it is made of; for pairs that cannot be probed before the text is read.
     """
     root = None if directory is None else Path(directory)
     encoder = is_encoder(model)
@@ -78,6 +80,9 @@ def survey(
     options: dict[str, Any] = {"bos": bool(bos), "batch_size": batch_size, "seed": seed}
     plain = corpora.batches(model, source, **options)
     predicted = corpora.batches(model, source, mask_rate=MASK_RATE, **options) if encoder else plain
+    split_tasks(table, None)
+    sentences = [*table["sentence_good"], *table["sentence_bad"]]
+    sentence_rows(model, sentences, "cls" if encoder else "eos", bos=bos)
     counts = word_frequencies(model, plain, unigram)
 
     analyses = [

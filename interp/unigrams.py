@@ -6,7 +6,7 @@ Light on purpose (no torch): counting runs in worker processes that import only 
 import json
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xxhash
 from jaxtyping import Bool, Float, Integer
 from numpy.typing import NDArray
@@ -52,6 +53,8 @@ class Unigrams:
             )
         if not self.counts.any():
             raise ValueError(f"the unigram counts of {self.corpus} are all zero; count a corpus with text in it")
+        if self.counts.sum(dtype=float) >= 2**63:
+            raise ValueError(f"the unigram counts of {self.corpus} add up to more than 2⁶³; expected counts of tokens")
         object.__setattr__(self, "counts", self.counts.astype(np.int64))
 
     @property
@@ -89,6 +92,7 @@ class Unigrams:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata."""
         metadata = {"corpus": self.corpus} | ({"vocabulary": self.vocabulary} if self.vocabulary else {})
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as temporary:
             save_file({"counts": self.counts}, temporary, metadata)
 
@@ -135,7 +139,10 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
 
     Raises:
         ValueError: a token id outside the vocabulary, or no token at all.
+        TypeError: one string, a table or a mapping for the texts.
     """
+    if isinstance(texts, str | bytes | Mapping | pd.DataFrame):
+        raise TypeError(f"texts must be strings, one after the other, found {type(texts).__name__}; put them in a list")
     chunks = chunked(texts)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

@@ -74,6 +74,12 @@ class Workshop:
             model.blocks[0].attn.W_Q[0, 0, 0] = value
         return model
 
+    def more_tokens(self) -> Any:
+        """A model whose tokenizer has a token more than it has embeddings."""
+        model = copy.deepcopy(self.model("gpt2"))
+        model.tokenizer.add_tokens(["extra"])
+        return model
+
     def toy(self, **options: Any) -> Any:
         return toy(self.model("gpt2").tokenizer, **options)
 

@@ -4,6 +4,7 @@ Types are not checked here (`jaxtyping_disable`), as they are not where interp i
 """
 
 import gzip
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from conftest import D_VOCAB
 from hostile import Case, Workshop, check_refused
 from safetensors.numpy import save_file
 
 import interp
 from interp import attention, corpora, encoding, frequency, generation, hooks, outliers, pairs, probing, report
 from interp import unigrams as counting
+from interp.distributions import MeanPredictions, Variant
+from interp.encoding.regression import MeanHeadInput
+from interp.files import replacing_directory
 from interp.observers import observe
 
 _GZ = gzip.compress(b"hello world\n" * 1_000)
@@ -156,7 +161,17 @@ FILES: dict[str, Case] = {
     "no text": (BAD, "expected at least one text", lambda w: text([])),
     "half a character": (BAD, "text 1 of the list has the lone surrogate", lambda w: text(["a", "b\ud800"])),
     "half a character between": (BAD, "the separator has the lone", lambda w: text(["a"], separator="\udcff")),
-    "a limit of NaN": (BAD, "limit must be at least 1", lambda w: text(["a"], limit=float("nan"))),
+    "a limit of NaN": (TYPE, "limit must be a whole number, found nan", lambda w: text(["a"], limit=float("nan"))),
+    "a limit of half a text": (TYPE, "limit must be a whole number", lambda w: text(["a"], limit=1.5)),
+    "a table for a corpus": (TYPE, "a list of strings, found DataFrame", lambda w: text(pair_table(("a", "b")))),
+    "a home that is nobody's": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
+    "a model at nobody's home": (MISSING, "'~nobody0/x' does not exist", lambda w: load("~nobody0/x")),
+    "counts of letters": (
+        TYPE,
+        "one after the other, found str",
+        lambda w: counting.count(w.model("gpt2").tokenizer, "w1 w2", corpus="x", d_vocab=D_VOCAB),
+    ),
+    "counts beyond 2⁶³": (BAD, "add up to more than", lambda w: counting.Unigrams(np.array([2**62] * 4), "x")),
     "a directory": (MISSING, "is a directory; expected a .txt", lambda w: text(w.root)),
     "a pipe": (MISSING, "is no regular file", lambda w: text(fifo(w))),
     "a broken link": (MISSING, "does not exist", lambda w: text(link(w))),
@@ -348,6 +363,62 @@ ANALYSES: dict[str, Case] = {
         "batch_size must be at least 1",
         lambda w: corpora.batches(w.model("gpt2"), w.texts, batch_size=0),
     ),
+    "batches of another tokenizer": (
+        BAD,
+        "made for another model (tokenised otherwise)",
+        lambda w: frequency.bias_effect(w.model("gpt2"), corpora.batches(load("tiny-gpt2"), w.texts), **quiet),
+    ),
+    "token ids of a larger vocabulary": (
+        BAD,
+        "with token id 4000, of a larger vocabulary",
+        lambda w: frequency.bias_effect(
+            w.model("gpt2"), corpora.batches(load("tiny-gpt2"), torch.full((1, 10), 4000)), **quiet
+        ),
+    ),
+    "rows longer than the context": (
+        BAD,
+        "in rows of 30, longer than its context",
+        lambda w: outliers.dimension_profile(
+            w.model("gpt2"), corpora.batches(load("tiny-gpt2"), torch.full((1, 30), 4)), **quiet
+        ),
+    ),
+    "an encoder's masked batches": (
+        BAD,
+        "masked, for an encoder",
+        lambda w: attention.attention_by_class(
+            w.model("gpt2"), corpora.batches(w.model("bert"), w.texts, mask_rate=0.5), **quiet
+        ),
+    ),
+    "texts in place of batches": (
+        TYPE,
+        "expected batches, found list",
+        lambda w: observe(w.model("gpt2"), w.texts, MeanHeadInput(w.model("gpt2"))),
+    ),
+    "an observer of another model": (
+        BAD,
+        "made for another model",
+        lambda w: observe(
+            w.model("gpt2"),
+            corpora.batches(w.model("gpt2"), w.texts),
+            MeanPredictions(w.model("llama"), [Variant()]),
+            **quiet,
+        ),
+    ),
+    "a token past the embedding": (
+        BAD,
+        f"has token id {D_VOCAB}, beyond the model's vocabulary",
+        lambda w: list(corpora.batches(w.more_tokens(), ["w1 w2 extra"], layout="texts")),
+    ),
+    "a seed beyond 64 bits": (
+        BAD,
+        "seed must be at most",
+        lambda w: corpora.batches(w.model("bert"), w.texts, mask_rate=0.1, seed=2**64),
+    ),
+    "half a seed": (
+        TYPE,
+        "seed must be a whole number",
+        lambda w: corpora.sample_positions(corpora.batches(w.model("gpt2"), w.texts), 0.5, seed=0.5),
+    ),
     "a seed below zero": (
         BAD,
         "seed must be at least 0",
@@ -420,6 +491,44 @@ def test_code_of_a_known_kind_is_not_run_either(workshop: Workshop) -> None:
     model = load(workshop.remote_code("gpt2"))
     assert model.cfg.n_layers == 2
     assert not (workshop.root / "ran").exists()
+
+
+def test_padding_past_the_embedding_is_read_nowhere(workshop: Workshop) -> None:
+    """A tokenizer to which a padding token was added, as is often done to GPT-2."""
+    model = workshop.more_tokens()
+    model.tokenizer.pad_token = "extra"
+    usual, classes = workshop.model("gpt2"), {"early": range(7, 30)}
+    ours, theirs = (
+        outliers.dimension_profile(
+            each, corpora.batches(each, workshop.texts, layout="texts"), key_classes=classes, **quiet
+        )
+        for each in (model, usual)
+    )
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_an_endless_generator_is_read_to_the_limit() -> None:
+    assert list(text((f"text {i}" for i in itertools.count()), limit=np.int64(2))) == ["text 0", "text 1"]
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_stands_in_for_a_result_is_replaced(kind: str, workshop: Workshop) -> None:
+    """A link to a folder elsewhere, or a file, where the folder of a result should be."""
+    elsewhere, target = workshop.file("elsewhere/kept.txt", "kept").parent, workshop.root / "frequency"
+    target.symlink_to(elsewhere) if kind == "link" else target.write_text("x")
+    with replacing_directory(target) as temporary:
+        (temporary / "new.txt").write_text("new")
+    assert [path.name for path in target.iterdir()] == ["new.txt"]
+    assert not target.is_symlink()
+    assert (elsewhere / "kept.txt").read_text() == "kept"
+    assert sorted(path.name for path in workshop.root.iterdir()) == ["elsewhere", "frequency"]
+
+
+def test_a_name_that_is_no_utf_8_can_be_printed(workshop: Workshop) -> None:
+    path = workshop.root / os.fsdecode(b"caf\xe9.txt")
+    path.write_text("w1 w2")
+    assert text(path).name == "caf\ufffd.txt"
 
 
 def test_what_looks_hostile_and_is_sound(workshop: Workshop) -> None:

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,16 +12,6 @@ from hostile import Workshop
 from interp.cli import main
 
 SECONDS = 20
-
-
-@pytest.fixture(scope="module")
-def models() -> dict[str, Any]:
-    return {}
-
-
-@pytest.fixture
-def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models: dict[str, Any], texts: list[str]) -> Workshop:
-    return Workshop(tmp_path, hf_directory, models, texts)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +119,20 @@ CASES: dict[str, tuple[str, Callable[[Workshop, Path], list[str]]]] = {
     "a task that climbs": ("no task '../x'", full("probe", tasks="../x")),
     "no such position": ("unknown '<b>'", full("probe", position="<b>")),
     "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
+    "a directory for counts": (
+        "is a directory; expected the name of a file",
+        full("unigrams", out=lambda w: w.file("u.safetensors/x").parent),
+    ),
+    "a directory for the page": (
+        "index.html is a directory",
+        full("frequency", out=lambda w: w.file("run/index.html/x").parents[1]),
+    ),
+    "counts of attention that are text": ("is no file of counts", full("attention", unigram=lambda w: w.corpus())),
+    "a model at nobody's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
+    "no blocks to count": (
+        "n_layer",
+        lambda w, run: ["attention", "--model", str(w.config(n_layer=0)), "--dry-run"],
+    ),
     "tokens without end": ("expected a finite number of tokens", full("train", tokens="inf")),
     "a rate of learning of NaN": ("expected a number above 0", full("train", learning_rate="nan")),
     "a share of NaN": ("expected a share between 0 and 1", full("train", held_out="nan")),

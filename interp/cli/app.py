@@ -35,7 +35,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-_BAD_INPUT = (ValueError, TypeError, FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError)
+_BAD_INPUT = (
+    ValueError,
+    TypeError,
+    FileNotFoundError,
+    FileExistsError,
+    NotADirectoryError,
+    IsADirectoryError,
+    PermissionError,
+)
 _ANALYSES: tuple[Callable[..., None], ...] = (report, frequency, generate, attention, encoding, probe)
 _OTHERS: tuple[Callable[..., None], ...] = (merge, page, compare, unigrams, train, models, corpora)
 _COMMANDS = (*map(parallel, _ANALYSES), *map(alone, _OTHERS))

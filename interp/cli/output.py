@@ -62,6 +62,7 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
     Raises:
         FileExistsError: it holds a result of this analysis, and `overwrite` is off.
         PermissionError: it cannot be written to.
+        IsADirectoryError: a directory has the name of the page.
     """
     try:
         places = (directory, *directory.absolute().parents)
@@ -72,6 +73,8 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
         if error.errno in FULL:
             raise
         raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
+    if (page := directory / "index.html").is_dir():
+        raise IsADirectoryError(f"{page} is a directory, and the page could not be written; choose another --out")
     if os.path.exists(directory / analysis) and not overwrite and not is_saving(directory, analysis):
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
 

@@ -35,13 +35,14 @@ def unigrams(
     corpus_file(corpus)
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {str(out)!r} must end in .safetensors")
+    if out.is_dir():
+        raise IsADirectoryError(f"--out {str(out)!r} is a directory; expected the name of a file")
     check_output(out.parent, out.name, overwrite=overwrite)
 
     from interp import corpora, models
 
     source = corpora.load(corpus, limit=limit, column=column, separator=unescaped(separator))
     counts = corpora.count_unigrams(models.load(model), source, processes=os.cpu_count() or 1)
-    out.parent.mkdir(parents=True, exist_ok=True)
     counts.save(out)
     n_types = int((counts.counts > 0).sum())
     if as_json:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from interp.checks import check_seed
 from interp.corpora.sources import Corpus, load
 from interp.sites import Model, check_model, is_encoder
 from interp.unigrams import chunked, vocabulary_hash
@@ -93,6 +94,7 @@ class Batches:
     n_texts: int | None
     read: Callable[[], Iterator[Batch]] = field(repr=False)
     corpus: Corpus | None = None
+    tokenizer: Any = field(default=None, repr=False)
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -145,22 +147,23 @@ def batches(
     if context is None:
         context = model.cfg.n_ctx if given is None else given.shape[1]
     layout = layout or ("texts" if encoder else "packed")
-    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, seed, given)
+    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
     if batch_size is None:
         rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
         batch_size = max(1, rows)
     device = model.W_U.device
     known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
-    pad_id = known["pad"] or 0
+    pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0
     special = [token_id for token_id in known.values() if token_id is not None]
 
     settings: dict[str, Any] = {
         "layout": layout, "context": int(context), "batch_size": int(batch_size), "bos": bos, "eos": eos,
-        "mask_rate": mask_rate and float(mask_rate), "seed": int(seed),
+        "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
     if given is not None:
         ids = given.detach().cpu().numpy()
         settings |= {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
+        settings |= {"largest_id": int(ids.max())}
         n_texts: int | None = len(ids)
         source = None
 
@@ -181,7 +184,13 @@ def batches(
         empty = True
         for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
             empty = False
-            yield _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder).to(device)
+            batch = _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder)
+            if (largest := int(batch.tokens.max())) >= model.cfg.d_vocab:
+                raise ValueError(
+                    f"{settings['corpus']} has token id {largest}, beyond the model's vocabulary of "
+                    f"{model.cfg.d_vocab}: this tokenizer does not belong to this model"
+                )
+            yield batch.to(device)
         if empty and layout == "packed":
             raise ValueError(
                 f"the corpus is shorter than one row of {context} tokens; give a smaller context, or "
@@ -190,7 +199,7 @@ def batches(
         if empty:
             raise ValueError("the corpus is empty: no text in it has a token")
 
-    return Batches(settings, n_texts, read, source)
+    return Batches(settings, n_texts, read, source, None if given is not None else model.tokenizer)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
@@ -202,6 +211,7 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
     """
     if not 0 < share <= 1:
         raise ValueError(f"share must lie above 0 and be at most 1, found {share}")
+    seed = check_seed(seed)
 
     def read() -> Iterator[Batch]:
         rng = np.random.default_rng(seed)
@@ -215,8 +225,9 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
     """Batches as they are, or `batches(model, data, **settings)` of anything else; None leaves a setting open.
 
-    Raises ValueError for batches that were made with other settings.
+    Raises ValueError for batches that were made with other settings, or for another model.
     """
+    check_model(model)
     given = {key: value for key, value in settings.items() if value is not None}
     if isinstance(data, Batches):
         different = {key: value for key, value in given.items() if data.settings.get(key) != value}
@@ -225,12 +236,37 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
                 f"these batches were made with other settings than asked for here ({different}); set them in "
                 "interp.corpora.batches"
             )
+        check_batches(model, data)
         return data
     return batches(model, data, **given)
 
 
+def check_batches(model: Model, prepared: Batches) -> None:
+    """Raise ValueError for batches that were made for a model of another kind, TypeError for what are no batches."""
+    if not isinstance(prepared, Batches):
+        raise TypeError(f"expected batches, found {type(prepared).__name__}; make them with interp.corpora.batches")
+    settings, tokenizer = prepared.settings, prepared.tokenizer
+    largest, context = settings.get("largest_id", 0), settings.get("context", 0)
+    alike = tokenizer is None or model.tokenizer is None or tokenizer is model.tokenizer
+    if not alike and settings["vocabulary"] != vocabulary_hash(model.tokenizer):
+        reason = "tokenised otherwise"
+    elif largest >= model.cfg.d_vocab:
+        reason = f"with token id {largest}, of a larger vocabulary"
+    elif context > model.cfg.n_ctx:
+        reason = f"in rows of {context}, longer than its context"
+    elif settings.get("mask_rate") is not None and not is_encoder(model):
+        reason = "masked, for an encoder"
+    else:
+        return
+    raise ValueError(
+        f"these batches were made for another model ({reason}); make them with this one: "
+        "interp.corpora.batches(model, …)"
+    )
+
+
 def tokenizer_of(model: Model) -> Any:
     """The model's tokenizer. Raises ValueError where it has none."""
+    check_model(model)
     if model.tokenizer is None:
         raise ValueError(
             "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
@@ -247,7 +283,6 @@ def _check_settings(
     bos: bool,
     eos: bool,
     mask_rate: float | int | None,
-    seed: int,
     given: Tensor | None,
 ) -> None:
     encoder = is_encoder(model)
@@ -258,8 +293,6 @@ def _check_settings(
         raise ValueError(f"context must be {smallest} … {model.cfg.n_ctx} tokens for this model, found {context}")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1 row, found {batch_size}")
-    if seed < 0:
-        raise ValueError(f"seed must be at least 0, found {seed}")
     if encoder and (bos or eos):
         raise ValueError("an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models")
     if mask_rate is not None:

@@ -12,10 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import xxhash
 
-from interp.checks import unicode_text
-from interp.paths import HUB_CORPORA, corpus_file, text_suffix
+from interp.checks import unicode_text, whole_number
+from interp.paths import HUB_CORPORA, corpus_file, printable, text_suffix
 
 _LONGEST_LINE = 2**28
 
@@ -75,8 +76,7 @@ def load(
         ValueError: an unknown kind of file, an empty corpus, a limit below 1.
         TypeError: something that is not text.
     """
-    if limit is not None and not limit >= 1:
-        raise ValueError(f"limit must be at least 1 text, found {limit}")
+    limit = None if limit is None else whole_number(limit, "limit", least=1)
     unicode_text(separator, "the separator")
     if isinstance(source, Corpus):
         corpus = source
@@ -85,12 +85,12 @@ def load(
         corpus = _from_hub(str(source), column) if path is None else _from_file(path, column, limit)
         corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
     else:
-        corpus = _from_list(source)
+        corpus = _from_list(islice(source, limit) if isinstance(source, Iterator) else source)
     return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
 
 
 def _from_list(source: Iterable[str]) -> Corpus:
-    if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+    if isinstance(source, bytes | Mapping | pd.DataFrame) or not isinstance(source, Iterable):
         raise TypeError(f"a corpus is a file, a name or a list of strings, found {type(source).__name__}")
     texts = tuple(source)
     digest = xxhash.xxh3_128()
@@ -128,7 +128,7 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
     if counted == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     fingerprint = digest.hexdigest() + (f":{column}" if column else "")
-    return Corpus(path.name, fingerprint, read, None if limit is not None and counted > limit else counted)
+    return Corpus(printable(path.name), fingerprint, read, None if limit is not None and counted > limit else counted)
 
 
 def _lines_of(file: TextIOBase, path: Path) -> Iterator[str]:

@@ -24,7 +24,7 @@ def showing(places: Iterable[Path]) -> Iterator[None]:
     """Raises ValueError where a result lacks what is shown of it: columns, rows, or entries of its provenance."""
     try:
         yield
-    except (KeyError, IndexError, AttributeError, TypeError, StopIteration) as error:
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
         raise ValueError(
             f"{' or '.join(map(str, places))} is no result of this version of interp, or is damaged "
             f"({type(error).__name__}: {error}); make it again"
