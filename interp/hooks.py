@@ -146,14 +146,19 @@ def ablate_dims(
         dims: dimensions of the residual stream, 0 … d_model − 1.
         means: one value for each dimension, `[d_model]`.
 
-    Raises ValueError for a layer or dimension that does not exist, a mode without its means, and for keys and
-    queries where a score is no sum over residual dimensions (see `interp.qk.qk_circuit`).
+    Raises ValueError for a layer or dimension that does not exist, an unknown mode, one without its means, means that
+    are not finite, and for keys and queries where a score is no sum over residual dimensions (see
+    `interp.qk.qk_circuit`); TypeError for a dimension that is no whole number.
     """
     chosen = check_dims(model, dims)
+    if mode not in ("zero", "mean"):
+        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
     if (mode == "mean") != (means is not None):
         raise ValueError("mode='mean' needs means=, one value a dimension; mode='zero' takes none")
     if means is not None and means.shape != (model.cfg.d_model,):
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(means.shape)}")
+    if means is not None and not torch.isfinite(means).all():
+        raise ValueError("means has NaN or infinite values; expected the mean of each dimension")
     fill = torch.zeros(len(chosen)) if means is None else means[chosen]
     fill = fill.to(model.W_U)
     if where == "residual":
@@ -189,9 +194,9 @@ def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | N
         dims: 0 … d_model − 1.
         basis: orthonormal directions as rows, whose numbers `dims` are then (`Fit.components`); the axes by default.
 
-    Raises ValueError for a dimension that does not exist, or a basis of another size or not orthonormal.
+    Raises ValueError for a dimension that does not exist, or a basis of another size or not orthonormal; TypeError
+    for a dimension that is no whole number.
     """
-    check_model(model)
     chosen = check_dims(model, dims)
     if basis is None:
 

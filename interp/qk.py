@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from interp.sites import Model, hook_name, is_encoder
+from interp.checks import whole_number
+from interp.sites import Model, check_model, hook_name, is_encoder
 
 _POSITIONS = {
     "alibi": "ALiBi adds a bias that belongs to no residual dimension",
@@ -137,18 +138,26 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
 
 
 def check_layers(model: Model, layers: Sequence[int] | None) -> list[int]:
-    """All layers, or those given. Raises ValueError for one that does not exist or is given twice."""
+    """All layers, or those given.
+
+    Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
+    """
+    check_model(model)
     n_layers = model.cfg.n_layers
-    chosen = list(range(n_layers)) if layers is None else [int(layer) for layer in layers]
+    chosen = list(range(n_layers)) if layers is None else [whole_number(layer, "a layer") for layer in layers]
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= layer < n_layers for layer in chosen):
         raise ValueError(f"layers must be different numbers in 0 … {n_layers - 1}, found {chosen}")
     return chosen
 
 
 def check_dims(model: Model, dims: Sequence[int]) -> list[int]:
-    """Dimensions of the residual stream. Raises ValueError for one that does not exist or is given twice."""
+    """Dimensions of the residual stream.
+
+    Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
+    """
+    check_model(model)
     d_model = model.cfg.d_model
-    chosen = [int(dim) for dim in dims]
+    chosen = [whole_number(dim, "a dimension") for dim in dims]
     if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= dim < d_model for dim in chosen):
         raise ValueError(f"dims must be different numbers in 0 … {d_model - 1}, found {chosen}")
     return chosen

@@ -1,7 +1,9 @@
 """What a model's config.json alone says of its size: enough to count memory and operations before loading it."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from interp.checks import whole_number
 from interp.models import read_config
 from interp.paths import model_directory
 
@@ -38,19 +40,25 @@ class Shape:
 def shape(name: str) -> Shape:
     """The shape of a hub name or a directory with a config.json.
 
-    Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture.
+    Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture and a size below 1,
+    TypeError for a size that is no whole number.
     """
     directory = model_directory(name, weights=False)
     config = read_config(str(directory or name))
-    heads, d_model = config.num_attention_heads, config.hidden_size
+
+    def size(what: str, value: Any) -> int:
+        return whole_number(value, f"{what} in the config.json of {name}", least=1)
+
+    heads = size("num_attention_heads", config.num_attention_heads)
+    d_model = size("hidden_size", config.hidden_size)
     d_mlp = next((getattr(config, n) for n in ("intermediate_size", "n_inner", "ffn_dim") if getattr(config, n, 0)), 0)
     return Shape(
         encoder=config.model_type == "bert",
-        n_layers=config.num_hidden_layers,
+        n_layers=size("num_hidden_layers", config.num_hidden_layers),
         n_heads=heads,
-        n_key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+        n_key_value_heads=size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads),
         d_model=d_model,
-        d_head=getattr(config, "head_dim", None) or d_model // heads,
-        d_mlp=d_mlp or 4 * d_model,
+        d_head=size("head_dim", getattr(config, "head_dim", None) or d_model // heads),
+        d_mlp=size("intermediate_size", d_mlp or 4 * d_model),
         gated=config.model_type in _GATED,
     )

@@ -20,11 +20,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.checks import check_table
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.models import check_weights
 from interp.observers import Observer, observe
 from interp.qk import QKCircuit, check_layers, qk_circuit
-from interp.sites import Model, Recipe, hook_name
+from interp.sites import Model, Recipe, check_model, hook_name
 
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
@@ -348,13 +349,21 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
 
     Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs); empty
     where there is no class `other`.
+
+    Raises ValueError for a table of two runs, with values missing, or without `other` for some heads or dimensions.
     """
-    column = "mean" if scores["centred_mean"].isna().all() else "centred_mean"
+    row_key = ["layer", "head", "key_class", "dim"]
+    check_table(scores, "scores", [*row_key, "mean"], row_key)
+    has_centred = "centred_mean" in scores and scores["centred_mean"].notna().any()
+    column = "centred_mean" if has_centred else "mean"
     is_other = scores["key_class"] == "other"
     keys = ["layer", "head", "dim"]
     other = scores[is_other].set_index(keys)[column].rename("other")
     table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=keys)
     table["gap"] = table[column] - table["other"]
+    if (lacking := table["gap"].isna()).any():
+        row = table.loc[lacking, row_key].iloc[0].to_dict()
+        raise ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
     groups = table.groupby(["layer", "head", "key_class"], sort=False)["gap"]
     table["share"] = table["gap"] / groups.transform("sum").replace(0, np.nan)
     table["abs_share"] = table["gap"].abs() / groups.transform(lambda gap: gap.abs().sum()).replace(0, np.nan)
@@ -381,8 +390,10 @@ def score_contributions_at(
         tokens: ids of one sequence.
         query, key: positions.
 
-    Raises ValueError for a layer, head or position that does not exist, and for a key that the query cannot see.
+    Raises ValueError for a layer, head or position that does not exist, for a key that the query cannot see, and for
+    tokens that are no sequence of the model's.
     """
+    tokens = _one_sequence(model, tokens)
     n_heads, length = model.cfg.n_heads, len(tokens)
     if not (0 <= head < n_heads and 0 <= query < length and 0 <= key < length):
         raise ValueError(
@@ -405,8 +416,11 @@ def check_decomposition(
     A self-test for any model; in float64 the error is rounding (below 1e-10).
 
     Returns a table (layer, max_error, max_score), in the units of the score times its scale.
+
+    Raises ValueError for a layer that does not exist, and for tokens that are no sequence of the model's.
     """
     chosen = check_layers(model, layers)
+    tokens = _one_sequence(model, tokens)
     activations = _activations(model, tokens, chosen)
     rows = []
     for layer in chosen:
@@ -422,6 +436,23 @@ def check_decomposition(
             largest = max(largest, theirs[:, keys].abs().max().item())
         rows.append((layer, error, largest))
     return pd.DataFrame(rows, columns=["layer", "max_error", "max_score"])
+
+
+def _one_sequence(model: Model, tokens: Tensor) -> Int[Tensor, " pos"]:
+    """The ids of one sequence. Raises ValueError for another shape, no whole numbers, or ids that are no token's."""
+    check_model(model)
+    n_ctx, d_vocab = model.cfg.n_ctx, model.cfg.d_vocab
+    tokens = torch.as_tensor(tokens)
+    if tokens.ndim != 1 or tokens.dtype not in (torch.int64, torch.int32) or not 1 <= len(tokens) <= n_ctx:
+        raise ValueError(
+            f"tokens must be the ids of one sequence, whole numbers [1 … {n_ctx}], found {tokens.dtype} "
+            f"{tuple(tokens.shape)}"
+        )
+    if tokens.min() < 0 or tokens.max() >= d_vocab:
+        raise ValueError(
+            f"token ids must lie in 0 … {d_vocab - 1} for this model, found {int(tokens.min())} … {int(tokens.max())}"
+        )
+    return tokens
 
 
 @torch.no_grad()

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
 import torch
 import xxhash
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.sites import Model, is_encoder
+from interp.checks import list_of_strings, whole_number
+from interp.sites import Model, check_model, is_encoder
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,10 +19,20 @@ class TokenClasses:
     """Named classes and a function from token ids to class numbers, both `[batch, pos]` and on the CPU.
 
     Every token has one class: the function returns numbers from 0 to `len(names) − 1`.
+
+    Raises ValueError for a name that is there twice or is `all`, TypeError for names that are no strings.
     """
 
     names: tuple[str, ...]
     assign: Callable[[Tensor], Tensor] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        names = list_of_strings(self.names, "class names")
+        if len(set(names)) < len(names) or "all" in names:
+            raise ValueError(
+                f"class names must be different, and 'all' is made of all; found {', '.join(names)}; rename one"
+            )
+        object.__setattr__(self, "names", tuple(names))
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
         """The class number of each token. Raises ValueError for what a user's function may get wrong."""
@@ -55,15 +67,16 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     models. A mapping from names to token ids makes those classes, and `other` of the rest.
 
     Raises ValueError for a model without tokenizer where none are given, and for ids outside the vocabulary or in
-    two classes.
+    two classes; TypeError for ids that are no whole numbers, and for what is no model.
     """
+    check_model(model)
     if isinstance(classes, TokenClasses):
         return classes
     if classes is not None and not isinstance(classes, Mapping):
         raise TypeError(
             f"key classes are {{'name': [token ids]}} or TokenClasses(names, function), found {type(classes).__name__}"
         )
-    by_name = _defaults(model) if classes is None else {name: sorted(set(ids)) for name, ids in classes.items()}
+    by_name = _defaults(model) if classes is None else {name: _ids(name, ids) for name, ids in classes.items()}
     if not by_name or {"other", "all"} & set(by_name):
         raise ValueError("key classes must name at least one class; 'other' is made of the rest, 'all' of all")
     d_vocab = model.cfg.d_vocab
@@ -76,6 +89,15 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
                 raise ValueError(f"token id {token_id} is in two classes; every token has one")
             table[token_id] = number
     return TokenClasses((*by_name, "other"), lambda tokens: table.to(tokens.device)[tokens])
+
+
+def _ids(name: str, ids: Iterable[int]) -> list[int]:
+    """The token ids of a user's class, each once."""
+    given = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
+    if any(isinstance(token_id, bool) for token_id in given):
+        raise TypeError(f"class {name!r} has True or False for a token id; give the ids that a mask marks")
+    what = f"a token id of class {name!r} (tokenizer.convert_tokens_to_ids gives it)"
+    return sorted({whole_number(token_id, what) for token_id in given})
 
 
 def _defaults(model: Model) -> dict[str, list[int]]:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Integer
 
+from interp.checks import check_seed
 from interp.corpora import unigrams_of
 from interp.encoding.regression import Fit, fit_arrays, raw_head
 from interp.sites import Model
@@ -36,8 +37,9 @@ def directions(
     Returns the table `directions` (name_a, name_b, cosine, null_95): `null_95` is the 95th percentile of |cosine|
     when the coordinates of the second are shuffled (1,000 times), so what is large at this width.
 
-    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model.
+    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model, a seed below 0.
     """
+    seed = check_seed(seed)
     fit.require(model)
     head = raw_head(model)
     W_U = head.W_U.double().cpu().numpy()

@@ -1,5 +1,6 @@
 """How the encoding of frequency comes about in training."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Integer
 from scipy import stats
 
 from interp import models
-from interp.corpora import batches, load
+from interp.corpora import batches, load, unigrams_of
 from interp.distributions import MeanPredictions, Variant, kl
 from interp.encoding.regression import fit_arrays, raw_head
 from interp.frequency import MASK_RATE
@@ -31,6 +33,7 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     Raises ValueError for a hub name without steps, FileNotFoundError for a directory without such checkpoints.
     """
     root = Path(source)
+    steps = None if steps is None else list(steps)
     if not root.is_dir():
         if not steps:
             raise ValueError(f"{source} is no directory; for a hub name give the steps of its checkpoints")
@@ -50,7 +53,11 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
 
 
 def dynamics(
-    checkpoints: Iterable[tuple[int, Model]], text: Any, *, unigram: Unigrams, progress: bool = True
+    checkpoints: Iterable[tuple[int, Model]],
+    text: Any,
+    *,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str],
+    progress: bool = True,
 ) -> pd.DataFrame:
     """How the encoding of frequency comes about in training: one row for each (step, model).
 
@@ -60,18 +67,17 @@ def dynamics(
 
     Args:
         text: what `interp.corpora.load` takes.
-        unigram: counts with the checkpoints' tokenizer.
+        unigram: token counts with the checkpoints' tokenizer.
 
     Raises:
-        ValueError: no checkpoint, a folded one, or counts of another vocabulary.
+        ValueError: no checkpoint, a folded one, or counts of another vocabulary or tokenizer.
     """
-    u, corpus = unigram.distribution, load(text)
+    corpus = load(text)
     rows = []
     for step, model in checkpoints:
         head = raw_head(model)
-        if len(u) != head.d_vocab:
-            raise ValueError(f"the counts are over {len(u):,} types, the model of step {step} has {head.d_vocab:,}")
         prepared = batches(model, corpus, mask_rate=MASK_RATE if is_encoder(model) else None)
+        u = unigrams_of(model, prepared, unigram).distribution
         predictions = MeanPredictions(model, [Variant()])
         observe(model, prepared, predictions, progress=progress)
         q, real = predictions.distributions[0], head.real.cpu().numpy()

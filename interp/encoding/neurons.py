@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from interp.checks import check_seed
 from interp.corpora import Batch, Text, as_batches, sample_positions, unigrams_of
 from interp.encoding.regression import raw_head
 from interp.lm_head import real_tokens
@@ -320,7 +321,8 @@ def frequency_neurons(
     positions, nats: entropy H(p), `KL(p‖u)`, and the part of `delta_loss` that is gone when the logits' change along
     log u is taken out. `w_out_norm` is ‖w̃‖, `logit_var` the variance over the vocabulary of cos(w̃, W_U[:, w]).
 
-    Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, and another vocabulary's counts.
+    Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, another vocabulary's counts, a
+    share outside 0 … 1, and a seed below 0.
     """
     analysis = neuron_passes(
         model, text_or_batches, unigram=unigram, scan=scan, top=top, share=share, seed=seed, batch_size=batch_size
@@ -342,13 +344,14 @@ def neuron_passes(
     """`frequency_neurons` for `interp.passes`: a reading of the means, then one of the effects or two."""
     if scan not in get_args(Scan):
         raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
+    seed = check_seed(seed)
     mlp = _LastMLP.of(model)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)
     counts = unigrams_of(model, prepared, unigram)
     log_u = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
     means = MeanNeurons(model)
     yield [Reading("mean neurons", prepared, [means])]
-    part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)
     every = list(range(len(mlp.w)))
     every_effect = NeuronEffects(model, every, means.mean, log_u, exact=scan == "exact")
     yield [Reading("neurons", part, [every_effect])]

@@ -10,6 +10,7 @@ import xxhash
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.checks import check_seed
 from interp.corpora import Batch, Text
 from interp.distributions import js, perplexity
 from interp.encoding.regression import Fit, predicted_batches, raw_head
@@ -139,15 +140,24 @@ def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 
 
     `"spearman"` and `"slope"` take the least tied to token probability first, by |Spearman with −log α| and by
     |slope|; `"reverse"` is Spearman's order from the other end; `"random"` is drawn.
+
+    Raises ValueError for an unknown order or basis, and a seed below 0.
     """
-    if order not in ORDERS or basis not in get_args(Basis):
-        raise ValueError(f"unknown order {order!r} or basis {basis!r}; expected {ORDERS} and {get_args(Basis)}")
+    check_orders([order], [basis])
+    seed = check_seed(seed)
     dims = fit.dims[fit.dims["basis"] == basis]
     if order == "random":
         return np.random.default_rng(seed).permutation(len(dims)).tolist()
     key = dims["slope" if order == "slope" else "spearman"].abs().fillna(0).to_numpy()
     rising = np.argsort(key, kind="stable").tolist()
     return rising[::-1] if order == "reverse" else rising
+
+
+def check_orders(orders: Sequence[str], bases: Sequence[str]) -> None:
+    """Raise ValueError unless these are orders and bases, one or more, and each once."""
+    for what, given, known in (("order", orders, ORDERS), ("basis", bases, get_args(Basis))):
+        if not given or len(set(given)) < len(given) or not set(given) <= set(known):
+            raise ValueError(f"{what} must be one or more different ones of {', '.join(known)}; found {given}")
 
 
 def pruning_curve(
@@ -180,14 +190,14 @@ def pruning_curve(
     positions whose likeliest token stays, perplexity on the text.
 
     Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not rise from 0 to below
-    1, and a folded model.
+    1, a seed below 0, and a folded model.
     """
     fit.require(model)
     orders = [order] if isinstance(order, str) else list(order)
-    if not orders or len(set(orders)) < len(orders):
-        raise ValueError(f"order must be different names, at least one; found {orders}")
-    if not fractions or not all(0 <= f < 1 for f in fractions) or list(fractions) != sorted(set(fractions)):
-        raise ValueError(f"fractions must rise from 0 and stay below 1, found {list(fractions)}")
+    check_orders(orders, [basis])
+    fractions = list(fractions)
+    if not fractions or not all(0 <= f < 1 for f in fractions) or fractions != sorted(set(fractions)):
+        raise ValueError(f"fractions must rise from 0 and stay below 1, found {fractions}")
     d_model = model.cfg.d_model
     counts = [round(fraction * d_model) for fraction in fractions]
     ranked: dict[str, Sequence[int]] = {name: removal_order(fit, name, basis, seed=seed) for name in orders}

@@ -15,6 +15,7 @@ from scipy import stats
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from interp.checks import check_seed
 from interp.corpora import Batch, Batches, Text, as_batches
 from interp.distributions import MeanPredictions, Variant
 from interp.frequency import MASK_RATE
@@ -55,7 +56,7 @@ def fit_arrays(
 
     Raises:
         ValueError: no more types than dimensions, so that the fit would be exact and say nothing; an α that is
-            negative or not finite.
+            negative or not finite; a `use` that is not one bool for each type.
     """
     return _least_squares(*_types(W_U, alpha, use))[0]
 
@@ -71,7 +72,15 @@ def _types(
     if W_U.shape[1:] != alpha.shape or not np.isfinite(W_U).all():
         what = "has NaN or infinite values" if W_U.shape[1:] == alpha.shape else f"is over {W_U.shape[1:]} types"
         raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
-    keep = (alpha > 0) & (np.ones_like(alpha, bool) if use is None else use)
+    keep = alpha > 0
+    if use is not None:
+        use = np.asarray(use)
+        if use.dtype != bool or use.shape != alpha.shape:
+            raise ValueError(
+                f"use must say for each of the {len(alpha)} types of alpha whether it takes part, as bool; found "
+                f"{use.dtype} {use.shape}"
+            )
+        keep &= use
     n, d = int(keep.sum()), W_U.shape[0]
     if n <= d + 1:
         raise ValueError(f"{n} usable types for {d} dimensions: the regression would fit exactly; it needs more types")
@@ -205,7 +214,8 @@ def fit(
     standardised_slope, spearman, spearman_shuffled, explained_variance), basis `axis` or `pca`: slope A_j and
     A_j·SD(E_j), Spearman of the embeddings' coordinate with −log α, and its share of the embeddings' variance.
 
-    Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions.
+    Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions, a
+    seed below 0.
     """
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
     return run(model, fit_passes(model, prepared, seed=seed), progress=progress, directory=directory)
@@ -213,6 +223,7 @@ def fit(
 
 def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]:
     """`fit` for `interp.passes`: one reading."""
+    seed = check_seed(seed)
     head = raw_head(model)
     predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)
     yield [Reading("token probability", prepared, [predictions, inputs])]

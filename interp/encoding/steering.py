@@ -11,6 +11,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
 
+from interp.checks import check_seed, unicode_text
 from interp.corpora import Batch, Batches, Text
 from interp.distributions import kl
 from interp.encoding.regression import Fit, predicted_batches
@@ -144,16 +145,21 @@ class SteeredMeans(Observer):
 
 
 def token_id_of(model: Model, token: str | int) -> int:
-    """The id of one token. Raises ValueError for text that is not one token, and an id that is none."""
+    """The id of one token.
+
+    Raises ValueError for text that is not one token, and an id that is none; TypeError for neither text nor an id.
+    """
     real = real_tokens(model)
     if isinstance(token, int | np.integer):
         token = int(token)
         if not (0 <= token < len(real) and bool(real[token])):
             raise ValueError(f"token id {token} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
         return token
+    if not isinstance(token, str):
+        raise TypeError(f"a token is text or an id, found {type(token).__name__}")
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer; give the token's id")
-    ids = model.tokenizer(token, add_special_tokens=False)["input_ids"]
+    ids = model.tokenizer(unicode_text(token, "token"), add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         pieces = ", ".join(token_names(model, ids))
         raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
@@ -231,7 +237,11 @@ def _check_ratio(fit: Fit, token_id: int, ratio: float | int) -> float:
 
 
 def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
-    """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α: id → group."""
+    """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α: id → group.
+
+    Raises ValueError for a seed below 0.
+    """
+    seed = check_seed(seed)
     ids = np.flatnonzero(fit.used & (fit.alpha < 0.05))
     ranked = ids[np.argsort(-fit.alpha[ids], kind="stable")]
     rng = np.random.default_rng(seed)
@@ -266,10 +276,19 @@ def steering_report(
     `fitted` or `other`; `got` the ratio of mean probabilities on that text, `kl_others` the KL divergence (nats)
     between the mean distributions over all other tokens, renormalised (at each position they keep their proportions).
 
-    Raises ValueError as `steer` does.
+    Raises ValueError as `steer` does, for unknown modes, no tokens or ratios, and a seed below 0; TypeError for one
+    string in place of a list of tokens.
     """
     analysis = steering_passes(model, fit, other=other, tokens=tokens, ratios=ratios, modes=modes, seed=seed)
     return run(model, analysis, progress=progress)
+
+
+def check_asked(ratios: Sequence[float | int], modes: Sequence[str]) -> None:
+    """Raise ValueError unless there are ratios, all positive numbers, and modes, all known."""
+    if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
+        raise ValueError(f"expected positive ratios, found {ratios}")
+    if not modes or not set(modes) <= set(MODES):
+        raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
 
 
 def steering_passes(
@@ -283,6 +302,10 @@ def steering_passes(
     seed: int = 0,
 ) -> Passes[pd.DataFrame]:
     """`steering_report` for `interp.passes`: a reading of the log-odds, then one of the steered means a text."""
+    ratios, modes = list(ratios), list(modes)
+    check_asked(ratios, modes)
+    if isinstance(tokens, str):
+        raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
     fit.require(model)
     if tokens is None:
         groups = sample_tokens(fit, seed=seed)
@@ -290,10 +313,11 @@ def steering_passes(
         groups = {token_id_of(model, token): "given" for token in tokens}
         for token_id in groups:
             _check_ratio(fit, token_id, 1.0)
-    if not groups or not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
-        raise ValueError(f"expected tokens and positive ratios, found {len(groups)} tokens, ratios {ratios}")
-    if not modes or not set(modes) <= set(MODES):
-        raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
+    if not groups:
+        raise ValueError("expected tokens to steer, found none")
+    texts: dict[str, Batches] = {"fitted": fit.batches}
+    if other is not None:
+        texts["other"] = predicted_batches(model, other)
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
     rows, variants = [], []
@@ -310,9 +334,6 @@ def steering_passes(
     if not rows:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
     table = pd.DataFrame(rows, columns=["token", "token_id", "group", "mode", "alpha", "asked"])
-    texts: dict[str, Batches] = {"fitted": fit.batches}
-    if other is not None:
-        texts["other"] = predicted_batches(model, other)
     means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [pd.concat([table.assign(text=name), means[name].measures], axis=1) for name in texts]

@@ -10,12 +10,22 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Integer
 
-from interp.corpora import Text, sample_positions
+from interp.checks import check_seed
+from interp.corpora import Text, sample_positions, unigrams_of
 from interp.encoding.directions import directions
 from interp.encoding.neurons import neuron_passes
-from interp.encoding.pruning import FRACTIONS, ORDERS, Basis, Order, PrunedPredictions, pruning_table, removal_order
+from interp.encoding.pruning import (
+    FRACTIONS,
+    ORDERS,
+    Basis,
+    Order,
+    PrunedPredictions,
+    check_orders,
+    pruning_table,
+    removal_order,
+)
 from interp.encoding.regression import Fit, few_shot, fit_passes, predicted_batches
-from interp.encoding.steering import MODES, RATIOS, Mode, steering_passes
+from interp.encoding.steering import MODES, RATIOS, Mode, check_asked, steering_passes
 from interp.lm_head import token_names
 from interp.models import origin
 from interp.passes import Passes, Reading, run, side_by_side
@@ -77,7 +87,8 @@ def study(
         unigram: token counts; the model's own, or else this text's.
         directory: see `interp.passes.run`.
 
-    Raises ValueError as the functions it is made of.
+    Raises ValueError as the functions it is made of, before the first pass for orders, bases, modes, ratios, a seed,
+    counts or another text that they refuse.
     """
     analysis = study_passes(
         model, text_or_batches, other=other, unigram=unigram, orders=orders, bases=bases, modes=modes, ratios=ratios,
@@ -100,7 +111,13 @@ def study_passes(
     batch_size: int | None = None,
 ) -> Passes[EncodingStudy]:
     """`study` for `interp.passes`: the fit, then what needs it."""
+    orders, bases, modes, ratios = list(orders), list(bases), list(modes), list(ratios)
+    check_orders(orders, bases)
+    check_asked(ratios, modes)
+    seed = check_seed(seed)
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
+    other = None if other is None else predicted_batches(model, other)
+    unigram = unigrams_of(model, prepared, unigram)
     fitted = yield from fit_passes(model, prepared, seed=seed)
     pruned, steering, neurons = yield from side_by_side(
         _pruning(model, fitted, orders, bases, seed),
@@ -111,9 +128,9 @@ def study_passes(
         provenance=provenance(
             model,
             prepared,
-            orders=list(orders),
-            bases=list(bases),
-            modes=list(modes),
+            orders=orders,
+            bases=bases,
+            modes=modes,
             ratios=[float(ratio) for ratio in ratios],
             n_tokens=fitted.n_tokens,
         ),

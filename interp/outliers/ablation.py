@@ -12,6 +12,7 @@ from torch import Tensor
 from interp import hooks
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import KeyClassBatch
+from interp.checks import check_seed, check_table
 from interp.corpora import Batch, Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, fingerprint, observe
 from interp.outliers.profile import DimensionProfile
@@ -125,18 +126,44 @@ def ablation_effect(
     Returns the table `ablation` (layer, dim, set, magnitude, where, mode, key_class, attention_before,
     attention_after, head, head_before, head_after): attention summed over the keys of a class, averaged over queries
     and heads; and the same of the head in which it changes most.
+
+    Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
+    runs, or with a state, layer or dimension that the model does not have.
     """
     chosen = check_layers(model, layers)
     if where not in ("keys", "residual"):
         raise ValueError(f"unknown where {where!r}; expected 'keys' or 'residual'")
-    if mode not in ("zero", "mean"):
-        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
+    check_mode(mode)
+    seed = check_seed(seed)
+    d_model, n_layers = model.cfg.d_model, model.cfg.n_layers
+    check_table(outliers, "outliers", ["state", "dim", "z"], ["state", "dim"])
+    _check_numbers(outliers, "outliers", {"state": n_layers + 1, "dim": d_model})
+    if drivers is not None:
+        key = ["layer", "head", "key_class", "dim"]
+        check_table(drivers, "drivers", [*key, "gap"], key)
+        _check_numbers(drivers, "drivers", {"layer": n_layers, "dim": d_model})
     classes = token_classes(model, key_classes)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
     observe(model, prepared, read, progress=progress)
     analysis = ablate(model, prepared, classes, read.table, outliers, drivers, chosen, where, mode, seed, progress)
     return run(model, analysis, progress=progress)
+
+
+def check_mode(mode: str) -> None:
+    """Raise ValueError for a mode that is neither `zero` nor `mean`."""
+    if mode not in ("zero", "mean"):
+        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
+
+
+def _check_numbers(table: pd.DataFrame, what: str, counts: Mapping[str, int]) -> None:
+    """Raise ValueError for a table with a number that this model does not have in a column."""
+    for column, count in counts.items():
+        outside = table.loc[~table[column].isin(range(count)), column]
+        if len(outside):
+            raise ValueError(
+                f"{what} has {column} {outside.iloc[0]}, this model has 0 … {count - 1}; give the table of this model"
+            )
 
 
 def ablate(

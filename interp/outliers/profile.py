@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.scores import KeyClassBatch, warn_of_absent
+from interp.checks import check_table
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, fingerprint, observe
 from interp.qk import qk_circuit
@@ -177,9 +178,12 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFram
 
     Returns the table `outliers` (dim, state, mean, z, rank, n_states): one row a state in which a dimension is an
     outlier; `rank` 1 is the dimension that is one in most states, ties by the largest |z|.
+
+    Raises ValueError for a k that is not above 0, and for a table with values missing or of two runs.
     """
-    if k <= 0:
-        raise ValueError(f"k must be above 0, found {k}")
+    check_k(k)
+    key = ["state", "dim", "key_class"]
+    check_table(profile, "profile", [*key, "mean"], key)
     table = profile.loc[profile["key_class"] == "all", ["dim", "state", "mean"]].copy()
     by_state = table.groupby("state")["mean"]
     deviation = table["mean"] - by_state.transform("mean")
@@ -190,3 +194,9 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFram
     ranks = pd.Series(np.arange(1, len(order) + 1), index=order)
     table = table.assign(rank=table["dim"].map(ranks).astype(int), n_states=table["dim"].map(of_dim["count"]))
     return table.sort_values(["rank", "state"]).reset_index(drop=True)
+
+
+def check_k(k: float | int) -> None:
+    """Raise ValueError unless k is above 0."""
+    if not k > 0:
+        raise ValueError(f"k must be above 0, found {k}")

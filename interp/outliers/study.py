@@ -12,10 +12,11 @@ from jaxtyping import Integer
 
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import Average, ScoreContributions, Weights, gaps, warn_of_absent
+from interp.checks import check_seed, whole_number
 from interp.corpora import Batches, KeyClasses, Text, as_batches, batches, token_classes, unigrams_of
 from interp.lm_head import real_tokens
-from interp.outliers.ablation import Mode, ablate
-from interp.outliers.profile import DimensionCorrelations, DimensionProfile, find_outliers
+from interp.outliers.ablation import Mode, ablate, check_mode
+from interp.outliers.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
 from interp.passes import Passes, Reading, run
 from interp.qk import check_layers
 from interp.results import Result, provenance
@@ -79,7 +80,7 @@ def study(
         seed: of the sample and of the random dimensions.
         directory: see `interp.passes.run`.
 
-    Raises ValueError as those functions do, and for batches of masked text.
+    Raises ValueError as those functions do, for an unknown mode, a sample below 1 and batches of masked text.
     """
     analysis = study_passes(
         model, text_or_batches, layers=layers, key_classes=key_classes, weights=weights, scaled=scaled,
@@ -106,6 +107,10 @@ def study_passes(
 ) -> Passes[AttentionStudy]:
     """`study` for `interp.passes`: one reading of everything, then one of the ablation."""
     chosen = check_layers(model, layers)
+    check_k(k)
+    check_mode(mode)
+    seed = check_seed(seed)
+    sample = None if sample is None else whole_number(sample, "sample", least=1)
     classes = token_classes(model, key_classes)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     if prepared.settings.get("mask_rate") is not None:

@@ -7,7 +7,10 @@ import numpy as np
 import plotly.graph_objects as go
 import torch
 
+from interp.checks import unicode_text
+from interp.corpora.batches import tokenizer_of
 from interp.lm_head import token_names
+from interp.models import check_weights
 from interp.outliers import AttentionStudy
 from interp.plots.style import (
     AMBER,
@@ -274,13 +277,17 @@ def attention_view(model: Model, text: str, layer: int, dim: int) -> Any:
     For each head two panels: its pattern, and the dimension's contribution to each score in nats, less its mean over
     the keys that the query sees; divided by the largest magnitude, which the panel's name gives.
 
-    Raises ValueError for a layer or dimension that does not exist, and where scores are no sum over dimensions.
+    Raises ValueError for a layer or dimension that does not exist, where scores are no sum over dimensions, for a model
+    without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
     """
     from circuitsvis.attention import attention_heads
 
     check_dims(model, [dim])
+    check_weights(model)
     circuit = qk_circuit(model, layer)
-    tokens = model.tokenizer(text, return_tensors="pt")["input_ids"].to(model.W_U.device)
+    tokens = tokenizer_of(model)(unicode_text(text, "text"), return_tensors="pt")["input_ids"].to(model.W_U.device)
+    if not 1 <= tokens.shape[1] <= model.cfg.n_ctx:
+        raise ValueError(f"text has {tokens.shape[1]} tokens; expected 1 … {model.cfg.n_ctx} for this model")
     seen: dict[str, torch.Tensor] = {}
     names = {"input": circuit.input_name, "q": circuit.query_name, "pattern": hook_name(model, "pattern", layer)}
 
