@@ -14,7 +14,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from math import prod
@@ -23,6 +23,8 @@ from typing import Any
 
 import pandas as pd
 from pandas import DataFrame
+
+from interp.checks import list_of_strings
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
@@ -137,6 +139,7 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
     Raises ValueError for an unknown task, and for an `n_per_task` below 1 or above what the templates can
     make.
     """
+    tasks = None if tasks is None else _listed(tasks)
     if n_per_task < 1:
         raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
     rows = []
@@ -183,9 +186,10 @@ def load(
     `attrs["source"]` of the table is what the pairs are called in a provenance: "bundled pairs", the name of
     the file or directory, or how many they are.
 
-    Raises FileNotFoundError if there is no such path, ValueError if what is there is not a table of
-    minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
+    Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
+    a table of minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
     """
+    tasks = None if tasks is None else _listed(tasks)
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):
@@ -216,6 +220,17 @@ def load(
     else:
         pairs.attrs["source"] = Path(source).name
     return pairs
+
+
+def check_pairs(pairs: DataFrame) -> None:
+    """Raise TypeError for what is no table, or has a UID that is no string (a missing one); ValueError for one without
+    pairs."""
+    if not isinstance(pairs, DataFrame):
+        raise TypeError(f"expected a table of minimal pairs from interp.pairs.load, found {type(pairs).__name__}")
+    missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
+    if missing or pairs.empty:
+        raise ValueError(f"expected a table of minimal pairs from interp.pairs.load, missing: {missing or 'any row'}")
+    list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
 def _from_hub(name: str, tasks: Sequence[str] | None) -> dict[str, DataFrame]:
@@ -265,6 +280,8 @@ _READERS: dict[str, Callable[[Path], DataFrame]] = {".csv": _read_csv, ".parquet
 
 
 def _from_file(path: Path) -> DataFrame:
+    if not path.is_file():
+        raise ValueError(f"{path} is {'a directory' if path.is_dir() else 'no regular file'}; expected a file")
     if path.suffix == ".jsonl":
         return _checked(_read_jsonl(path), str(path), path.stem)
     if path.suffix not in _READERS:
@@ -284,8 +301,6 @@ def _read_jsonl(path: Path) -> DataFrame:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from error
-    except IsADirectoryError:
-        raise ValueError(f"{path} is a directory; expected a file") from None
     rows: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -388,12 +403,17 @@ class _UnknownTask(ValueError):
     pass
 
 
+def _listed(tasks: Iterable[str]) -> list[str]:
+    if isinstance(tasks, str):
+        raise ValueError(f"tasks is the string {tasks!r}; expected a list of names: [{tasks!r}]")
+    names = list(tasks)
+    if not names:
+        raise ValueError("tasks is empty; name at least one task, or pass None for all of them")
+    return names
+
+
 def _known_tasks(tasks: Sequence[str], known: Sequence[str], source: str) -> list[str]:
     """The tasks without repetition, all of which `source` has."""
-    if isinstance(tasks, str):
-        raise _UnknownTask(f"tasks is the string {tasks!r}; expected a list of names: [{tasks!r}]")
-    if not tasks:
-        raise _UnknownTask("tasks is empty; name at least one task, or pass None for all of them")
     for task in tasks:
         if task not in known:
             near = difflib.get_close_matches(str(task), known, n=3, cutoff=0.5)

@@ -313,7 +313,7 @@ ANALYSES: dict[str, Case] = {
     ),
     "one sentence for a list": (
         TYPE,
-        "expected a list of sentences",
+        "sentences must be a list of strings, found the string",
         lambda w: probing.sentence_log_probability(w.model("gpt2"), "w1 w2", **quiet),
     ),
     "ALiBi": (

@@ -1,15 +1,17 @@
 """Text from a model, decoded by transformers with hooks active."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+import pandas as pd
 import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
+from interp.checks import check_seed, unicode_text, whole_number
 from interp.corpora.batches import tokenizer_of
 from interp.generation.adapter import HookedCache, Shell
 from interp.hooks import firing
@@ -97,13 +99,13 @@ def generate(
     Raises:
         ValueError: an encoder; no prompt, an empty one, or one that does not fit into the context with what is to
             follow; strings without a tokenizer; an unknown decoder, or an option of a config that cannot work here
-            (static caches, assisted, contrastive and group-beam decoding …).
+            (static caches, assisted, contrastive and group-beam decoding …); a seed outside 0 … 2**63 − 1.
+        TypeError: what is no model, no list of prompts, no string and no list of whole numbers.
         RuntimeError: a hook that never fired.
     """
     if is_encoder(model):
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1 prompt, found {batch_size}")
+    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
     if not model.cfg.n_layers:
         raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
     check_vocabulary(model, exact=True)
@@ -150,9 +152,7 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
         )
     if max_new_tokens is None:
         max_new_tokens = config.max_new_tokens or NEW_TOKENS
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, found {max_new_tokens}")
-    config.max_new_tokens = max_new_tokens
+    config.max_new_tokens = whole_number(max_new_tokens, "max_new_tokens", least=1)
     for name in ("eos_token_id", "pad_token_id"):
         known = getattr(model.tokenizer, name, None)
         if getattr(config, name) is None and known is not None and known < model.cfg.d_vocab:
@@ -164,10 +164,14 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
 
 def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: bool, new: int) -> list[list[int]]:
     """The token ids of each prompt, with room for what follows."""
-    if isinstance(prompts, str) or not len(prompts):
-        found = f"the string {prompts!r}" if isinstance(prompts, str) else "none"
-        raise ValueError(f"expected a list of prompts, strings or lists of token ids, found {found}")
+    expected = "expected a list of prompts, strings or lists of token ids, found"
+    if isinstance(prompts, str):
+        raise ValueError(f"{expected} the string {prompts!r}")
+    if isinstance(prompts, bytes | Mapping | pd.DataFrame) or not isinstance(prompts, Iterable):
+        raise TypeError(f"{expected} {type(prompts).__name__}")
     rows = [_row(model, prompt, bos) for prompt in prompts]
+    if not rows:
+        raise ValueError(f"{expected} none")
     n_ctx, d_vocab = model.cfg.n_ctx, model.cfg.d_vocab
     for number, row in enumerate(rows):
         if not row:
@@ -190,12 +194,14 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
     if not isinstance(prompt, str):
         if bos:
             raise ValueError("token ids are read as they are; put bos into them yourself")
-        return [int(token_id) for token_id in prompt]
+        if isinstance(prompt, bytes) or not isinstance(prompt, Iterable) or getattr(prompt, "ndim", 1) != 1:
+            raise TypeError(f"a prompt is a string or a list of token ids, found {prompt!r}")
+        return [whole_number(token_id, "a token id") for token_id in prompt]
     tokenizer = tokenizer_of(model)
     first = [tokenizer.bos_token_id] if bos else []
     if None in first:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
-    return [*first, *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
+    return [*first, *tokenizer(unicode_text(prompt, "a prompt"), add_special_tokens=False, verbose=False)["input_ids"]]
 
 
 @contextmanager

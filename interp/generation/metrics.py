@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.checks import check_seed, list_of_strings, whole_number
 from interp.corpora.batches import tokenizer_of
 from interp.hooks import capture
 from interp.models import check_weights
@@ -47,17 +48,24 @@ def text_metrics(
     - `mauve_mean`, `mauve_sd` over clustering seeds, where features are given: see `mauve_scores`.
     - `n_texts`, `n_tokens`.
 
-    What cannot be computed is NaN. Raises ValueError for no text, one sort of features without the other, and what
-    `mauve_scores` raises.
+    What cannot be computed is NaN. Raises TypeError for token ids that are no whole numbers, ValueError for ones that
+    `unigram` does not count, no text, one sort of features without the other, and what `mauve_scores` raises.
     """
-    if not len(token_ids):
+    rows = [[whole_number(token_id, "a token id") for token_id in ids] for ids in token_ids]
+    if not rows:
         raise ValueError("expected texts as lists of token ids, found none")
     if (features is None) != (human_features is None):
         raise ValueError("MAUVE compares two sets of features; give both features and human_features, or neither")
+    flat = np.array(list(chain.from_iterable(rows)), dtype=np.int64)
+    if unigram is not None and len(flat) and not 0 <= flat.min() <= flat.max() < len(unigram.counts):
+        raise ValueError(
+            f"the texts have token ids {flat.min()} … {flat.max()}, the unigram counts ({unigram.corpus}) are of 0 … "
+            f"{len(unigram.counts) - 1}; count with the tokenizer of these texts"
+        )
     measures: dict[str, float] = {}
     without = []
     for n in ORDERS:
-        grams = [list(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in token_ids]
+        grams = [list(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in rows]
         different = [set(text) for text in grams]
         n_texts_with = Counter(chain.from_iterable(different))
         total = sum(map(len, grams))
@@ -72,7 +80,6 @@ def text_metrics(
     measures["diversity_se"] = _jackknife(np.mean(without, axis=0))
     measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
     measures["repetition"] = repeats / total if total else np.nan
-    flat = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in token_ids])
     measures["frequent_share"] = np.nan
     if unigram is not None and len(flat):
         measures["frequent_share"] = float(frequent_types(unigram)[flat].mean())
@@ -80,7 +87,7 @@ def text_metrics(
     if features is not None and human_features is not None:
         scores = mauve_scores(features, human_features, seeds=seeds)
         measures |= {"mauve_mean": float(np.mean(scores)), "mauve_sd": float(np.std(scores, ddof=1))}
-    return measures | {"n_texts": len(token_ids), "n_tokens": len(flat)}
+    return measures | {"n_texts": len(rows), "n_tokens": len(flat)}
 
 
 def _jackknife(without: Float[np.ndarray, " texts"]) -> float:
@@ -110,11 +117,13 @@ def mauve_scores(
     the clustering alone; which texts were drawn adds more (at 100 texts of the same model .954 ± .044). Compare
     equal numbers of texts alone.
 
-    Raises ValueError for fewer than five seeds, too few texts to cluster, and where mauve-text is not installed.
+    Raises ValueError for fewer than five seeds or one outside 0 … 2**63 − 1, too few texts to cluster, and where
+    mauve-text is not installed.
     """
     check_mauve()
+    seeds = [check_seed(seed) for seed in seeds]
     if len(set(seeds)) < 5:
-        raise ValueError(f"MAUVE depends on its clustering; give at least 5 different seeds, found {list(seeds)}")
+        raise ValueError(f"MAUVE depends on its clustering; give at least 5 different seeds, found {seeds}")
     if min(len(features), len(human_features)) < 2:
         raise ValueError(f"MAUVE needs at least 2 texts on each side, found {len(features)} and {len(human_features)}")
     with warnings.catch_warnings():
@@ -148,14 +157,22 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     An encoder's texts are `[CLS] … [SEP]`; a causal model's have nothing before them, as mauve-text gives them to
     GPT-2. Longer ones are cut to the context.
 
-    Raises ValueError for a model without a tokenizer, or a text without a token.
+    Raises ValueError for a model without a tokenizer or with another's, no text, or one without a token; TypeError for
+    what is no model or no list of strings.
     """
+    texts = list_of_strings(texts, "texts")
     tokenizer = tokenizer_of(model)
     check_weights(model)
     options = {"truncation": True, "max_length": model.cfg.n_ctx, "add_special_tokens": is_encoder(model)}
-    rows = tokenizer(list(texts), **options)["input_ids"]
+    rows = tokenizer(texts, **options)["input_ids"]
     if not all(rows):
         raise ValueError("a text without a token has no last hidden state; leave empty texts out")
+    last = max(map(max, rows))
+    if last >= model.cfg.d_vocab:
+        raise ValueError(
+            f"the texts have token id {last}, beyond the model's vocabulary of {model.cfg.d_vocab}: this tokenizer "
+            "does not belong to this model"
+        )
     parts = []
     for start in range(0, len(rows), _FEATURE_TEXTS):
         batch = [torch.tensor(row) for row in rows[start : start + _FEATURE_TEXTS]]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from interp.checks import whole_number
 from interp.corpora import Corpus, load
 from interp.corpora.batches import tokenizer_of
 from interp.generation.decoding import NEW_TOKENS
@@ -47,9 +48,12 @@ def prompts(
         bos: put the beginning-of-sequence token before each.
 
     Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
-    without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for.
+    without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for; TypeError for
+    numbers that are not whole.
     """
     check_model(model)
+    n, length = whole_number(n, "n"), whole_number(length, "length")
+    max_new_tokens = whole_number(max_new_tokens, "max_new_tokens")
     if min(n, length) < 1 or max_new_tokens < 4:
         raise ValueError(
             "n and length must be at least 1 and max_new_tokens at least 4, since diversity counts 4-grams; found "

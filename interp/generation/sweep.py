@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from interp import models
+from interp.checks import check_seed, whole_number
 from interp.corpora import Corpus, batches, unigrams_of
 from interp.frequency import bias_effect
 from interp.generation.decoding import (
@@ -92,11 +93,12 @@ def sweep(
         progress: show a progress bar.
 
     Raises ValueError for an encoder, a model without b_LN, scales that are not finite or repeated, no or unknown
-    decoders, MAUVE without mauve-text, a directory of another run or while hooks are active on the model, and what
-    `prompts` and `generate` raise.
+    decoders, prompts of another tokenizer, MAUVE without mauve-text, a directory of another run or while hooks are
+    active on the model, and what `prompts` and `generate` raise.
     """
     if is_encoder(model):
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
+    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
     prediction_head(model).require("ln")
     if directory is not None and active_hooks(model):
         raise ValueError(
@@ -106,7 +108,11 @@ def sweep(
         check_mauve()
     given = prompts_or_text if isinstance(prompts_or_text, Prompts) else prompts(model, prompts_or_text)
     configs = {name: _of_length(model, config, given) for name, config in _named(decoders).items()}
-    counts = unigrams_of(model, batches(model, given.corpus), unigram)
+    prepared = batches(model, given.corpus)
+    vocabulary = prepared.settings["vocabulary"]
+    if given.settings.get("vocabulary", vocabulary) != vocabulary:
+        raise ValueError("these prompts were made with another tokenizer; make them with this model's")
+    counts = unigrams_of(model, prepared, unigram)
     perplexity = _perplexity(model, given, counts, list(scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
@@ -188,9 +194,10 @@ def _named(decoders: Sequence[Decoder] | Mapping[str, GenerationConfig]) -> dict
         if HUMAN in decoders or not decoders:
             raise ValueError(f"expected at least one decoder, and none called {HUMAN!r}, found {list(decoders)}")
         return dict(decoders)
-    if isinstance(decoders, str) or not decoders or not set(decoders) <= set(DECODERS):
+    names = [] if isinstance(decoders, str) else list(decoders)
+    if not names or not set(names) <= set(DECODERS):
         raise ValueError(f"expected a list of decoders of {', '.join(DECODERS)}, found {decoders!r}")
-    return {name: GenerationConfig(**PRESETS[name]) for name in decoders}
+    return {name: GenerationConfig(**PRESETS[name]) for name in names}
 
 
 def _of_length(model: Model, config: GenerationConfig, given: Prompts) -> GenerationConfig:

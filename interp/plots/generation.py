@@ -2,7 +2,6 @@
 
 from typing import Literal, get_args
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -38,8 +37,7 @@ def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> 
     if measure == "perplexity":
         written = written.drop_duplicates("scale").assign(decoder="every decoder")
     _draw(out, written, "scale", column, error)
-    value = human[column]
-    if not np.isnan(value):
+    for value in human[column].dropna():
         out.add_scatter(
             x=[written["scale"].min(), written["scale"].max()],
             y=[value, value],
@@ -64,15 +62,16 @@ def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
     for scale, x in _named_scales(written).items():
         out.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
         out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor=PAPER)
-    out.add_hline(y=human["diversity"], line={"color": INK, "width": 1.5, "dash": "longdashdot"})
+    for value in human["diversity"].dropna():
+        out.add_hline(y=value, line={"color": INK, "width": 1.5, "dash": "longdashdot"})
     out.update_yaxes(range=[0, 1])  # of D
     return out
 
 
-def _split(sweep: GenerationSweep) -> tuple[pd.Series, pd.DataFrame]:
-    """The row of the human texts, and those of the decoders."""
+def _split(sweep: GenerationSweep) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The row of the human texts, where there is one, and those of the decoders."""
     is_human = sweep.metrics["decoder"] == HUMAN
-    return sweep.metrics[is_human].iloc[0], sweep.metrics[~is_human]
+    return sweep.metrics[is_human], sweep.metrics[~is_human]
 
 
 def _draw(out: go.Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:

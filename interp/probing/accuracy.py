@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp.checks import list_of_strings
 from interp.models import check_weights
-from interp.pairs import COLUMNS
-from interp.sites import Model, check_vocabulary, is_encoder, trunk_output
+from interp.pairs import check_pairs
+from interp.probing.states import check_token_ids
+from interp.sites import Model, check_model, check_vocabulary, is_encoder, trunk_output
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
@@ -34,12 +36,13 @@ def sentence_log_probability(
 
     Raises:
         ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
-            or one longer than the context.
+            or one longer than the context, no sentence, a tokenizer of another model.
+        TypeError: what is no model, or no list of strings.
     """
+    check_model(model)
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
-    if isinstance(sentences, str):
-        raise TypeError(f"sentences is the string {sentences[:60]!r}; expected a list of sentences")
+    sentences = list_of_strings(sentences, "sentences")
     check_vocabulary(model)
     check_weights(model)
     if is_encoder(model):
@@ -48,11 +51,12 @@ def sentence_log_probability(
     first = [model.tokenizer.bos_token_id] if bos else []
     if None in first:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; give bos=False")
-    encoded = model.tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = model.tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
     rows = [first + ids for ids in encoded]
     for sentence, row in zip(sentences, rows, strict=True):
         if not 2 <= len(row) <= model.cfg.n_ctx:
             raise ValueError(f"{sentence[:60]!r} has {len(row)} tokens; expected 2 … {model.cfg.n_ctx}")
+    check_token_ids(model, rows)
     scores = np.zeros(len(rows))
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="scoring") as bar:
@@ -81,14 +85,15 @@ def _scores(model: Model, rows: list[list[int]]) -> Float[Tensor, " sentence"]:
     return -(nll.view(len(rows), -1).double() * mask[:, 1:]).sum(1)
 
 
-def _pseudo_log_likelihood(model: Model, sentences: Sequence[str], progress: bool) -> Float[np.ndarray, " sentence"]:
+def _pseudo_log_likelihood(model: Model, sentences: list[str], progress: bool) -> Float[np.ndarray, " sentence"]:
     tokenizer = model.tokenizer
     if tokenizer.mask_token_id is None:
         raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
-    encoded = tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
     for sentence, ids in zip(sentences, encoded, strict=True):
         if not 1 <= len(ids) <= model.cfg.n_ctx - 2:
             raise ValueError(f"{sentence[:60]!r} has {len(ids)} tokens; expected 1 … {model.cfg.n_ctx - 2}")
+    check_token_ids(model, encoded)
     scores = np.zeros(len(encoded))
     lengths = np.array([len(ids) for ids in encoded])
     with tqdm(total=int(lengths.sum()), unit="token", disable=None if progress else True, desc="scoring") as bar:
@@ -135,11 +140,10 @@ def minimal_pair_accuracy(
 
     Returns a table (task, accuracy, n_pairs), in the order of the tasks in `pairs`.
 
-    Raises ValueError for a table without BLiMP's columns, and what `sentence_log_probability` raises.
+    Raises ValueError for a table without BLiMP's columns, TypeError for one with a missing UID, and what
+    `sentence_log_probability` raises.
     """
-    missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
-    if missing or pairs.empty:
-        raise ValueError(f"expected a table of minimal pairs from interp.pairs.load, missing: {missing or 'any row'}")
+    check_pairs(pairs)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
     scores: NDArray[np.float64] = sentence_log_probability(model, both, bos=bos, progress=progress)
     good, bad = scores[: len(pairs)], scores[len(pairs) :]

@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
+from interp.checks import check_seed
 from interp.corpora import batches, token_classes
 from interp.hooks import ablate_dims
 from interp.observers import observe
 from interp.outliers.profile import DimensionProfile
-from interp.pairs import COLUMNS
+from interp.pairs import COLUMNS, check_pairs
 from interp.probing.accuracy import sentence_log_probability
-from interp.probing.probe import Probe
+from interp.probing.probe import Probe, check_probe
 from interp.probing.split import split_pairs
 from interp.sites import Model, is_encoder
 
@@ -56,24 +57,28 @@ def ablation_effect(
     mean square of the neurons, margin the mean of `log p(good) − log p(bad)` and log_probability the mean over all
     sentences, in nats.
 
-    Raises ValueError for a probe that reads no neuron or more than half of them, unknown modes, draws or a limit
-    below 1, and as `sentence_log_probability` does.
+    Raises ValueError for a probe of another width or of a state that the model does not have, one that reads no neuron
+    or more than half of them, one whose task the pairs do not have, unknown modes, draws or a limit below 1, a seed
+    outside 0 … 2**63 − 1, and as `sentence_log_probability` does.
     """
+    check_pairs(pairs)
+    probes, modes, seed = list(probes), list(modes), check_seed(seed)
     if not modes or not set(modes) <= {"zero", "mean"}:
-        raise ValueError(f"expected modes of zero, mean, found {list(modes)}")
+        raise ValueError(f"expected modes of zero, mean, found {modes}")
     if draws < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws and limit must be 1 or more, found {draws} and {limit}")
     for probe in probes:
+        check_probe(model, probe)
         if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
             raise ValueError(
                 f"the probe of {probe.task} at state {probe.state} reads {len(probe.dims)} of {model.cfg.d_model} "
                 "neurons; expected at least one, and at most half, so that others can stand beside them; fit it with "
                 "another strength"
             )
+    tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
     rows = []
     with tqdm(total=len(probes), unit="task", disable=None if progress else True, desc="ablating") as bar:
-        for probe in probes:
-            chosen = pairs.iloc[split_pairs(pairs, probe.task).test[:limit]]
+        for probe, chosen in zip(probes, tested, strict=True):
             rows += list(_of_task(model, chosen, probe, modes, draws, bos, seed))
             bar.update()
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.checks import check_seed, whole_number
 from interp.probing.gates import deterministic_gate, open_probability, sample_gate
 
 STEPS = 1_000
@@ -59,8 +60,10 @@ def fit_sparse(
         weights: of the samples in each column's BCE, a weighted mean; all alike by default. 0 leaves a sample out.
         tick: called after each step.
 
-    Raises ValueError for λ outside (0, 1] and lists that do not fit the columns.
+    Raises ValueError for λ outside (0, 1], fewer steps than one, a seed outside 0 … 2**63 − 1 and lists that do not fit
+    the columns; TypeError for steps and seeds that are no whole numbers.
     """
+    steps, seeds = whole_number(steps, "steps", least=1), [check_seed(seed) for seed in seeds]
     tasks, _, d = X.shape
     columns = y.shape[2]
     if len(strengths) != columns or len(seeds) != columns:

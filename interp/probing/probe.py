@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.pairs import check_pairs
 from interp.probing.states import sentence_rows
-from interp.probing.sweep import Sweep
-from interp.sites import Model, Recipe, state_name
+from interp.probing.sweep import Sweep, check_neurons
+from interp.sites import Model, Recipe, check_model, state_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class Probe:
 def probe(found: Sweep, task: str, state: int) -> Probe:
     """The sparse probe of a task and state from the table `neurons` of a sweep of the residual stream.
 
-    Raises ValueError for a task or state that the table does not have, and for a sweep of MLP neurons or heads.
+    Raises ValueError for a task or state that the table does not have, a table that lacks dimensions of it or has them
+    twice, and for a sweep of MLP neurons or heads.
     """
     of = found.provenance.get("of") or "residual"
     if of != "residual":
@@ -51,6 +53,7 @@ def probe(found: Sweep, task: str, state: int) -> Probe:
     if part.empty:
         known, states = (", ".join(map(str, neurons[name].unique())) for name in ("task", "state"))
         raise ValueError(f"no probe of task {task!r} at state {state}; found tasks {known}; states {states}")
+    check_neurons(part)
     scale = part["scale"].to_numpy(dtype=np.float64)
     direction = (part["gate"] * part["weight"]).to_numpy(dtype=np.float64) / scale
     return Probe(task, state, direction, -float(direction @ part["mean"].to_numpy(dtype=np.float64)))
@@ -71,7 +74,7 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
     if not math.isfinite(shift):
         raise ValueError(f"shift must be a finite number, found {shift}")
     v = torch.from_numpy(probe.direction)
-    _check_width(model, probe)
+    check_probe(model, probe)
     if not v.any():
         raise ValueError(f"the probe of {probe.task} at state {probe.state} reads no neuron, so it has no direction")
     step = (shift * v / v.square().sum()).to(model.W_U.device)
@@ -95,9 +98,9 @@ def token_scores(
         bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
 
     Raises ValueError for a model without tokenizer, a sentence without a token or longer than the context, and a probe
-    of another width.
+    of another width or of a state that the model does not have; TypeError for what is no sentence.
     """
-    _check_width(model, probe)
+    check_probe(model, probe)
     [row] = sentence_rows(model, [sentence], "eos", bos=bos)
     seen: dict[str, Tensor] = {}
     name = state_name(model, probe.state)
@@ -117,7 +120,15 @@ def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, b
     """The score of each probe at every token of the first pair of its task (see `token_scores`).
 
     Returns the table `views` (task, state, sentence, position, token, score), `sentence` good or bad.
+
+    Raises ValueError for a probe whose task has no pair, and what `token_scores` raises.
     """
+    check_pairs(pairs)
+    probes, known = list(probes), list(dict.fromkeys(pairs["UID"]))
+    for one in probes:
+        check_probe(model, one)
+        if one.task not in known:
+            raise ValueError(f"no pair of task {one.task!r}; found {', '.join(known)}")
     rows = []
     for one in probes:
         pair = pairs[pairs["UID"] == one.task].iloc[0]
@@ -128,9 +139,12 @@ def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, b
     return pd.DataFrame(rows, columns=["task", "state", "sentence", "position", "token", "score"])
 
 
-def _check_width(model: Model, probe: Probe) -> None:
+def check_probe(model: Model, probe: Probe) -> None:
+    """Raise ValueError for a probe of another width than the model's, or of a state that the model does not have."""
+    check_model(model)
     if len(probe.direction) != model.cfg.d_model:
         raise ValueError(
             f"the probe of {probe.task} reads {len(probe.direction)} dimensions, the residual stream has "
             f"{model.cfg.d_model}; it belongs to another model"
         )
+    state_name(model, probe.state)

@@ -57,7 +57,8 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> "SparseProbe":
         """Fit to samples `[n, d]` and two classes.
 
-        Raises ValueError for NaN, for other than two classes, an unknown method, λ outside (0, 1] and k > d.
+        Raises ValueError for NaN, for other than two classes, an unknown method, λ outside (0, 1], fewer steps than
+        one, a seed outside 0 … 2**63 − 1 and k > d.
         """
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         check_classification_targets(y)

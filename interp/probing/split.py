@@ -9,6 +9,8 @@ from jaxtyping import Int
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from interp.checks import list_of_strings
+
 FEWEST_PAIRS = 10
 _TRAIN, _VALIDATION = 0.6, 0.2
 _SEED = 0
@@ -39,12 +41,13 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
 
 
 def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, Split]:
-    """The split of each task, or of all. Raises ValueError for one that the pairs do not have."""
+    """The split of each task, or of all. Raises ValueError for one that the pairs do not have, or none."""
     known = list(dict.fromkeys(pairs["UID"]))
-    unknown = sorted(set(tasks or ()) - set(known))
+    chosen = known if tasks is None else list_of_strings(tasks, "tasks")
+    unknown = sorted(set(chosen) - set(known))
     if unknown:
         raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(known)}")
-    return {task: split_pairs(pairs, task) for task in tasks or known}
+    return {task: split_pairs(pairs, task) for task in chosen}
 
 
 def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:

@@ -3,8 +3,9 @@
 import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,12 +20,13 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp import distributed
+from interp.checks import list_of_strings, whole_number
 from interp.corpora import Batch
 from interp.files import checksum, replacing
 from interp.models import check_weights, config_hash, weight_hash
 from interp.observers import forward
-from interp.pairs import COLUMNS
-from interp.sites import Model, Recipe, active_hooks, hook_name, is_encoder, state_name
+from interp.pairs import COLUMNS, check_pairs
+from interp.sites import Model, Recipe, active_hooks, check_model, hook_name, is_encoder, state_name
 
 Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
@@ -55,11 +57,21 @@ class States:
         return list(dict.fromkeys(self.pairs["UID"]))
 
     def load(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
-        """The vectors of one state. Raises ValueError for a state that was not collected, or a damaged shard."""
+        """The vectors of one state.
+
+        Raises ValueError for a state that was not collected, a damaged shard, or vectors of other pairs than `pairs`.
+        """
         if state not in self.states:
             raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
-        if self._kept:
-            return self._kept[state]
+        vectors = self._kept[state] if self._kept else self._stored(state)
+        if len(vectors) != len(self.pairs):
+            raise ValueError(
+                f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}; "
+                "collect the pairs that are wanted, or name their tasks"
+            )
+        return vectors
+
+    def _stored(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
         parts = []
         for shard in self._shards:
             with safe_open(shard, "pt") as file:
@@ -98,13 +110,13 @@ def collect(
         directory: for safetensors shards; a run that was killed goes on with the shard it was at.
         memory: bytes that may be kept without a directory.
 
-    Raises ValueError for a table without pairs, a sentence longer than the context or without a token, a layer that
-    does not exist, states that are not finite or too large for `memory`, a directory of another run, or a directory
-    while hooks are active on the model.
+    Raises ValueError for a table without pairs, a sentence longer than the context or without a token, a tokenizer of
+    another model, a layer that does not exist, states that are not finite or too large for `memory`, a directory of
+    another run, or a directory while hooks are active on the model; TypeError for what is no model, no table, no
+    sentence or no whole number.
     """
-    missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
-    if missing or pairs.empty:
-        raise ValueError(f"expected a table of minimal pairs from interp.pairs.load, missing: {missing or 'any row'}")
+    check_model(model)
+    check_pairs(pairs)
     if position not in (None, *get_args(Position)) or of not in get_args(Of):
         raise ValueError(
             f"unknown position {position!r} or of={of!r}; expected {get_args(Position)} and {get_args(Of)}"
@@ -199,7 +211,7 @@ def _names(model: Model, layers: Sequence[int] | None, of: Of) -> dict[int, str]
     else:
         site: Any = {"neurons": "mlp_post", "heads": "z"}[of]
         every = {layer: hook_name(model, site, layer) for layer in range(n_layers)}
-    chosen = list(every) if layers is None else [int(layer) for layer in layers]
+    chosen = list(every) if layers is None else [whole_number(layer, "layer") for layer in layers]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
         raise ValueError(f"layers must be different numbers in 0 … {max(every)}, found {chosen}")
     return {state: every[state] for state in chosen}
@@ -215,8 +227,9 @@ def sentence_rows(
 ) -> list[list[int]]:
     """Token ids of every sentence with the special ones that its states are read with.
 
-    Raises ValueError as `collect` does.
+    Raises as `collect` does.
     """
+    sentences = list_of_strings(sentences, "sentences")
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
@@ -232,14 +245,25 @@ def sentence_rows(
         before = [tokenizer.bos_token_id] if bos else []
         if position == "eos":
             after = [_end(tokenizer)]
-    encoded = tokenizer(list(sentences), add_special_tokens=False, verbose=False)["input_ids"]
+    encoded = tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
     rows = [before + ids + after for ids in encoded]
     for sentence, ids, row in zip(sentences, encoded, rows, strict=True):
         if not ids or len(row) > model.cfg.n_ctx:
             raise ValueError(
                 f"{sentence[:60]!r} has {len(row)} tokens; expected a word or more and at most {model.cfg.n_ctx}"
             )
+    check_token_ids(model, rows)
     return rows
+
+
+def check_token_ids(model: Model, rows: Iterable[Iterable[int]]) -> None:
+    """Raise ValueError for a token that the model has no embedding of."""
+    last = max(chain.from_iterable(rows))
+    if last >= model.cfg.d_vocab:
+        raise ValueError(
+            f"the sentences have token id {last}, beyond the model's vocabulary of {model.cfg.d_vocab}: this tokenizer "
+            "does not belong to this model"
+        )
 
 
 def _end(tokenizer: Any) -> int:
@@ -285,8 +309,7 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
 
 def _batch(rows: list[list[int]], model: Model) -> Batch:
     width = max(map(len, rows))
-    pad = model.tokenizer.pad_token_id or 0
-    tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows], device=model.W_U.device)
+    tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.W_U.device)
     lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
     mask = torch.arange(width, device=tokens.device) < lengths[:, None]
     return Batch(tokens, mask.long(), mask, torch.full_like(tokens, -1))

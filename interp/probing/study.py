@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import pandas as pd
 
 from interp import pairs as minimal_pairs
+from interp.checks import whole_number
 from interp.models import untrained
 from interp.probing.accuracy import minimal_pair_accuracy
 from interp.probing.causal import LEAST_ACCURACY, ablation_effect
@@ -18,10 +19,10 @@ from interp.probing.probe import pair_scores, probe
 from interp.probing.selection import Selector
 from interp.probing.split import split_tasks
 from interp.probing.states import Position, States, collect
-from interp.probing.sweep import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, check_options, sweep
+from interp.probing.sweep import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, checked_options, sweep
 from interp.probing.transfer import general, overlap, transfer
 from interp.results import provenance
-from interp.sites import Model
+from interp.sites import Model, check_model
 
 _OF_A_STATE = {
     "transfer": ["train_task", "test_task", "state", "method", "strength", "accuracy", "pair_accuracy"],
@@ -95,13 +96,15 @@ def study(
 
     Raises ValueError as the functions it is made of, and for a state that is not among the layers.
     """
+    check_model(model)
     table = minimal_pairs.load(pairs, tasks=tasks)
     splits = split_tasks(table, None)
     ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
     root = None if directory is None else Path(directory)
+    layers = None if layers is None else list(layers)
     fitting: dict[str, Any] = {
         "raw": raw,
-        "steps": steps,
+        "steps": whole_number(steps, "steps", least=1),
         "device": device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu"),
     }
 
@@ -113,19 +116,17 @@ def study(
             which, table, layers=layers, position=position, bos=bos, directory=kept(part), progress=progress
         )  # fmt: skip
 
-    check_options(model.cfg.d_model, methods, controls, selectors, strengths, ks, seeds)
-    if "none" not in controls or not {"l0", "dense", "topk"} & set(methods):
+    options = checked_options(model.cfg.d_model, methods, controls, selectors, strengths, ks, seeds)
+    sparse, seeds = "l0" in options["methods"], options["seeds"]
+    if "none" not in options["controls"] or not {"l0", "dense", "topk"} & set(options["methods"]):
         raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
     states = collected(model, "states")
     if state != "best" and state not in states.states:
         raise ValueError(f"state {state} is not among the layers {', '.join(map(str, states.states))}")
-    found = sweep(
-        states, methods=methods, selectors=selectors, strengths=strengths, seeds=seeds, controls=controls,
-        ks=ks, directory=kept("sweeps"), progress=progress, **fitting,
-    )  # fmt: skip
-    nearest = min(strengths, key=lambda strength: abs(strength - SHOWN_STRENGTH))
+    found = sweep(states, **options, directory=kept("sweeps"), progress=progress, **fitting)
+    nearest = min(options["strengths"], key=lambda strength: abs(strength - SHOWN_STRENGTH))
     by_chance = sweep(
-        collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if "l0" in methods else ["dense"],
+        collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if sparse else ["dense"],
         strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"), progress=progress,
         **fitting,
     )  # fmt: skip
@@ -134,7 +135,7 @@ def study(
     tested = table.iloc[[row for split in splits.values() for row in split.test]]
     described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
     shared: dict[str, pd.DataFrame] = {name: pd.DataFrame(columns=columns) for name, columns in _OF_A_STATE.items()}
-    if "l0" in methods and "none" in controls:
+    if sparse:
         at: dict[str, Any] = {"layers": [chosen], "seed": seeds[0], **fitting}
         neurons = found.neurons[found.neurons["state"] == chosen]
         if len(splits) > 1:

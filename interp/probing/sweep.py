@@ -1,7 +1,7 @@
 """All probes of a set of states: methods × tasks × strengths × seeds × controls, layer by layer."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp.checks import check_seed, check_table, whole_number
 from interp.models import find_device
 from interp.probing.fitting import STEPS, Sparse, fit_dense, fit_sparse
 from interp.probing.group import Control, Group
@@ -109,21 +110,21 @@ def sweep(
         raw: as the paper does; then a probe without intercept uses a dimension with a large mean for one.
         directory: keep each finished state here, and go on from there.
 
-    Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control, or
-    unknown names.
+    Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control,
+    unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
+    whole numbers.
     """
-    check_options(states.width, methods, controls, selectors, strengths, ks, seeds)
+    options = checked_options(states.width, methods, controls, selectors, strengths, ks, seeds)
+    steps = whole_number(steps, "steps", least=1)
     splits = split_tasks(states.pairs, tasks)
-    numbers = list(states.states if layers is None else layers)
+    numbers = list(states.states) if layers is None else [whole_number(layer, "layer") for layer in layers]
     if not numbers:
         raise ValueError("layers is empty; name a state or more, or leave it out for all of them")
     settings = {
-        "states": states.settings, "tasks": list(splits), "methods": list(methods), "selectors": list(selectors),
-        "strengths": [float(s) for s in strengths], "ks": list(ks), "seeds": list(seeds), "controls": list(controls),
-        "raw": raw, "steps": steps,
+        "states": states.settings, "tasks": list(splits), **options, "raw": raw, "steps": steps,
         "bag_of_words": {task: bag_of_words(states.pairs, split) for task, split in splits.items()},
     }  # fmt: skip
-    work = steps if "l0" in methods else 1
+    work = steps if "l0" in options["methods"] else 1
     paths = {state: None if directory is None else Path(directory) / f"sweep-{state}" for state in numbers}
     left = sum(path is None or not path.exists() for path in paths.values())
     with tqdm(total=left * work, unit="step", desc="fitting probes", disable=None if progress else True) as bar:
@@ -141,27 +142,44 @@ def sweep(
     )
 
 
-def check_options(
+def checked_options(
     width: int,
-    methods: Sequence[str],
-    controls: Sequence[str],
-    selectors: Sequence[str],
-    strengths: Sequence[float | int],
-    ks: Sequence[int],
-    seeds: Sequence[int],
-) -> None:
-    """Raise ValueError for what `sweep` cannot do on states of this width."""
-    for name, given, known in (
-        ("methods", methods, METHODS), ("controls", controls, get_args(Control)), ("selectors", selectors, SELECTORS),
-    ):  # fmt: skip
-        if not given or not set(given) <= set(known):
-            raise ValueError(f"expected {name} of {', '.join(known)}, found {list(given)}")
-    if not strengths or not all(0 < strength <= 1 for strength in strengths):
-        raise ValueError(f"strengths λ must lie in (0, 1], at least one, found {list(strengths)}")
-    if not seeds:
+    methods: Iterable[str],
+    controls: Iterable[str],
+    selectors: Iterable[str],
+    strengths: Iterable[float | int],
+    ks: Iterable[int],
+    seeds: Iterable[int],
+) -> dict[str, Any]:
+    """The options of `sweep` as lists, by name.
+
+    Raises ValueError for what it cannot do on states of this width, TypeError for k or seeds that are not whole.
+    """
+    options: dict[str, list[Any]] = {"methods": list(methods), "selectors": list(selectors)}
+    options |= {"strengths": list(strengths), "ks": [whole_number(k, "k") for k in ks]}
+    options |= {"seeds": [check_seed(seed) for seed in seeds], "controls": list(controls)}
+    for name, known in (("methods", METHODS), ("controls", get_args(Control)), ("selectors", SELECTORS)):
+        if not options[name] or not set(options[name]) <= set(known):
+            raise ValueError(f"expected {name} of {', '.join(known)}, found {options[name]}")
+    if not options["strengths"] or not all(0 < strength <= 1 for strength in options["strengths"]):
+        raise ValueError(f"strengths λ must lie in (0, 1], at least one, found {options['strengths']}")
+    if not options["seeds"]:
         raise ValueError("seeds is empty; give at least one")
-    if "topk" in methods and not all(1 <= k <= width for k in ks):
-        raise ValueError(f"ks must be 1 … {width} dimensions, found {list(ks)}")
+    if "topk" in options["methods"] and not all(1 <= k <= width for k in options["ks"]):
+        raise ValueError(f"ks must be 1 … {width} dimensions, found {options['ks']}")
+    return options | {"strengths": [float(strength) for strength in options["strengths"]]}
+
+
+def check_neurons(neurons: pd.DataFrame) -> None:
+    """Raise ValueError for a table `neurons` in which a task and state has not each dimension once, 0 … d − 1."""
+    check_table(neurons, "neurons", ["task", "state", "dim", "gate", "weight"], ["task", "state", "dim"])
+    width = neurons["dim"].max() + 1
+    for (task, state), dims in neurons.groupby(["task", "state"], sort=False)["dim"]:
+        if len(dims) != width:
+            raise ValueError(
+                f"neurons has {len(dims)} of the {width} dimensions of task {task!r} at state {state}; give the whole "
+                "table, as the sweep made it"
+            )
 
 
 def _tables(

@@ -9,12 +9,13 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from torch import Tensor
 
+from interp.checks import check_seed, whole_number
 from interp.models import find_device
 from interp.probing.fitting import STEPS, fit_dense, fit_sparse
 from interp.probing.group import Group, hits
 from interp.probing.split import Split, of_equal_size, split_tasks
 from interp.probing.states import States
-from interp.probing.sweep import SHOWN_STRENGTH
+from interp.probing.sweep import SHOWN_STRENGTH, check_neurons
 
 _PAIRS_A_TASK = 100  # of training, in a probe of many tasks
 
@@ -44,8 +45,9 @@ def transfer(
     Returns the table `transfer` (train_task, test_task, state, method, strength, accuracy, pair_accuracy), method `l0`
     or `dense`.
 
-    Raises ValueError as `sweep` does.
+    Raises as `sweep` does.
     """
+    strengths, steps, seed = list(strengths), whole_number(steps, "steps", least=1), check_seed(seed)
     splits = split_tasks(states.pairs, tasks)
     chosen = list(splits)
     kinds = [("l0", float(strength)) for strength in strengths] + [("dense", 1.0)]
@@ -97,7 +99,10 @@ def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
         neurons: the table of `sweep`.
 
     Returns the table `overlap` (task_a, task_b, state, jaccard, expected, cosine), each pair once.
+
+    Raises ValueError for a table that lacks dimensions or has them twice.
     """
+    check_neurons(neurons)
     rows = []
     for state, part in neurons.groupby("state", sort=False):
         tasks = list(part["task"].unique())
@@ -147,6 +152,7 @@ def general(
 
     Raises ValueError for fewer than two tasks, and as `sweep` does.
     """
+    steps, seed = whole_number(steps, "steps", least=1), check_seed(seed)
     splits = split_tasks(states.pairs, tasks)
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
+from interp.checks import check_seed, whole_number
 from interp.files import checksum, replacing, replacing_directory
 from interp.training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
 
@@ -81,26 +82,34 @@ def train(
     versions), unigram.safetensors (`counts` [d_vocab], int64: the corpus without added special tokens) and
     checkpoints/step-N. Losses are in nats per predicted token.
 
-    Raises ValueError for empty or too short text, for a bad shape, and where `out/resume.pt` belongs to other
-    settings or data; FileExistsError where `out` holds anything else than an unfinished run.
+    Raises ValueError for empty or too short text, for a bad shape, for numbers that are not above 0, for a seed outside
+    0 … 2**63 − 1, and where `out/resume.pt` belongs to other settings or data; TypeError for numbers that must be
+    whole and are not; FileExistsError where `out` holds anything else than an unfinished run.
     """
     if kind not in SHAPES:
         raise ValueError(f"kind is {kind!r}; expected 'gpt2' or 'bert'")
     chosen: dict[str, Any] = dict(d_model=d_model, n_layers=n_layers, n_heads=n_heads)
     chosen |= dict(batch_size=batch_size, learning_rate=learning_rate)
     shape = {name: SHAPES[kind][name] if value is None else value for name, value in chosen.items()}
+    for name in ("d_model", "n_layers", "n_heads", "batch_size"):
+        shape[name] = whole_number(shape[name], name, least=1)
+    if not 0 < shape["learning_rate"] < math.inf:
+        raise ValueError(f"learning_rate is {shape['learning_rate']}; expected a number above 0")
+    tokens, context = whole_number(tokens, "tokens", least=1), whole_number(context, "context", least=1)
+    vocab_size, seed = whole_number(vocab_size, "vocab_size"), check_seed(seed)
+    if checkpoints is not None:
+        checkpoints = sorted({whole_number(step, "checkpoints") for step in checkpoints})
+    if threads is not None:
+        threads = whole_number(threads, "threads", least=1)
     if shape["d_model"] % shape["n_heads"]:
         raise ValueError(f"d_model {shape['d_model']} is not a multiple of n_heads {shape['n_heads']}")
     if not 0 < vocab_size <= 2**16:
         raise ValueError(f"vocab_size is {vocab_size}; expected 1 to 65536 (tokens are kept as uint16)")
-    if tokens < 1:
-        raise ValueError(f"tokens is {tokens}; expected a positive budget")
     train_texts, held_out_texts = _paragraphs(texts, "texts"), _paragraphs(held_out, "held_out")
 
     out = Path(out)
     settings = dict(kind=kind, tokens=tokens, seed=seed, vocab_size=vocab_size, context=context, **shape, bf16=bf16)
-    settings |= dict(checkpoints=None if checkpoints is None else sorted(set(checkpoints)))
-    settings |= dict(texts=_fingerprint(train_texts), held_out=_fingerprint(held_out_texts))
+    settings |= dict(checkpoints=checkpoints, texts=_fingerprint(train_texts), held_out=_fingerprint(held_out_texts))
     state = _read_resume(out, settings)
 
     threads_before = torch.get_num_threads()

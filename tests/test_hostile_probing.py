@@ -1,0 +1,463 @@
+"""Bad input to probing, generation and training, and sound input of unusual form."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import D_VOCAB, WORDS
+from hostile import Case, Workshop, check_refused
+
+import interp
+from interp import generation, pairs, plots, probing, training
+from interp.probing import Probe, SparseProbe, States, Sweep
+from interp.probing.fitting import fit_sparse
+
+BAD, TYPE = ValueError, TypeError
+quiet: Any = {"progress": False}
+fast: Any = {"methods": ["l0"], "strengths": [0.4], "controls": ["none"], "steps": 20} | quiet
+
+
+def pair_table(n: int = 20, tasks: str = "tu") -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = [
+        (" ".join(["w1", *rng.choice(WORDS, 3)]), " ".join(["w2", *rng.choice(WORDS, 3)]), task, str(i), "", "")
+        for task in tasks
+        for i in range(n)
+    ]
+    return pd.DataFrame(rows, columns=list(pairs.COLUMNS))
+
+
+def made_states() -> States:
+    vectors = np.random.default_rng(0).normal(size=(40, 2, 16)).astype(np.float32)
+    return States(pair_table(), (1,), 16, {"made": "here"}, _kept={1: vectors})
+
+
+def swept() -> Sweep:
+    return probing.sweep(made_states(), **fast)
+
+
+def without_task(uid: object) -> pd.DataFrame:
+    """Pairs of which one has another UID."""
+    table = pair_table()
+    table["UID"] = [uid, *table["UID"][1:]]
+    return table
+
+
+def with_sentence(sentence: object) -> pd.DataFrame:
+    table = pair_table()
+    sentences = pd.Series([sentence, *table["sentence_bad"][1:]], dtype=object)
+    return table.assign(sentence_bad=sentences)
+
+
+def open_gates() -> Sweep:
+    """A sweep of which only the neurons with an open gate are left."""
+    found = swept()
+    neurons = found.neurons.assign(gate=np.tile([0.0, 1.0], 16))
+    return replace(found, neurons=neurons[neurons["gate"] > 0])
+
+
+def fewer_pairs() -> States:
+    states = made_states()
+    return replace(states, pairs=states.pairs[np.arange(40) % 2 == 0].reset_index(drop=True))
+
+
+def read_by(width: int = 16, state: int = 1, task: str = "t") -> list[Probe]:
+    return [Probe(task, state, np.eye(width)[0], 0.0)]
+
+
+def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.Prompts:
+    return generation.prompts(
+        model or w.model("gpt2"), w.texts, **({"n": 3, "length": 3, "max_new_tokens": 4} | options)
+    )
+
+
+def written(w: Workshop, **options: Any) -> generation.GenerationSweep:
+    model = w.model("gpt2")
+    settings = {"unigram": w.counts, "scales": [1], "decoders": ["greedy"]} | quiet | options
+    return generation.sweep(model, prompts(w), **settings)
+
+
+def no_human(w: Workshop) -> generation.GenerationSweep:
+    found = written(w)
+    return replace(found, metrics=found.metrics[found.metrics["decoder"] != "human"])
+
+
+def another_tokenizer(w: Workshop) -> Any:
+    """Prompts whose ids are within the vocabulary, but mean other words."""
+    given = prompts(w)
+    return replace(given, settings=given.settings | {"vocabulary": "another"})
+
+
+def fifo(w: Workshop) -> Path:
+    os.mkfifo(w.root / "p.jsonl")
+    return w.root / "p.jsonl"
+
+
+def train(w: Workshop, **options: Any) -> Path:
+    texts = ["The girl sees the dog. The dog sees 12 rivers."] * 20
+    tiny: Any = {"tokens": 200, "vocab_size": 270, "context": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
+    tiny |= {"batch_size": 4, "threads": 1} | quiet
+    return training.train("gpt2", texts, out=w.root / "run", held_out=texts[:4], **(tiny | options))
+
+
+def table_of(w: Workshop) -> pd.DataFrame:
+    return pd.DataFrame({"w1": w.texts[:3], "w2": w.texts[:3]})
+
+
+def log_probability(w: Workshop, sentences: Any, kind: str = "gpt2") -> Any:
+    return probing.sentence_log_probability(w.model(kind), sentences, **quiet)
+
+
+def write(w: Workshop, given: Any, **options: Any) -> Any:
+    return generation.generate(w.model("gpt2"), given, **({"max_new_tokens": 3} | quiet | options))
+
+
+def collect(w: Workshop, table: Any = None, **options: Any) -> States:
+    return probing.collect(w.model("gpt2"), pair_table() if table is None else table, **quiet, **options)
+
+
+def ablate(w: Workshop, probes: Any = None, **options: Any) -> pd.DataFrame:
+    given = {"pairs": pair_table(), "probes": probes or read_by()} | options
+    return probing.ablation_effect(w.model("gpt2"), **given, **quiet)
+
+
+def sparse_probe(**options: Any) -> SparseProbe:
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    return SparseProbe(**options).fit(X, np.arange(20) % 2)
+
+
+TABLES: dict[str, Case] = {
+    "a probe of some neurons": (BAD, "give the whole table", lambda w: probing.probe(open_gates(), "t", 1)),
+    "the overlap of some neurons": (BAD, "8 of the 16 dim", lambda w: probing.overlap(open_gates().neurons)),
+    "an overlap without the last neuron of one task": (
+        BAD,
+        "15 of the 16 dimensions of task 'u' at state 1",
+        lambda w: probing.overlap(swept().neurons.iloc[:-1]),
+    ),
+    "an overlap of neurons twice": (BAD, "two rows for", lambda w: probing.overlap(pd.concat([swept().neurons] * 2))),
+    "an overlap of a sweep": (TYPE, "neurons must be a pandas.DataFrame", lambda w: probing.overlap(swept())),
+    "a probe of twice the neurons": (
+        BAD,
+        "two rows for {'task': 't', 'state': 1, 'dim': 0}",
+        lambda w: (found := swept()) and probing.probe(replace(found, neurons=pd.concat([found.neurons] * 2)), "t", 1),
+    ),
+    "an ablation of another width": (BAD, "reads 15 dimensions, the residual", lambda w: ablate(w, read_by(15))),
+    "an ablation of a state that is not": (BAD, "are 0 … 2, found 3", lambda w: ablate(w, read_by(state=3))),
+    "scores of a task that is not": (
+        BAD,
+        "no pair of task 'z'; found t, u",
+        lambda w: probing.pair_scores(w.model("gpt2"), pair_table(), read_by(task="z")),
+    ),
+    "fewer pairs than vectors": (BAD, "from 40 pairs, the table beside it has 20", lambda w: fewer_pairs().load(1)),
+    "a sweep of fewer pairs": (BAD, "collected from 40 pairs", lambda w: probing.sweep(fewer_pairs(), **fast)),
+    "a transfer of fewer pairs": (BAD, "collected from 40 pairs", lambda w: probing.transfer(fewer_pairs(), steps=5)),
+    "fewer pairs than shards": (
+        BAD,
+        "collected from 40 pairs",
+        lambda w: (found := collect(w, directory=w.root / "s")) and replace(found, pairs=pair_table(3)).load(1),
+    ),
+    "accuracy of pairs without a task": (
+        TYPE,
+        "column UID of the pairs must be a list of strings, found float",
+        lambda w: probing.minimal_pair_accuracy(w.model("gpt2"), without_task(np.nan), **quiet),
+    ),
+    "states of pairs without a task": (TYPE, "UID of the pairs must", lambda w: collect(w, without_task(None))),
+    "states of a missing sentence": (TYPE, "found float in it", lambda w: collect(w, with_sentence(np.nan))),
+    "states of half a character": (BAD, "lone surrogate", lambda w: collect(w, with_sentence("\ud800"))),
+    "accuracy of a missing sentence": (
+        TYPE,
+        "sentences must be a list of strings, found float",
+        lambda w: probing.minimal_pair_accuracy(w.model("gpt2"), with_sentence(np.nan), **quiet),
+    ),
+    "states of a name": (TYPE, "from interp.pairs.load, found str", lambda w: collect(w, "bundled")),
+    "accuracy of a name": (
+        TYPE,
+        "found str",
+        lambda w: probing.minimal_pair_accuracy(w.model("gpt2"), "bundled", **quiet),
+    ),
+    "an ablation of a name": (TYPE, "found str", lambda w: ablate(w, pairs="bundled")),
+    "a pipe of pairs": (BAD, "is no regular file; expected a file", lambda w: pairs.load(fifo(w))),
+    "a pipe among pairs": (BAD, "is no regular file; expected a file", lambda w: pairs.load(fifo(w).parent)),
+}
+
+TEXTS: dict[str, Case] = {
+    "the probability of a table": (TYPE, "found DataFrame", lambda w: log_probability(w, table_of(w))),
+    "the probability of a mapping": (TYPE, "found dict", lambda w: log_probability(w, {"w1 w2": 1})),
+    "the probability of nothing": (BAD, "sentences is empty", lambda w: log_probability(w, [])),
+    "the pseudo-probability of nothing": (BAD, "sentences is empty", lambda w: log_probability(w, [], "bert")),
+    "the probability of NaN": (TYPE, "found float in it", lambda w: log_probability(w, ["w1 w2", np.nan])),
+    "the probability of half a character": (
+        BAD,
+        "number 1, has the lone",
+        lambda w: log_probability(w, ["w1", "\ud8aa"]),
+    ),
+    "scores of NaN": (
+        TYPE,
+        "found float in it",
+        lambda w: probing.token_scores(w.model("gpt2"), read_by()[0], np.nan),  # type: ignore[arg-type]
+    ),
+    "scores of half a character": (
+        BAD,
+        "has the lone surrogate",
+        lambda w: probing.token_scores(w.model("gpt2"), read_by()[0], "\udcff"),
+    ),
+    "features of a table": (TYPE, "found DataFrame", lambda w: generation.text_features(w.model("gpt2"), table_of(w))),
+    "features of one text": (
+        TYPE,
+        "found the string 'w1 w2'; put them in a list",
+        lambda w: generation.text_features(w.model("gpt2"), "w1 w2"),
+    ),
+    "features of nothing": (BAD, "texts is empty", lambda w: generation.text_features(w.model("gpt2"), [])),
+    "features of NaN": (TYPE, "found float in it", lambda w: generation.text_features(w.model("gpt2"), [np.nan])),
+    "prompts of a table": (TYPE, "or lists of token ids, found DataFrame", lambda w: write(w, table_of(w))),
+    "prompts of a mapping": (TYPE, "or lists of token ids, found dict", lambda w: write(w, {"w1": 1})),
+    "prompts of bytes": (TYPE, "or lists of token ids, found bytes", lambda w: write(w, b"w1")),
+    "a prompt of bytes": (
+        TYPE,
+        "a prompt is a string or a list of token ids, found b'hi'",
+        lambda w: write(w, [b"hi"]),
+    ),
+    "a prompt of NaN": (TYPE, "a list of token ids, found nan", lambda w: write(w, [np.nan])),
+    "a prompt of half a character": (BAD, "a prompt has the lone", lambda w: write(w, ["w1 \ud800"])),
+    "prompts in one row": (TYPE, "a prompt is a string or a list", lambda w: write(w, torch.tensor([7, 8]))),
+    "a prompt of half tokens": (TYPE, "a token id must be a whole number, found 1.9", lambda w: write(w, [[1.9, 2.2]])),
+    "measures of half tokens": (TYPE, "whole number, found 1.5", lambda w: generation.text_metrics([[1.5, 2]])),
+    "measures of a text": (TYPE, "whole number, found 'w'", lambda w: generation.text_metrics(["w1 w2"])),
+    "measures of negative ids": (
+        BAD,
+        "have token ids -1 … 2, the unigram counts (counts) are of 0 … 66",
+        lambda w: generation.text_metrics([[2, -1]], unigram=w.counts),
+    ),
+    "measures of other ids": (
+        BAD,
+        "have token ids 2 … 67",
+        lambda w: generation.text_metrics([[2], [D_VOCAB]], unigram=w.counts),
+    ),
+    "a token too many in a pair": (
+        BAD,
+        "token id 67, beyond the model's vocabulary of 67",
+        lambda w: probing.collect(w.more_tokens(), with_sentence("w1 extra"), **quiet),
+    ),
+    "a token too many in a sentence": (
+        BAD,
+        "token id 67, beyond the model's vocabulary of 67",
+        lambda w: probing.sentence_log_probability(w.more_tokens(), ["w1 w2 extra"], **quiet),
+    ),
+    "a token too many in a text": (
+        BAD,
+        "token id 67, beyond the model's vocabulary of 67",
+        lambda w: generation.text_features(w.more_tokens(), ["w1 extra"]),
+    ),
+    "prompts of another tokenizer": (
+        BAD,
+        "made with another tokenizer",
+        lambda w: generation.sweep(w.model("gpt2"), another_tokenizer(w), unigram=w.counts, scales=[1], **quiet),
+    ),
+    "the probability by a name": (
+        TYPE,
+        "expected a HookedTransformer",
+        lambda w: probing.sentence_log_probability("gpt2", ["w1 w2"], **quiet),  # type: ignore[arg-type]
+    ),
+    "features by a name": (TYPE, "expected a Hooked", lambda w: generation.text_features("gpt2", ["w1"])),  # type: ignore[arg-type]
+    "a name untrained": (TYPE, "expected a Hooked", lambda w: interp.models.untrained("gpt2")),  # type: ignore[arg-type]
+    "states of a model's name": (
+        TYPE,
+        "expected a Hooked",
+        lambda w: probing.collect("gpt2", pair_table(), directory=w.root, **quiet),  # type: ignore[arg-type]
+    ),
+    "a study of a model's name": (
+        TYPE,
+        "expected a Hooked",
+        lambda w: probing.study("gpt2", pair_table(), **quiet),  # type: ignore[arg-type]
+    ),
+    "an ablation of a model's name": (
+        TYPE,
+        "expected a Hooked",
+        lambda w: probing.ablation_effect("gpt2", pair_table(), read_by(), **quiet),  # type: ignore[arg-type]
+    ),
+}
+
+NUMBERS: dict[str, Case] = {
+    "half a layer": (TYPE, "layer must be a whole number, found 1.9", lambda w: collect(w, layers=[1.9])),
+    "layers in a string": (TYPE, "layer must be a whole number, found '0'", lambda w: collect(w, layers="01")),
+    "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
+    "one task in a string": (TYPE, "put them in a list", lambda w: probing.sweep(made_states(), tasks="tu", **fast)),
+    "a sweep of no steps": (
+        BAD,
+        "steps must be at least 1",
+        lambda w: probing.sweep(made_states(), **fast | {"steps": 0}),
+    ),
+    "a sweep of fewer": (
+        BAD,
+        "steps must be at least 1",
+        lambda w: probing.sweep(made_states(), **fast | {"steps": -5}),
+    ),
+    "a sweep of half steps": (
+        TYPE,
+        "steps must be a whole",
+        lambda w: probing.sweep(made_states(), **fast | {"steps": 1.5}),
+    ),
+    "a transfer of no steps": (BAD, "steps must be at", lambda w: probing.transfer(made_states(), steps=0)),
+    "a general probe of no steps": (BAD, "steps must be at", lambda w: probing.general(made_states(), steps=0)),
+    "a probe of no steps": (BAD, "steps must be at least 1, found 0", lambda w: sparse_probe(steps=0)),
+    "a study of no steps": (
+        BAD,
+        "steps must be at least 1",
+        lambda w: probing.study(w.model("gpt2"), pair_table(), steps=0, **quiet),
+    ),
+    "half a k": (TYPE, "k must be a whole number", lambda w: probing.sweep(made_states(), ks=[1.5], **quiet)),
+    "a negative seed": (BAD, "seed must be at least 0", lambda w: probing.sweep(made_states(), seeds=[-1], **quiet)),
+    "a seed of 2⁶⁴": (
+        BAD,
+        "seed must be at most 2**63",
+        lambda w: probing.sweep(made_states(), seeds=[2**64], **quiet),
+    ),
+    "a study of a negative seed": (
+        BAD,
+        "seed must be at least 0",
+        lambda w: probing.study(w.model("gpt2"), pair_table(), seeds=[-1], **quiet),
+    ),
+    "a transfer of a negative seed": (BAD, "seed must be", lambda w: probing.transfer(made_states(), seed=-1)),
+    "a general probe of a seed of 2⁶⁴": (BAD, "seed must be", lambda w: probing.general(made_states(), seed=2**64)),
+    "a probe of a negative seed": (BAD, "seed must be", lambda w: sparse_probe(seed=-1)),
+    "an ablation of a negative seed": (BAD, "seed must be", lambda w: ablate(w, seed=-1)),
+    "prompts of a negative seed": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=-1)),
+    "prompts of a seed of 2⁶⁴": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=2**64)),
+    "texts of a negative seed": (BAD, "seed must be", lambda w: written(w, seed=-1)),
+    "texts of half a batch": (TYPE, "batch_size must be a whole number", lambda w: written(w, batch_size=1.5)),
+    "half a prompt": (TYPE, "n must be a whole number", lambda w: prompts(w, n=1.5)),
+    "untrained from a negative seed": (
+        BAD,
+        "seed must be",
+        lambda w: interp.models.untrained(w.model("gpt2"), seed=-1),
+    ),
+    "untrained from a seed of 2⁶⁴": (
+        BAD,
+        "seed must be",
+        lambda w: interp.models.untrained(w.model("gpt2"), seed=2**64),
+    ),
+    "training on NaN tokens": (TYPE, "tokens must be a whole number, found nan", lambda w: train(w, tokens=np.nan)),
+    "training without end": (TYPE, "tokens must be a whole number, found inf", lambda w: train(w, tokens=np.inf)),
+    "training backwards": (BAD, "learning_rate is -0.001", lambda w: train(w, learning_rate=-1e-3)),
+    "training at NaN": (BAD, "learning_rate is nan", lambda w: train(w, learning_rate=np.nan)),
+    "training by minus one": (BAD, "batch_size must be at least 1", lambda w: train(w, batch_size=-1)),
+    "training without heads": (BAD, "n_heads must be at least 1", lambda w: train(w, n_heads=0)),
+    "training by no threads": (BAD, "threads must be at least 1", lambda w: train(w, threads=-1)),
+    "training in no context": (BAD, "context must be at least 1", lambda w: train(w, context=-3)),
+    "training from a negative seed": (BAD, "seed must be at least 0", lambda w: train(w, seed=-1)),
+    "training kept at half a step": (TYPE, "checkpoints must be a whole", lambda w: train(w, checkpoints=[0.5])),
+}
+
+CASES: dict[str, Case] = TABLES | TEXTS | NUMBERS
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, workshop: Workshop) -> None:
+    check_refused(CASES[name], workshop)
+    assert not (workshop.root / "run").exists(), "a training that was refused leaves nothing"
+
+
+def one_by_one(values: Any) -> Iterator[Any]:
+    yield from values
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {"a generator": one_by_one, "an array": np.array, "a tuple": tuple}
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("form", FORMS)
+def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
+    of, w, states = FORMS[form], workshop, made_states()
+    pd.testing.assert_frame_equal(
+        pairs.generate(n_per_task=5, tasks=of(["npi_ever", "npi_any"])),
+        pairs.generate(n_per_task=5, tasks=["npi_ever", "npi_any"]),
+    )
+    table = pair_table()
+    table.to_csv(w.root / "t.csv", index=False)
+    assert set(pairs.load(w.root / "t.csv", tasks=of(["u"]))["UID"]) == {"u"}
+    given: dict[str, list[Any]] = {"tasks": ["u", "t"], "layers": [1], "methods": ["l0", "topk"]}
+    given |= {"strengths": [0.2, 0.5], "ks": [1, 2], "seeds": [0, 3], "controls": ["none", "flip"]}
+    given |= {"selectors": ["welch"]}
+    found = probing.sweep(states, **{name: of(values) for name, values in given.items()}, steps=20, **quiet)
+    wanted = probing.sweep(states, **given, steps=20, **quiet)
+    for name, expected in wanted.tables.items():
+        pd.testing.assert_frame_equal(found.tables[name], expected)
+    assert found.provenance == wanted.provenance
+    found.save(w.root / "sweep")
+    some: Any = {"tasks": ["u", "t"], "strengths": [0.2, 0.5]}
+    pd.testing.assert_frame_equal(
+        probing.transfer(states, **{name: of(values) for name, values in some.items()}, steps=20),
+        probing.transfer(states, **some, steps=20),
+    )
+    model, few = w.model("gpt2"), ["w1 w2 w3", "w4 w5"]
+    np.testing.assert_array_equal(log_probability(w, of(few)), log_probability(w, few))
+    np.testing.assert_array_equal(generation.text_features(model, of(few)), generation.text_features(model, few))
+    assert write(w, of(["w1", "w2 w3"])) == write(w, ["w1", "w2 w3"])
+    assert write(w, of([[7, 8], [9, 10]])) == write(w, [[7, 8], [9, 10]])
+    assert written(w, decoders=of(["greedy"])).metrics.equals(written(w).metrics)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_a_study_of_generators(workshop: Workshop) -> None:
+    model, given = workshop.model("gpt2"), {"layers": [1, 2], "strengths": [0.2, 0.5], "ks": [1], "seeds": [2]}
+    options: Any = {"methods": ["l0", "topk"], "controls": ["none"], "steps": 20} | quiet
+    found = probing.study(model, pair_table(), **{name: one_by_one(v) for name, v in given.items()}, **options)
+    wanted = probing.study(model, pair_table(), **given, **options)
+    for name, expected in wanted.tables.items():
+        pd.testing.assert_frame_equal(found.tables[name], expected)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_numbers_of_numpy(workshop: Workshop) -> None:
+    w, states, three = workshop, made_states(), np.int64(3)
+    found = probing.sweep(states, seeds=list(np.arange(2)), ks=list(np.arange(1, 3)), steps=np.int64(20), **quiet)
+    found.save(w.root / "sweep")
+    assert Sweep.load(w.root / "sweep").provenance == found.provenance
+    assert probing.collect(w.model("gpt2"), pair_table(), layers=np.arange(2), **quiet).states == (0, 1)
+    texts = written(w, seed=three, batch_size=three)
+    texts.save(w.root / "texts")
+    assert prompts(w, n=three, length=three).settings == prompts(w).settings
+    assert write(w, ["w1"], seed=three, batch_size=three, max_new_tokens=three) == write(w, ["w1"], seed=3)
+    out = train(w, tokens=np.int64(200), batch_size=np.int32(4), seed=three, checkpoints=np.arange(2))
+    assert (out / "training.json").is_file()
+
+
+@pytest.mark.usefixtures("untyped")
+def test_texts_as_tensors() -> None:
+    rows = [[1, 2, 1, 2, 1], [3, 3, 3, 3, 3]]
+    assert generation.text_metrics(torch.tensor(rows)) == pytest.approx(generation.text_metrics(rows), nan_ok=True)
+    arrays = [np.array(row) for row in rows]
+    assert generation.text_metrics(arrays) == pytest.approx(generation.text_metrics(rows), nan_ok=True)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_figures_without_human_texts(workshop: Workshop) -> None:
+    found = no_human(workshop)
+    assert [trace.name for trace in plots.text_measure(found).data] == ["greedy"]
+    assert [trace.name for trace in plots.generation_tradeoff(found).data] == ["greedy"]
+
+
+def test_padding_beyond_the_vocabulary(workshop: Workshop) -> None:
+    """A [PAD] that was added to a tokenizer is no token of the model; it pads nothing."""
+    table = pair_table()
+    table.loc[0, "sentence_bad"] = "w1"
+    model = workshop.more_tokens()
+    expected = probing.collect(model, table, **quiet).load(1)
+    model.tokenizer.pad_token = "extra"
+    assert model.tokenizer.pad_token_id >= D_VOCAB
+    np.testing.assert_array_equal(probing.collect(model, table, **quiet).load(1), expected)
+
+
+def test_fit_sparse_refuses() -> None:
+    X, y = torch.zeros(1, 4, 2), torch.zeros(1, 4, 1)
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        fit_sparse(X, y, strengths=[0.5], seeds=[0], steps=0)
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        fit_sparse(X, y, strengths=[0.5], seeds=[-1])
