@@ -86,7 +86,7 @@ def tidy(path: Path) -> None:
         pid, token = left.name.removeprefix(mark).split(".")[:2]
         gone = not _lives(int(pid)) or (int(pid) == os.getpid() and token != _TOKEN) if pid.isdecimal() else False
         if gone:
-            with suppress(FileNotFoundError):  # another process may be at it too
+            with suppress(OSError):  # another process may be at it too
                 _delete(left)
 
 
