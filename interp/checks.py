@@ -6,8 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-MAX_SEED = 2**63 - 1
-
 
 def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
     """A whole number, numpy's too; 1.5 and "1" are none.
@@ -26,7 +24,7 @@ def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
 def check_seed(seed: Any) -> int:
     """A seed that numpy and torch take. Raises TypeError for no whole number, ValueError outside 0 … 2**63 − 1."""
     number = whole_number(seed, "seed", least=0)
-    if number > MAX_SEED:
+    if number >= 2**63:
         raise ValueError(f"seed must be at most 2**63 − 1, found {number}")
     return number
 
@@ -59,6 +57,21 @@ def unicode_text(text: str, where: str) -> str:
             "text; replace it"
         ) from None
     return text
+
+
+def check_mode(mode: str) -> None:
+    """Raise ValueError unless dimensions are to be set to `zero` or to their `mean`."""
+    if mode not in ("zero", "mean"):
+        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
+
+
+def check_token_ids(largest: int, d_vocab: int, who: str) -> None:
+    """Raise ValueError where the largest of somebody's token ids ("the text has") has no embedding."""
+    if largest >= d_vocab:
+        raise ValueError(
+            f"{who} token id {largest}, beyond the model's vocabulary of {d_vocab}: this tokenizer does not belong to "
+            "this model"
+        )
 
 
 def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Sequence[str]) -> None:

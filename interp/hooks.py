@@ -18,6 +18,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from interp.checks import check_mode
 from interp.lm_head import Bias, prediction_head
 from interp.qk import check_dims, qk_circuit
 from interp.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
@@ -151,8 +152,7 @@ def ablate_dims(
     `interp.qk.qk_circuit`); TypeError for a dimension that is no whole number.
     """
     chosen = check_dims(model, dims)
-    if mode not in ("zero", "mean"):
-        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
+    check_mode(mode)
     if (mode == "mean") != (means is not None):
         raise ValueError("mode='mean' needs means=, one value a dimension; mode='zero' takes none")
     if means is not None and means.shape != (model.cfg.d_model,):

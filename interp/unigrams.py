@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
+from interp.checks import check_token_ids
 from interp.files import replacing
 
 _TEXTS_AT_ONCE = 1_000
@@ -188,11 +189,7 @@ def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: 
 def _total(partial: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
     counts = np.zeros(d_vocab, dtype=np.int64)
     for part in partial:
-        if len(part) > d_vocab:
-            raise ValueError(
-                f"{corpus} has token id {len(part) - 1}, beyond the model's vocabulary of {d_vocab}: this tokenizer "
-                "does not belong to this model"
-            )
+        check_token_ids(len(part) - 1, d_vocab, f"{corpus} has")
         counts[: len(part)] += part
     if not counts.any():
         raise ValueError(f"corpus {corpus} is empty: no token to count")

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interp.checks import check_table
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.corpora.batches import check_ids
 from interp.models import check_weights
 from interp.observers import Observer, observe
 from interp.qk import QKCircuit, check_layers, qk_circuit
@@ -441,17 +442,14 @@ def check_decomposition(
 def _one_sequence(model: Model, tokens: Tensor) -> Int[Tensor, " pos"]:
     """The ids of one sequence. Raises ValueError for another shape, no whole numbers, or ids that are no token's."""
     check_model(model)
-    n_ctx, d_vocab = model.cfg.n_ctx, model.cfg.d_vocab
+    n_ctx = model.cfg.n_ctx
     tokens = torch.as_tensor(tokens)
     if tokens.ndim != 1 or tokens.dtype not in (torch.int64, torch.int32) or not 1 <= len(tokens) <= n_ctx:
         raise ValueError(
             f"tokens must be the ids of one sequence, whole numbers [1 … {n_ctx}], found {tokens.dtype} "
             f"{tuple(tokens.shape)}"
         )
-    if tokens.min() < 0 or tokens.max() >= d_vocab:
-        raise ValueError(
-            f"token ids must lie in 0 … {d_vocab - 1} for this model, found {int(tokens.min())} … {int(tokens.max())}"
-        )
+    check_ids(model, tokens)
     return tokens
 
 

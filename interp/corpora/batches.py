@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from interp.checks import check_seed
+from interp.checks import check_seed, check_token_ids
 from interp.corpora.sources import Corpus, load
 from interp.sites import Model, check_model, is_encoder
 from interp.unigrams import chunked, vocabulary_hash
@@ -185,11 +185,7 @@ def batches(
         for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
             empty = False
             batch = _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder)
-            if (largest := int(batch.tokens.max())) >= model.cfg.d_vocab:
-                raise ValueError(
-                    f"{settings['corpus']} has token id {largest}, beyond the model's vocabulary of "
-                    f"{model.cfg.d_vocab}: this tokenizer does not belong to this model"
-                )
+            check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
             yield batch.to(device)
         if empty and layout == "packed":
             raise ValueError(
@@ -309,10 +305,15 @@ def _check_settings(
         raise ValueError("token ids are read as they are; put bos and eos into them yourself")
     if context != given.shape[1]:
         raise ValueError(f"these token ids have rows of {given.shape[1]}, found context={context}; leave context out")
-    if given.min() < 0 or given.max() >= model.cfg.d_vocab:
+    check_ids(model, given)
+
+
+def check_ids(model: Model, ids: Tensor) -> None:
+    """Raise ValueError for given token ids that the model has no embedding of."""
+    if ids.min() < 0 or ids.max() >= model.cfg.d_vocab:
         raise ValueError(
-            f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(given.min())} … "
-            f"{int(given.max())}"
+            f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(ids.min())} … "
+            f"{int(ids.max())}"
         )
 
 

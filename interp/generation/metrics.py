@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.checks import check_seed, list_of_strings, whole_number
+from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
 from interp.corpora.batches import tokenizer_of
 from interp.hooks import capture
 from interp.models import check_weights
@@ -167,12 +167,7 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     rows = tokenizer(texts, **options)["input_ids"]
     if not all(rows):
         raise ValueError("a text without a token has no last hidden state; leave empty texts out")
-    last = max(map(max, rows))
-    if last >= model.cfg.d_vocab:
-        raise ValueError(
-            f"the texts have token id {last}, beyond the model's vocabulary of {model.cfg.d_vocab}: this tokenizer "
-            "does not belong to this model"
-        )
+    check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the texts have")
     parts = []
     for start in range(0, len(rows), _FEATURE_TEXTS):
         batch = [torch.tensor(row) for row in rows[start : start + _FEATURE_TEXTS]]

@@ -12,7 +12,7 @@ from torch import Tensor
 from interp import hooks
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import KeyClassBatch
-from interp.checks import check_seed, check_table
+from interp.checks import check_mode, check_seed, check_table
 from interp.corpora import Batch, Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.observers import Observer, fingerprint, observe
 from interp.outliers.profile import DimensionProfile
@@ -148,12 +148,6 @@ def ablation_effect(
     observe(model, prepared, read, progress=progress)
     analysis = ablate(model, prepared, classes, read.table, outliers, drivers, chosen, where, mode, seed, progress)
     return run(model, analysis, progress=progress)
-
-
-def check_mode(mode: str) -> None:
-    """Raise ValueError for a mode that is neither `zero` nor `mean`."""
-    if mode not in ("zero", "mean"):
-        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
 
 
 def _check_numbers(table: pd.DataFrame, what: str, counts: Mapping[str, int]) -> None:

@@ -12,10 +12,10 @@ from jaxtyping import Integer
 
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import Average, ScoreContributions, Weights, gaps, warn_of_absent
-from interp.checks import check_seed, whole_number
+from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, KeyClasses, Text, as_batches, batches, token_classes, unigrams_of
 from interp.lm_head import real_tokens
-from interp.outliers.ablation import Mode, ablate, check_mode
+from interp.outliers.ablation import Mode, ablate
 from interp.outliers.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
 from interp.passes import Passes, Reading, run
 from interp.qk import check_layers

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp.checks import list_of_strings
+from interp.checks import check_token_ids, list_of_strings
 from interp.models import check_weights
 from interp.pairs import check_pairs
-from interp.probing.states import check_token_ids
 from interp.sites import Model, check_model, check_vocabulary, is_encoder, trunk_output
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
@@ -56,7 +55,7 @@ def sentence_log_probability(
     for sentence, row in zip(sentences, rows, strict=True):
         if not 2 <= len(row) <= model.cfg.n_ctx:
             raise ValueError(f"{sentence[:60]!r} has {len(row)} tokens; expected 2 … {model.cfg.n_ctx}")
-    check_token_ids(model, rows)
+    check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
     scores = np.zeros(len(rows))
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="scoring") as bar:
@@ -93,7 +92,7 @@ def _pseudo_log_likelihood(model: Model, sentences: list[str], progress: bool) -
     for sentence, ids in zip(sentences, encoded, strict=True):
         if not 1 <= len(ids) <= model.cfg.n_ctx - 2:
             raise ValueError(f"{sentence[:60]!r} has {len(ids)} tokens; expected 1 … {model.cfg.n_ctx - 2}")
-    check_token_ids(model, encoded)
+    check_token_ids(max(map(max, encoded)), model.cfg.d_vocab, "the sentences have")
     scores = np.zeros(len(encoded))
     lengths = np.array([len(ids) for ids in encoded])
     with tqdm(total=int(lengths.sum()), unit="token", disable=None if progress else True, desc="scoring") as bar:

@@ -3,9 +3,8 @@
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp import distributed
-from interp.checks import list_of_strings, whole_number
+from interp.checks import check_token_ids, list_of_strings, whole_number
 from interp.corpora import Batch
 from interp.files import checksum, replacing
 from interp.models import check_weights, config_hash, weight_hash
@@ -252,18 +251,8 @@ def sentence_rows(
             raise ValueError(
                 f"{sentence[:60]!r} has {len(row)} tokens; expected a word or more and at most {model.cfg.n_ctx}"
             )
-    check_token_ids(model, rows)
+    check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
     return rows
-
-
-def check_token_ids(model: Model, rows: Iterable[Iterable[int]]) -> None:
-    """Raise ValueError for a token that the model has no embedding of."""
-    last = max(chain.from_iterable(rows))
-    if last >= model.cfg.d_vocab:
-        raise ValueError(
-            f"the sentences have token id {last}, beyond the model's vocabulary of {model.cfg.d_vocab}: this tokenizer "
-            "does not belong to this model"
-        )
 
 
 def _end(tokenizer: Any) -> int:
