@@ -42,8 +42,8 @@ def install(run: Path) -> None:
     for name in ("config.json", "model.safetensors", "training.json", *TOKENIZER):
         shutil.copy(run / name, target / name)
     counts = unigrams.load(run / "unigram.safetensors").counts
-    vocabulary = unigrams.vocabulary_hash(AutoTokenizer.from_pretrained(run))
-    Unigrams(counts, "public-domain books, the training part", vocabulary).save(target / "unigram.safetensors")
+    tokenizer = unigrams.tokenizer_hash(AutoTokenizer.from_pretrained(run))
+    Unigrams(counts, "public-domain books, the training part", tokenizer).save(target / "unigram.safetensors")
     for path in target.iterdir():
         path.chmod(0o644)
 

@@ -1,7 +1,9 @@
 """What arguments must be: refused before anything is read or computed."""
 
+import json
+import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -86,6 +88,33 @@ def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Seq
     if (twice := table.duplicated(list(key))).any():
         row = table.loc[twice, list(key)].iloc[0].to_dict()
         raise ValueError(f"{what} has two rows for {row}; give the table of one run, as it was made")
+
+
+def check_same(what: str, found: dict[str, Any], expected: dict[str, Any], *, rel_tol: float = 0.0) -> None:
+    """Raise ValueError naming what differs between two JSON-able descriptions, floats by more than `rel_tol`."""
+    differences = list(_differences(json.loads(json.dumps(found)), json.loads(json.dumps(expected)), rel_tol))
+    if differences:
+        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise ValueError(f"{what}: {'; '.join(differences[:3])}{more}")
+
+
+def _differences(found: Any, expected: Any, rel_tol: float, name: str = "") -> Iterator[str]:
+    if isinstance(found, dict) and isinstance(expected, dict):
+        for key in sorted({*found, *expected}):
+            yield from _differences(found.get(key), expected.get(key), rel_tol, f"{name}.{key}" if name else key)
+    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            yield from _differences(one, other, rel_tol, f"{name}.{number}")
+    elif isinstance(found, float) and isinstance(expected, float):
+        if not math.isclose(found, expected, rel_tol=rel_tol):
+            yield f"{name}: {found!r}, here {expected!r}"
+    elif found != expected:
+        yield f"{name}: {_short(found)}, here {_short(expected)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
 
 
 def _kind(value: Any) -> str:

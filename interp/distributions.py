@@ -14,7 +14,8 @@ from torch import Tensor
 from interp.corpora import Batch
 from interp.lm_head import prediction_head
 from interp.observers import Observer, fingerprint
-from interp.sites import Model, Recipe, check_vocabulary, head_is_hooked, hook_name, trunk_output
+from interp.running import head_is_hooked
+from interp.sites import Model, Recipe, check_vocabulary, hook_name, trunk_output
 
 Distribution = Float[np.ndarray, " d_vocab"]
 

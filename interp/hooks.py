@@ -21,25 +21,27 @@ from torch import Tensor
 from interp.checks import check_mode
 from interp.lm_head import Bias, prediction_head
 from interp.qk import check_dims, qk_circuit
+from interp.running import Hook, HooksOfOthers, running
 from interp.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
 
 
 @contextmanager
-def firing(model: Model, recipe: Sequence[tuple[str, Callable[..., Any]]]) -> Iterator[None]:
-    """Hooks that act while the context lasts, and must all have fired when it ends.
+def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | None = None) -> Iterator[None]:
+    """`interp.running.running` with hooks that must all have fired when the context ends.
 
-    Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on.
+    Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
+    `running` does.
     """
     waiting = {name for name, _ in recipe}
 
-    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def hooked(activation: Tensor, hook: Any) -> Any:
-            waiting.discard(hook.name)
+            waiting.discard(name)
             return function(activation, hook=hook)
 
         return hooked
 
-    with model.hooks(fwd_hooks=[(name, noted(function)) for name, function in recipe]):
+    with running(model, [(name, noted(name, function)) for name, function in recipe], expected=expected):
         yield
     if waiting:
         raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")

@@ -27,6 +27,7 @@ from transformer_lens.utilities.activation_functions import gelu_new
 
 from interp.checks import check_seed
 from interp.paths import model_directory, printable
+from interp.running import running
 from interp.sites import Model, check_model, is_encoder
 
 ARCHITECTURES = {
@@ -421,13 +422,14 @@ def _check_parity(model: Model, hf_model: Any, name: str) -> None:
     length = min(cfg.n_ctx, 64)
     tokens = torch.randint(cfg.d_vocab, (2, length), generator=generator)
     mask = torch.ones_like(tokens)
-    if is_encoder(model):
-        mask[1, length // 2 :] = 0
-        ours = model(tokens, one_zero_attention_mask=mask)
-        theirs = hf_model(tokens, attention_mask=mask).prediction_logits
-    else:
-        ours = model(tokens, attention_mask=mask)
-        theirs = hf_model(tokens).logits
+    with running(model):
+        if is_encoder(model):
+            mask[1, length // 2 :] = 0
+            ours = model(tokens, one_zero_attention_mask=mask)
+            theirs = hf_model(tokens, attention_mask=mask).prediction_logits
+        else:
+            ours = model(tokens, attention_mask=mask)
+            theirs = hf_model(tokens).logits
     error = (ours.log_softmax(-1) - theirs.log_softmax(-1))[mask.bool()].abs().max().item()
     if not error < PARITY_TOLERANCE:
         raise ValueError(

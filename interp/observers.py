@@ -5,10 +5,9 @@ all observers listen.
 """
 
 import json
-import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -22,26 +21,32 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp import moments
+from interp.checks import check_same
 from interp.corpora import Batch, Batches
 from interp.corpora.batches import check_batches
 from interp.files import replacing
 from interp.hooks import firing
 from interp.models import check_weights, config_hash, weight_hash
-from interp.sites import Model, Recipe, active_hooks, depth, head_is_hooked, is_encoder, trunk_output
+from interp.results import DECIDING, versions
+from interp.running import HooksOfOthers, active_hooks, head_is_hooked, hooks_of_others
+from interp.sites import Model, Recipe, depth, is_encoder, trunk_output
 
-Reduction = Literal["sum", "max", "min"]
+Reduction = Literal["sum", "max", "min", "moments"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "max": torch.maximum,
     "min": torch.minimum,
+    "moments": moments.merged,
 }
-_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf}
+_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0}
 _SECONDS_BETWEEN_CHECKPOINTS = 20.0
 _ALL = "all"
+_SAME = 1e-5  # of numbers in options: what float32 computes elsewhere is the same, see `fingerprint`
 
 
 class Observer:
-    """Statistics of a corpus that merge: named tensors, each reduced by sum, max or min.
+    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min or as `interp.moments`.
 
     A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
     What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
@@ -120,7 +125,7 @@ class Observer:
 
         Raises ValueError for an observer with other options.
         """
-        _refuse_difference("cannot merge these observers", self.options, other.options)
+        check_same("cannot merge these observers", other.options, self.options, rel_tol=_SAME)
         for name, value in other.state.items():
             self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value.to(self.device))
 
@@ -128,7 +133,10 @@ class Observer:
         """Reduce the state over all processes of the `torch.distributed` group, in place."""
         operations = torch.distributed.ReduceOp
         for name, reduction in self.reductions.items():
-            torch.distributed.all_reduce(self.state[name], getattr(operations, reduction.upper()))
+            if reduction == "moments":
+                self.state[name] = moments.all_reduce(self.state[name])
+            else:
+                torch.distributed.all_reduce(self.state[name], getattr(operations, reduction.upper()))
 
 
 def observe(
@@ -180,11 +188,12 @@ def observe(
         if done is None:
             return
         start = done
+    hooks = hooks_of_others(model)
     saved = time.monotonic()
     with tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1) as bar:
         for number, batch in enumerate(batches):
             if number >= start:
-                _feed(model, batch.to(model.W_U.device), observers)
+                _feed(model, batch.to(model.W_U.device), observers, hooks)
                 if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                     _save(path, identity, observers, number + 1)
                     saved = time.monotonic()
@@ -194,14 +203,14 @@ def observe(
 
 
 @torch.no_grad()
-def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...]) -> None:
+def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
     recipe = [hook for observer in observers for hook in observer.hooks(batch)]
     stop = depth(name for name, _ in recipe)
     if stop is None and not batch.reads_all and not head_is_hooked(model):
         recipe = recipe + [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
 
     try:
-        with firing(model, recipe):
+        with firing(model, recipe, expected=hooks):
             forward(model, batch, stop)
     except BaseException:
         for observer in observers:
@@ -257,7 +266,7 @@ def _identity(model: Model, batches: Batches, observers: Sequence[Observer]) -> 
     """What a checkpoint must be of for a run to go on from it."""
     described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
     known = {"weights": weight_hash(model), "config": config_hash(model), "batches": batches.settings}
-    return known | described
+    return known | described | {"versions": versions(*DECIDING)}
 
 
 def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer]) -> int | None:
@@ -274,7 +283,9 @@ def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer])
         done = None if meta["batches"] == _ALL else int(meta["batches"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"checkpoint {path} is damaged or no checkpoint ({error}); delete it to start anew") from None
-    _refuse_difference(f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity)
+    check_same(
+        f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity, rel_tol=_SAME
+    )
     for number, observer in enumerate(observers):
         for name in observer.state:
             observer.state[name] = tensors[f"{number}.{name}"].to(observer.device)
@@ -327,30 +338,3 @@ def fingerprint(values: Tensor | np.ndarray) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     projections = [[float(r @ finite), float(r @ rest)] for r in (rng.standard_normal(flat.size) for _ in range(4))]
     return {"shape": list(numbers.shape), "projections": projections}
-
-
-def _refuse_difference(what: str, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise ValueError naming what differs between two JSON-able descriptions."""
-    differences = list(_differences(json.loads(json.dumps(found)), json.loads(json.dumps(expected))))
-    if differences:
-        more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
-        raise ValueError(f"{what}: {'; '.join(differences[:3])}{more}")
-
-
-def _differences(found: Any, expected: Any, name: str = "") -> Iterator[str]:
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in sorted({*found, *expected}):
-            yield from _differences(found.get(key), expected.get(key), f"{name}.{key}" if name else key)
-    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(one, other, f"{name}.{number}")
-    elif isinstance(found, float) and isinstance(expected, float):
-        if not math.isclose(found, expected, rel_tol=1e-5):
-            yield f"{name}: {found!r} ≠ {expected!r}"
-    elif found != expected:
-        yield f"{name}: {_short(found)} ≠ {_short(expected)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"

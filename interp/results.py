@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Any, ClassVar, TypeVar
 import pandas as pd
 
 from interp import distributed
+from interp.checks import check_same
 from interp.files import checksum, replacing_directory
 
 _R = TypeVar("_R", bound="Result")
 _SETTINGS = "settings.json"
-_PACKAGES = ("interp", "transformer-lens", "transformers", "torch", "numpy")
+DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
+"""The packages of which a half-done computation is not continued by another version."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +129,7 @@ def _known(path: Path, wanted: dict[str, Any]) -> dict[str, pd.DataFrame]:
         damaged = [file.name for file, value in files.items() if checksum(file.read_bytes()) != value]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error!r}); delete it to make it anew") from None
-    different = sorted(key for key in {*settings, *wanted} if settings.get(key) != wanted.get(key))
-    if different:
-        raise ValueError(f"{path} belongs to another run ({', '.join(different)} differ); choose another directory")
+    check_same(f"{path} belongs to another run (choose another directory, or delete it)", settings, wanted)
     if damaged:
         raise ValueError(f"{path} is damaged (checksum of {', '.join(damaged)}); delete it to make it anew")
     return {file.stem: pd.read_parquet(file) for file in files}
@@ -151,7 +152,7 @@ def kept_each(
 def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
     """What a reader needs to make a result again: model, corpus, settings, machine kind and versions."""
     from interp.models import origin, weight_hash
-    from interp.sites import active_hooks
+    from interp.running import active_hooks
 
     source = origin(model)
     return {
@@ -166,16 +167,18 @@ def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
         **batches.settings,
         "active_hooks": active_hooks(model),
         **more,
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version()} | versions(*DECIDING, "torch", "numpy"),
         "commit": _commit(),
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def versions(*packages: str) -> dict[str, str | None]:
+    """The installed version of each package, None where it is not installed."""
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _commit() -> str | None:

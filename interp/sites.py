@@ -130,11 +130,6 @@ def depth(names: Iterable[str]) -> int | None:
     return blocks
 
 
-def active_hooks(model: Model) -> list[str]:
-    """The hook points on which somebody has hooks right now."""
-    return sorted(name for name, point in model.hook_dict.items() if point.has_hooks())
-
-
-def head_is_hooked(model: Model) -> bool:
-    """Whether somebody has hooks on the prediction head right now."""
-    return any(_HEAD.match(name) for name in active_hooks(model))
+def head_sites(names: Iterable[str]) -> list[str]:
+    """Those hook points that are in the prediction head."""
+    return [name for name in names if _HEAD.match(name)]

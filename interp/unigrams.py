@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,16 @@ from interp.files import replacing
 
 _TEXTS_AT_ONCE = 1_000
 _CHARACTERS_AT_ONCE = 1_000_000
-_tokenizer: Tokenizer | None = None
+_AROUND_A_TEXT = {"truncation", "padding", "post_processor"}
+_NO_OPTIONS = {"name_or_path", "vocab_file", "tokenizer_file", "model_max_length", "special_tokens_map_file"}
+_tokenizer: Tokenizer | None = None  # of a worker process
 
 
 @dataclass(frozen=True, eq=False)
 class Unigrams:
     """Token counts over a vocabulary, `counts[token_id]`, and the name of the corpus they come from.
 
-    `vocabulary` identifies the tokenizer's vocabulary (`vocabulary_hash`), where it is known.
+    `tokenizer` identifies the tokenizer that they were counted with (`tokenizer_hash`), where it is known.
 
     Tokens that the batching adds (BOS, `[CLS]` …) are not in the counts; special tokens that stand in the text
     are.
@@ -42,7 +45,7 @@ class Unigrams:
 
     counts: Integer[np.ndarray, " d_vocab"]
     corpus: str
-    vocabulary: str | None = None
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.counts, np.ndarray):
@@ -86,13 +89,13 @@ class Unigrams:
                 f"cannot merge counts over {len(self.counts)} types with counts over {len(other.counts)}: they "
                 "come from different tokenizers"
             )
-        if self.vocabulary and other.vocabulary and self.vocabulary != other.vocabulary:
+        if self.tokenizer and other.tokenizer and self.tokenizer != other.tokenizer:
             raise ValueError("cannot merge these counts: they come from different tokenizers")
-        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.vocabulary)
+        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.tokenizer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata."""
-        metadata = {"corpus": self.corpus} | ({"vocabulary": self.vocabulary} if self.vocabulary else {})
+        metadata = {"corpus": self.corpus} | ({"tokenizer": self.tokenizer} if self.tokenizer else {})
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as temporary:
             save_file({"counts": self.counts}, temporary, metadata)
@@ -115,16 +118,32 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
     try:
         with safe_open(source, "np") as file:
             metadata = file.metadata() or {}
-            return Unigrams(file.get_tensor("counts"), metadata.get("corpus", source.name), metadata.get("vocabulary"))
+            if "vocabulary" in metadata:
+                raise ValueError(
+                    f"{source} was counted by an earlier version of interp, which did not note the whole tokenizer; "
+                    "count again (interp unigrams)"
+                )
+            return Unigrams(file.get_tensor("counts"), metadata.get("corpus", source.name), metadata.get("tokenizer"))
     except SafetensorError as error:
         raise ValueError(
             f"{source} is not a file of unigram counts ({error}); expected safetensors with a tensor 'counts', or .json"
         ) from None
 
 
-def vocabulary_hash(tokenizer: Any) -> str:
-    """A hash of a tokenizer's tokens and their ids."""
-    return xxhash.xxh3_64(json.dumps(sorted(tokenizer.get_vocab().items())).encode()).hexdigest()
+def tokenizer_hash(tokenizer: Any) -> str:
+    """A 128-bit hash (xxh3) of everything that decides how text becomes token ids, and ids text.
+
+    Of a fast tokenizer: vocabulary and merges, normaliser, pre-tokeniser, decoder and added tokens. Truncation, padding
+    and what the tokenizer itself would put around a text are left out: interp frames every row itself. Of a tokenizer
+    written in Python: its class, vocabulary, added tokens and options.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        options = {key: str(value) for key, value in tokenizer.init_kwargs.items() if key not in _NO_OPTIONS}
+        described: Any = [type(tokenizer).__name__, tokenizer.get_vocab(), tokenizer.get_added_vocab(), options]
+    else:
+        described = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _AROUND_A_TEXT}
+    return xxhash.xxh3_128(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 
 def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, processes: int = 1) -> Unigrams:
@@ -147,18 +166,15 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
     chunks = chunked(texts)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        partial = (
-            _bincount(tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"]) for chunk in chunks
-        )
-        counts = _total(partial, d_vocab, corpus)
+        rows = (tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"] for chunk in chunks)
+        counts = _total(map(_bincount, rows), d_vocab, corpus)
     elif processes == 1:
-        _start(backend.to_str())
-        counts = _total(map(_count_chunk, chunks), d_vocab, corpus)
+        counts = _total(map(partial(_count, _copy(backend.to_str())), chunks), d_vocab, corpus)
     else:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(processes, context, initializer=_start, initargs=(backend.to_str(),)) as pool:
             counts = _total(_bounded_map(pool, chunks, 2 * processes), d_vocab, corpus)
-    return Unigrams(counts, corpus, vocabulary_hash(tokenizer))
+    return Unigrams(counts, corpus, tokenizer_hash(tokenizer))
 
 
 def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -186,9 +202,9 @@ def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: 
         yield future.result()
 
 
-def _total(partial: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
+def _total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
     counts = np.zeros(d_vocab, dtype=np.int64)
-    for part in partial:
+    for part in parts:
         check_token_ids(len(part) - 1, d_vocab, f"{corpus} has")
         counts[: len(part)] += part
     if not counts.any():
@@ -198,14 +214,24 @@ def _total(partial: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> N
 
 def _start(backend_json: str) -> None:
     global _tokenizer
-    _tokenizer = Tokenizer.from_str(backend_json)
-    _tokenizer.no_truncation()
-    _tokenizer.no_padding()
+    _tokenizer = _copy(backend_json)
 
 
 def _count_chunk(chunk: list[str]) -> NDArray[np.int64]:
     assert _tokenizer is not None
-    return _bincount([encoding.ids for encoding in _tokenizer.encode_batch(chunk, add_special_tokens=False)])
+    return _count(_tokenizer, chunk)
+
+
+def _copy(backend_json: str) -> Tokenizer:
+    """A tokenizer of one's own, which neither cuts nor pads."""
+    tokenizer = Tokenizer.from_str(backend_json)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _count(tokenizer: Tokenizer, chunk: list[str]) -> NDArray[np.int64]:
+    return _bincount([encoding.ids for encoding in tokenizer.encode_batch(chunk, add_special_tokens=False)])
 
 
 def _bincount(rows: list[list[int]]) -> NDArray[np.int64]:

@@ -29,7 +29,8 @@ from interp.generation import (
     text_metrics,
 )
 from interp.generation.adapter import Shell
-from interp.sites import active_hooks, hook_name
+from interp.running import active_hooks
+from interp.sites import hook_name
 from interp.unigrams import Unigrams
 
 OPTIONS = {
@@ -532,12 +533,12 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     fewer = prompts(tiny, "bundled", n=11, length=5, max_new_tokens=12, bos=True)
     for model, given, change, differ in (
         (other, some, {}, "model"),
-        (tiny, fewer, {}, "prompts, token_ids"),
+        (tiny, fewer, {}, "prompts"),
         (tiny, some, {"seed": 1}, "seed"),
         (tiny, some, {"features": other}, "features"),
         (tiny, some, {"decoders": {"sample": GenerationConfig(do_sample=True, top_k=7)}}, "decoder"),
     ):
-        with pytest.raises(ValueError, match=rf"belongs to another run \({differ} differ\)"):
+        with pytest.raises(ValueError, match=rf"belongs to another run .*{differ}"):
             sweep(model, given, directory=tmp_path, **(options | change))
     with tiny.hooks(fwd_hooks=hooks.scale_bias(tiny, "ln", 0.9)):
         with pytest.raises(ValueError, match="cannot tell which hooks were active"):

@@ -19,7 +19,7 @@ from hostile import toy
 import interp
 from interp import attention, encoding, frequency, generation, hooks, outliers, pairs, probing
 from interp.results import Result
-from interp.sites import active_hooks
+from interp.running import active_hooks
 from interp.unigrams import Unigrams
 
 quiet: Any = {"progress": False}

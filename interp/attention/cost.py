@@ -48,7 +48,7 @@ def cost(name: str, *, n_classes: int | None = None, sequence: int = 128) -> Cos
         d_model=d_model,
         n_classes=classes,
         contribution_bytes=8 * layers * heads * classes * (2 * d_model + size.d_head + 1),
-        profile_bytes=8 * 3 * (2 * layers + 1) * classes * d_model,
+        profile_bytes=8 * 5 * (2 * layers + 1) * classes * d_model,
         forward=size.forward,
         contributions=layers * once,
         centred=layers * (once if size.encoder else (classes - 1) * product),

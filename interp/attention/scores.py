@@ -26,6 +26,7 @@ from interp.corpora.batches import check_ids
 from interp.models import check_weights
 from interp.observers import Observer, observe
 from interp.qk import QKCircuit, check_layers, qk_circuit
+from interp.running import running
 from interp.sites import Model, Recipe, check_model, hook_name
 
 Weights = Literal["mean", "attention"]
@@ -473,7 +474,7 @@ def _activations(model: Model, tokens: Tensor, layers: Sequence[int]) -> dict[in
 
         recipe += [(circuit.input_name, keep_input), (circuit.query_name, keep_query)]
         recipe.append((hook_name(model, "attn_scores", layer), keep_scores))
-    with model.hooks(fwd_hooks=recipe):
+    with running(model, recipe):
         model(tokens[None].to(model.W_U.device))
     return found
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.checks import check_seed, check_token_ids
 from interp.corpora.sources import Corpus, load
 from interp.sites import Model, check_model, is_encoder
-from interp.unigrams import chunked, vocabulary_hash
+from interp.unigrams import chunked, tokenizer_hash
 
 _WINDOW = 1_000
 _LOGITS_PER_BATCH = 2**26
@@ -172,7 +172,7 @@ def batches(
     else:
         source = load(corpus)
         settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
-        settings |= {"separator": source.separator, "vocabulary": vocabulary_hash(tokenizer_of(model))}
+        settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
         frame = _frame(model, bos, eos)
         cut = _packed_rows if layout == "packed" else _text_rows
@@ -244,7 +244,7 @@ def check_batches(model: Model, prepared: Batches) -> None:
     settings, tokenizer = prepared.settings, prepared.tokenizer
     largest, context = settings.get("largest_id", 0), settings.get("context", 0)
     alike = tokenizer is None or model.tokenizer is None or tokenizer is model.tokenizer
-    if not alike and settings["vocabulary"] != vocabulary_hash(model.tokenizer):
+    if not alike and settings["tokenizer"] != tokenizer_hash(model.tokenizer):
         reason = "tokenised otherwise"
     elif largest >= model.cfg.d_vocab:
         reason = f"with token id {largest}, of a larger vocabulary"

@@ -52,8 +52,8 @@ def unigrams_of(
             f"the unigram counts ({counts.corpus}) are over {len(counts.counts):,} types, this model's vocabulary "
             f"has {d_vocab:,}; count with this model's tokenizer"
         )
-    ours = None if model.tokenizer is None else unigrams.vocabulary_hash(model.tokenizer)
-    if counts.vocabulary is not None and ours is not None and counts.vocabulary != ours:
+    ours = None if model.tokenizer is None else unigrams.tokenizer_hash(model.tokenizer)
+    if counts.tokenizer is not None and ours is not None and counts.tokenizer != ours:
         raise ValueError(
             f"the unigram counts ({counts.corpus}) were made with another tokenizer; count with this model's tokenizer"
         )

@@ -1,5 +1,6 @@
 """Text from a model, decoded by transformers with hooks active."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -45,6 +46,7 @@ _SUPPORTED = frozenset(
         "transformers_version", "_from_model_config",
     )
 )  # fmt: skip
+_sampling = threading.RLock()
 _OFF = {"num_beam_groups": 1, "diversity_penalty": 0.0}
 
 
@@ -206,8 +208,9 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """torch's random numbers from a seed, and the caller's as before once this is over."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    """torch's random numbers from a seed, and the caller's as before once this is over; they are the process's, so
+    other threads wait."""
+    with _sampling, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 

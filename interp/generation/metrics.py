@@ -18,6 +18,7 @@ from interp.corpora.batches import tokenizer_of
 from interp.hooks import capture
 from interp.models import check_weights
 from interp.paths import check_mauve
+from interp.running import running
 from interp.sites import Model, hook_name, is_encoder
 from interp.unigrams import Unigrams
 
@@ -184,9 +185,10 @@ def _states_at(
     """The last hidden state of each row at one position; the head runs there alone."""
     rows = torch.arange(len(tokens), device=tokens.device)
     if is_encoder(model):
-        return model.encoder_output(tokens, one_zero_attention_mask=mask)[rows, ends]
-    resid = model(tokens, attention_mask=mask, stop_at_layer=model.cfg.n_layers)[rows, ends]
+        with running(model):
+            return model.encoder_output(tokens, one_zero_attention_mask=mask)[rows, ends]
     seen: dict[str, Tensor] = {}
-    with model.hooks(fwd_hooks=capture(model, "head_input", seen)):
+    with running(model, capture(model, "head_input", seen)):
+        resid = model(tokens, attention_mask=mask, stop_at_layer=model.cfg.n_layers)[rows, ends]
         model(resid[None], start_at_layer=model.cfg.n_layers)
     return seen[hook_name(model, "head_input")][0]

@@ -13,7 +13,7 @@ from interp.corpora import Corpus, load
 from interp.corpora.batches import tokenizer_of
 from interp.generation.decoding import NEW_TOKENS
 from interp.sites import Model, check_model
-from interp.unigrams import chunked, vocabulary_hash
+from interp.unigrams import chunked, tokenizer_hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def prompts(
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
     settings = {
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
-        "separator": corpus.separator, "vocabulary": vocabulary_hash(tokenizer), "n_prompts": n,
+        "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
         "prompt_tokens": length, "max_new_tokens": max_new_tokens, "bos": bos,
     }  # fmt: skip
     return Prompts(np.concatenate([first, ids[:, :length]], 1), ids[:, length:], corpus, settings)

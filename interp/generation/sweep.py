@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -37,8 +36,9 @@ from interp.generation.prompts import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.lm_head import prediction_head
 from interp.paths import check_mauve
-from interp.results import Result, kept_each, provenance
-from interp.sites import Model, active_hooks, is_encoder
+from interp.results import DECIDING, Result, kept_each, provenance, versions
+from interp.running import active_hooks
+from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
 
 HUMAN = "human"
@@ -109,8 +109,8 @@ def sweep(
     given = prompts_or_text if isinstance(prompts_or_text, Prompts) else prompts(model, prompts_or_text)
     configs = {name: _of_length(model, config, given) for name, config in _named(decoders).items()}
     prepared = batches(model, given.corpus)
-    vocabulary = prepared.settings["vocabulary"]
-    if given.settings.get("vocabulary", vocabulary) != vocabulary:
+    tokenizer = prepared.settings["tokenizer"]
+    if given.settings.get("tokenizer", tokenizer) != tokenizer:
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
     counts = unigrams_of(model, prepared, unigram)
     perplexity = _perplexity(model, given, counts, list(scales))
@@ -144,7 +144,7 @@ def sweep(
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.weight_hash(judge),
-        "versions": {name: version(name) for name in ("torch", "transformers", "transformer-lens")},
+        "versions": versions("torch", *DECIDING),
     }  # fmt: skip
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
     edits = [(decoder, scale) for decoder in configs for scale in perplexity]

@@ -18,6 +18,7 @@ from interp.observers import Observer, fingerprint, observe
 from interp.outliers.profile import DimensionProfile
 from interp.passes import Passes, Reading, run
 from interp.qk import QKCircuit, check_layers, qk_circuit
+from interp.running import running
 from interp.sites import Model, Recipe, hook_name
 
 Where = Literal["keys", "residual"]
@@ -249,9 +250,7 @@ def _through_the_stream(
         changed = []
         for dim, fill in dims.items():
             means = torch.full((model.cfg.d_model,), fill)
-            with model.hooks(
-                fwd_hooks=hooks.ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)
-            ):
+            with running(model, hooks.ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
                 changed.append(attention(layer))
         after[layer] = np.stack(changed)
     return before, after

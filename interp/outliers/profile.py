@@ -1,6 +1,7 @@
 """Statistics of every dimension of the residual stream: by token class, and against frequency and attention."""
 
 import os
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp import moments
 from interp.attention.scores import KeyClassBatch, warn_of_absent
 from interp.checks import check_table
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
@@ -32,15 +34,12 @@ class DimensionProfile(Observer):
         self.n_states = model.cfg.n_layers + (of == "residual")
         shape = (len(classes.names), model.cfg.d_model)
         for state in range(self.n_states):
-            self.add_state(f"{state}.sum", shape)
-            self.add_state(f"{state}.square", shape)
+            self.add_state(f"{state}.moments", (moments.ROWS[1], *shape), "moments")
             self.add_state(f"{state}.max_abs", shape, "max")
-        self.add_state("count", shape[:1])
 
     def hooks(self, batch: Batch) -> Recipe:
         keys = KeyClassBatch(batch, self.classes, torch.float64)
         one_hot = keys.one_hot[keys.real]
-        self.add("count", one_hot.sum(0))
         return [hook for state in range(self.n_states) for hook in self._hooks(state, keys, one_hot)]
 
     def _hooks(self, state: int, keys: KeyClassBatch, one_hot: Tensor) -> Recipe:
@@ -50,8 +49,7 @@ class DimensionProfile(Observer):
             for number in keys.numbers[keys.real].unique().tolist():
                 largest[number] = x[one_hot[:, number].bool()].abs().amax(0)
             self.add(f"{state}.max_abs", largest)
-            self.add(f"{state}.sum", one_hot.T @ x)
-            self.add(f"{state}.square", one_hot.T @ x.square_())
+            self.add(f"{state}.moments", moments.by_group(x, one_hot))
 
         if self.of == "residual":
             return [(state_name(self.model, state), read)]
@@ -65,23 +63,20 @@ class DimensionProfile(Observer):
     @property
     def table(self) -> pd.DataFrame:
         """One row a state, class and dimension, and the class `all`."""
-        count = self.state["count"].cpu().numpy()
-        if not count.any():
+        present = self.state["0.moments"][0, :, 0].nonzero()[:, 0].tolist()
+        if not present:
             raise ValueError("no token was read; observe a corpus first")
-        present = np.flatnonzero(count)
-        members = {self.classes.names[i]: [i] for i in present} | {"all": list(present)}
+        members = {self.classes.names[i]: [i] for i in present} | {"all": present}
         parts = []
         for state in range(self.n_states):
-            total, square, largest = (
-                self.state[f"{state}.{name}"].cpu().numpy() for name in ("sum", "square", "max_abs")
-            )
+            by_class, largest = (self.state[f"{state}.{name}"].cpu() for name in ("moments", "max_abs"))
             for name, rows in members.items():
-                n = count[rows].sum()
-                mean = total[rows].sum(0) / n
-                sd = np.sqrt(np.maximum(square[rows].sum(0) / n - mean**2, 0))
-                values = {"mean": mean, "sd": sd, "max_abs": largest[rows].max(0), "n_tokens": int(n)}
+                found = reduce(moments.merged, by_class[:, rows].unbind(1))
+                mean, sd = moments.mean(found), moments.variance(found).sqrt()
+                columns = {"mean": mean, "sd": sd, "max_abs": largest[rows].amax(0)}
+                values = {column: value.numpy() for column, value in columns.items()}
                 where = {"state": state, "dim": np.arange(len(mean)), "key_class": name}
-                parts.append(pd.DataFrame(where | values))
+                parts.append(pd.DataFrame(where | values | {"n_tokens": int(found[0, 0])}))
         return pd.concat(parts, ignore_index=True)
 
 
@@ -97,13 +92,9 @@ class DimensionCorrelations(Observer):
         self.model, self.log_unigram = model, log_unigram.double()
         d_model = model.cfg.d_model
         for layer in range(model.cfg.n_layers):
-            self.add_state(f"{layer}.x", (2, d_model))
-            self.add_state(f"{layer}.y", (2, 2))
-            self.add_state(f"{layer}.xy", (2, d_model))
-        self.add_state("n", ())
+            self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, d_model), "moments")
 
     def hooks(self, batch: Batch) -> Recipe:
-        self.add("n", batch.mask.sum())
         y = self.log_unigram.to(batch.tokens.device)[batch.tokens]
         return [hook for layer in range(self.model.cfg.n_layers) for hook in self._hooks(layer, batch.mask.bool(), y)]
 
@@ -120,24 +111,19 @@ class DimensionCorrelations(Observer):
                 (pattern.to(torch.promote_types(pattern.dtype, torch.float32)) * real[:, None, :, None]).sum(2).mean(1)
             )
             viewers = circuit.span.up_to(real.flip(1).to(received.dtype)).flip(1)
-            y = torch.stack([log_u[real], (received / viewers.clamp(min=1))[real].double()])
-            self.add(f"{layer}.xy", y @ x)
-            self.add(f"{layer}.y", torch.stack([y.sum(1), y.square().sum(1)]))
-            self.add(f"{layer}.x", torch.stack([x.sum(0), x.square_().sum(0)]))
+            y = torch.stack([log_u[real], (received / viewers.clamp(min=1))[real].double()], 1)
+            self.add(f"{layer}.moments", moments.of_pairs(x, y))
 
         return [(circuit.input_name, read_input), (hook_name(self.model, "pattern", layer), read_pattern)]
 
     @property
     def table(self) -> pd.DataFrame:
-        n = self.state["n"]
         parts = []
         for layer in range(self.model.cfg.n_layers):
-            x, y, xy = (self.state[f"{layer}.{name}"] / n for name in ("x", "y", "xy"))
-            covariance = xy - y[0][:, None] * x[0]
-            variance = (y[1] - y[0] ** 2)[:, None] * (x[1] - x[0] ** 2)
-            r = torch.where(variance > 0, covariance / variance.clamp(min=1e-300).sqrt(), torch.nan).cpu().numpy()
+            found = self.state[f"{layer}.moments"].cpu()
+            r = moments.correlation(found).numpy()
             columns = {"layer": layer, "dim": np.arange(r.shape[1]), "log_unigram": r[0], "attention_received": r[1]}
-            parts.append(pd.DataFrame(columns | {"n_tokens": int(n)}))
+            parts.append(pd.DataFrame(columns | {"n_tokens": int(found[0, 0, 0])}))
         return pd.concat(parts, ignore_index=True)
 
 

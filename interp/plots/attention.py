@@ -27,6 +27,7 @@ from interp.plots.style import (
 )
 from interp.plots.views import safe, shielded
 from interp.qk import check_dims, qk_circuit
+from interp.running import running
 from interp.sites import Model, hook_name
 
 _LINE = {"width": 2}
@@ -294,7 +295,7 @@ def attention_view(model: Model, text: str, layer: int, dim: int) -> Any:
     def keep(key: str) -> Any:
         return lambda activation, hook: seen.update({key: activation})
 
-    with model.hooks(fwd_hooks=[(name, keep(key)) for key, name in names.items()]):
+    with running(model, [(name, keep(key)) for key, name in names.items()]):
         model(tokens)
     x = circuit.attn_input(seen["input"])
     direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0]

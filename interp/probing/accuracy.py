@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from interp.checks import check_token_ids, list_of_strings
 from interp.models import check_weights
 from interp.pairs import check_pairs
+from interp.running import HooksOfOthers, hooks_of_others, running
 from interp.sites import Model, check_model, check_vocabulary, is_encoder, trunk_output
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
@@ -44,8 +45,9 @@ def sentence_log_probability(
     sentences = list_of_strings(sentences, "sentences")
     check_vocabulary(model)
     check_weights(model)
+    hooks = hooks_of_others(model)
     if is_encoder(model):
-        return _pseudo_log_likelihood(model, sentences, progress)
+        return _pseudo_log_likelihood(model, sentences, hooks, progress)
     bos = model.cfg.default_prepend_bos if bos is None else bos
     first = [model.tokenizer.bos_token_id] if bos else []
     if None in first:
@@ -63,7 +65,7 @@ def sentence_log_probability(
         while start < len(order):
             size = max(1, _LOGITS_AT_ONCE // (len(rows[order[start]]) * model.W_U.shape[1]))
             chosen = order[start : start + size]
-            scores[chosen] = _scores(model, [rows[i] for i in chosen]).cpu().numpy()
+            scores[chosen] = _scores(model, [rows[i] for i in chosen], hooks).cpu().numpy()
             start += size
             bar.update(len(chosen))
     if not np.isfinite(scores).all():
@@ -71,20 +73,23 @@ def sentence_log_probability(
     return scores
 
 
-def _scores(model: Model, rows: list[list[int]]) -> Float[Tensor, " sentence"]:
+def _scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
     """Right-padded: a causal model's real positions do not see the padding."""
     width = max(map(len, rows))
     tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.W_U.device)
     lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
     mask = (torch.arange(width, device=tokens.device) < lengths[:, None]).long()
     left = model.tokenizer.padding_side == "left"
-    logits = model(tokens, attention_mask=mask if left else None)[:, :-1]
+    with running(model, expected=hooks):
+        logits = model(tokens, attention_mask=mask if left else None)[:, :-1]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1)
     nll = torch.nn.functional.cross_entropy(wide, tokens[:, 1:].flatten(), reduction="none")
     return -(nll.view(len(rows), -1).double() * mask[:, 1:]).sum(1)
 
 
-def _pseudo_log_likelihood(model: Model, sentences: list[str], progress: bool) -> Float[np.ndarray, " sentence"]:
+def _pseudo_log_likelihood(
+    model: Model, sentences: list[str], hooks: HooksOfOthers, progress: bool
+) -> Float[np.ndarray, " sentence"]:
     tokenizer = model.tokenizer
     if tokenizer.mask_token_id is None:
         raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
@@ -101,14 +106,16 @@ def _pseudo_log_likelihood(model: Model, sentences: list[str], progress: bool) -
             step = max(1, _TOKENS_AT_ONCE // int(length + 2) // int(length))
             for start in range(0, len(of_length), step):
                 chosen = of_length[start : start + step]
-                scores[chosen] = _masked_scores(model, torch.tensor([encoded[i] for i in chosen])).cpu().numpy()
+                scores[chosen] = _masked_scores(model, torch.tensor([encoded[i] for i in chosen]), hooks).cpu().numpy()
                 bar.update(int(length) * len(chosen))
     if not np.isfinite(scores).all():
         raise ValueError("the model gives sentences NaN or infinite log-probabilities; check its weights and dtype")
     return scores
 
 
-def _masked_scores(model: Model, ids: Int[Tensor, "sentence pos"]) -> Float[Tensor, " sentence"]:
+def _masked_scores(
+    model: Model, ids: Int[Tensor, "sentence pos"], hooks: HooksOfOthers
+) -> Float[Tensor, " sentence"]:
     """Sentences of one length, a row for each token masked."""
     n, length = ids.shape
     tokenizer, device = model.tokenizer, model.W_U.device
@@ -119,7 +126,7 @@ def _masked_scores(model: Model, ids: Int[Tensor, "sentence pos"]) -> Float[Tens
     where = torch.arange(1, length + 1, device=device).repeat(n)
     rows = torch.arange(len(inner), device=device)
     at_mask = [(trunk_output(model), lambda resid, hook: resid[rows, where][:, None])]
-    with model.hooks(fwd_hooks=at_mask):
+    with running(model, at_mask, expected=hooks):
         logits = model(torch.cat([ends[0], inner, ends[1]], 1))[:, 0]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     nll = torch.nn.functional.cross_entropy(wide, ids.flatten(), reduction="none")

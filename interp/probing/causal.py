@@ -18,6 +18,7 @@ from interp.pairs import COLUMNS, check_pairs
 from interp.probing.accuracy import sentence_log_probability
 from interp.probing.probe import Probe, check_probe
 from interp.probing.split import split_pairs
+from interp.running import running
 from interp.sites import Model, is_encoder
 
 Mode = Literal["zero", "mean"]
@@ -110,7 +111,7 @@ def _of_task(
         for name, draw, dims in sets:
             fill = torch.from_numpy(means) if mode == "mean" else None
             recipe = ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)
-            with model.hooks(fwd_hooks=recipe):
+            with running(model, recipe):
                 after = judged()
             measured = [value for both in zip(before, after, strict=True) for value in both]
             where = probe.task, probe.state, mode, name, draw, len(dims), float(size[dims].mean())

@@ -13,6 +13,7 @@ from torch import Tensor
 from interp.pairs import check_pairs
 from interp.probing.states import sentence_rows
 from interp.probing.sweep import Sweep, check_neurons
+from interp.running import running
 from interp.sites import Model, Recipe, check_model, state_name
 
 
@@ -109,7 +110,7 @@ def token_scores(
         seen[name] = resid
 
     tokens = torch.tensor([row], device=model.W_U.device)
-    with model.hooks(fwd_hooks=[(name, keep)]):
+    with running(model, [(name, keep)]):
         model(tokens)
     assert model.tokenizer is not None
     names = [model.tokenizer.decode([token_id]) for token_id in row]

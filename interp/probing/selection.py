@@ -16,11 +16,13 @@ def welch(
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
     """Welch's t and two-sided p of every dimension, in float64 from two-pass variances (ddof 1).
 
-    A dimension without variance has t = 0 and p = 1.
+    A dimension that is constant within each class has t = ±∞ and p = 0 where the two constants differ, else t = 0 and
+    p = 1.
     """
     good, bad = good.astype(np.float64), bad.astype(np.float64)
     varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
-    t, p = np.zeros(len(varies)), np.ones(len(varies))
+    t = _of_constants(good[0] - bad[0])
+    p = np.where(t == 0, 1.0, 0.0)
     if varies.any():
         result = stats.ttest_ind(good[:, varies], bad[:, varies], equal_var=False)
         t[varies], p[varies] = result.statistic, result.pvalue
@@ -30,7 +32,8 @@ def welch(
 def scores(
     good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"], selector: Selector, *, seed: int = 0
 ) -> Float[np.ndarray, " d"]:
-    """How strongly each dimension tells good from bad, larger is more; 0 without variance.
+    """How strongly each dimension tells good from bad, larger is more; 0 where it is constant, ∞ where it is constant
+    within each class but not the same (`difference` and `mutual_information` stay finite).
 
     | selector | score |
     |---|---|
@@ -45,16 +48,23 @@ def scores(
         return np.abs(good.mean(0, dtype=np.float64) - bad.mean(0, dtype=np.float64))
     if selector == "paired":
         difference = good.astype(np.float64) - bad
-        spread = difference.std(0, ddof=1)
         t = np.abs(difference.mean(0)) * np.sqrt(len(difference))
-        return np.divide(t, spread, out=np.zeros_like(t), where=spread > 0)
+        varies = np.ptp(difference, axis=0) > 0
+        return np.divide(t, difference.std(0, ddof=1), out=np.abs(_of_constants(difference[0])), where=varies)
     X = np.concatenate([good, bad]).astype(np.float64)
     y = np.repeat([1, 0], [len(good), len(bad)])
     if selector == "f":
-        f, varies = np.zeros(X.shape[1]), np.ptp(X, axis=0) > 0
-        f[varies] = f_classif(X[:, varies], y)[0]
+        varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
+        f = np.abs(_of_constants(X[0] - X[-1]))
+        if varies.any():
+            f[varies] = f_classif(X[:, varies], y)[0]
         return f
     return mutual_info_classif(X, y, random_state=seed)
+
+
+def _of_constants(difference: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """±∞ where two constants differ, 0 where they do not."""
+    return np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
 
 
 def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:

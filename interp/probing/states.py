@@ -25,7 +25,8 @@ from interp.files import checksum, replacing
 from interp.models import check_weights, config_hash, weight_hash
 from interp.observers import forward
 from interp.pairs import COLUMNS, check_pairs
-from interp.sites import Model, Recipe, active_hooks, check_model, hook_name, is_encoder, state_name
+from interp.running import active_hooks, hooks_of_others, running
+from interp.sites import Model, Recipe, check_model, hook_name, is_encoder, state_name
 
 Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
@@ -58,7 +59,8 @@ class States:
     def load(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
         """The vectors of one state.
 
-        Raises ValueError for a state that was not collected, a damaged shard, or vectors of other pairs than `pairs`.
+        Raises ValueError for a state that was not collected, a damaged shard, vectors of other pairs than `pairs`, and
+        values that are not finite.
         """
         if state not in self.states:
             raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
@@ -68,6 +70,7 @@ class States:
                 f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}; "
                 "collect the pairs that are wanted, or name their tasks"
             )
+        check_finite(vectors, state)
         return vectors
 
     def _stored(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
@@ -271,16 +274,21 @@ def _read(
     model: Model, rows: list[list[int]], names: dict[int, str], index: str, width: int, bar: Any
 ) -> dict[int, Float[np.ndarray, "sentences width"]]:
     found = {state: np.empty((len(rows), width), dtype=np.float32) for state in names}
+    hooks = hooks_of_others(model)
     for chosen, batch in batches_of(model, rows):
         lengths = batch.mask.sum(1)
         recipe: Recipe = [(name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()]
-        with model.hooks(fwd_hooks=recipe):
+        with running(model, recipe, expected=hooks):
             forward(model, batch, model.cfg.n_layers)
         bar.update(len(chosen))
     for state, values in found.items():
-        if not np.isfinite(values).all():
-            raise ValueError(f"state {state} has NaN or infinite values; check the model's weights and dtype")
+        check_finite(values, state)
     return found
+
+
+def check_finite(values: Float[np.ndarray, "..."], state: int) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError(f"state {state} has NaN or infinite values; check the model's weights and dtype")
 
 
 def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:

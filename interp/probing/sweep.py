@@ -364,7 +364,7 @@ def _agreement(t: Float[np.ndarray, " d"], gate: Float[np.ndarray, " d"]) -> dic
     n = float(len(gate))
     most = np.sqrt(max(0.0, 1 - ((counts**3.0) - counts).sum() / (n**3 - n)))
     is_open = gate > 0
-    varies = np.ptp(gate) > 0 and np.ptp(t) > 0
-    auroc = roc_auc_score(is_open, t) if 0 < is_open.sum() < n else np.nan
-    spearman = stats.spearmanr(t, gate).statistic if varies else np.nan
+    rank = stats.rankdata(t)  # of t itself, which may be infinite
+    auroc = roc_auc_score(is_open, rank) if 0 < is_open.sum() < n else np.nan
+    spearman = stats.spearmanr(rank, gate).statistic if np.ptp(gate) > 0 and np.ptp(rank) > 0 else np.nan
     return {"spearman": float(spearman), "spearman_max": float(most), "auroc": float(auroc)}

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -26,6 +25,7 @@ from transformers.utils import logging as transformers_logging
 from interp.checks import check_seed, whole_number
 from interp.files import checksum, replacing, replacing_directory
 from interp.training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
+from interp.unigrams import Unigrams, tokenizer_hash
 
 log = logging.getLogger(__name__)
 
@@ -319,9 +319,8 @@ class _Run:
         with replacing_directory(whole) as temporary:
             tokenizer.save_pretrained(temporary)
             self.save(temporary)
-            save_file(
-                {"counts": torch.from_numpy(self.data.counts.astype(np.int64))}, temporary / "unigram.safetensors"
-            )
+            counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(tokenizer))
+            counts.save(temporary / "unigram.safetensors")
             (temporary / "training.json").write_text(json.dumps(record, indent=1) + "\n")
         for file in whole.iterdir():
             os.replace(file, self.out / file.name)

@@ -1,0 +1,108 @@
+"""Means, variances and covariances that merge without losing digits: centred sums instead of sums of squares.
+
+`E[x²] − E[x]²` has no digit left where the mean is 1e8 times the SD. Here a *moments* tensor holds, along its first
+dimension, the number n of observations, the mean of each of k variables in two parts (what float64 holds of it, and the
+rest), and the centred sums `Σ (a − ā)(b − b̄)` of each pair: `1 + 2k + k(k + 1)/2` rows of any one shape. Two of them
+merge by
+
+    mean = mean₁ + δ n₂/n,    C = C₁ + C₂ + δ_a δ_b n₁ n₂/n,    δ = mean₂ − mean₁
+
+Source: Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance", The American Statistician 37, 1983.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+ROWS = {1: 4, 2: 8}
+"""Rows of a moments tensor of one variable, and of two."""
+
+
+def by_group(
+    x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]
+) -> Float[Tensor, "4 groups d"]:
+    """Moments of each column of x within each group of rows; x is overwritten."""
+    count = one_hot.sum(0)[:, None]
+    mean = one_hot.T @ x / count.clamp(min=1)
+    x -= one_hot @ mean
+    rest = one_hot.T @ x / count.clamp(min=1)
+    products = one_hot.T @ x.square_() - count * rest**2
+    return torch.stack([count.expand_as(mean), *_two_parts(mean, rest), products])
+
+
+def of_pairs(x: Float[Tensor, "n d"], y: Float[Tensor, "n m"]) -> Float[Tensor, "8 m d"]:
+    """Moments of each column of x with each column of y; x is overwritten."""
+    n, y = len(x), y.clone()
+    means = []
+    for values in (x, y):
+        mean = values.sum(0) / max(n, 1)
+        values -= mean
+        rest = values.sum(0) / max(n, 1)
+        values -= rest
+        means.append(_two_parts(mean, rest))
+    (x_mean, x_rest), (y_mean, y_rest) = means
+    y_x, x_x, y_y = y.T @ x, x.square_().sum(0), y.square_().sum(0)
+    along_x, along_y = (x_mean, x_rest, x_x), (y_mean, y_rest, y_y)
+    x_mean, x_rest, x_x = (values.expand_as(y_x) for values in along_x)
+    y_mean, y_rest, y_y = (values[:, None].expand_as(y_x) for values in along_y)
+    return torch.stack([torch.full_like(y_x, n), x_mean, y_mean, x_rest, y_rest, x_x, y_x, y_y])
+
+
+def merged(one: Float[Tensor, "rows *shape"], other: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
+    """The moments of both samples together."""
+    k = _variables(one)
+    total = one[0] + other[0]
+    share = other[0] / total.clamp(min=1)
+    apart = (other[1 : 1 + k] - one[1 : 1 + k]) + (other[1 + k : 1 + 2 * k] - one[1 + k : 1 + 2 * k])
+    mean, rest = _two_parts(one[1 : 1 + k], one[1 + k : 1 + 2 * k] + share * apart)
+    a, b = torch.triu_indices(k, k, device=one.device)
+    products = one[1 + 2 * k :] + other[1 + 2 * k :] + one[0] * share * apart[a] * apart[b]
+    return torch.cat([total[None], mean, rest, products])
+
+
+def all_reduce(moments: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
+    """The moments of the samples of all processes of the `torch.distributed` group together."""
+    k, operations = _variables(moments), torch.distributed.ReduceOp
+    n, mean, rest = moments[0], moments[1 : 1 + k], moments[1 + k : 1 + 2 * k]
+    pivot = torch.where(n > 0, mean, -torch.inf)
+    torch.distributed.all_reduce(pivot, operations.MAX)
+    pivot = torch.where(pivot.isfinite(), pivot, 0.0)
+    apart = torch.where(n > 0, (mean - pivot) + rest, 0.0)
+    sums = torch.cat([n[None], n * apart])
+    torch.distributed.all_reduce(sums, operations.SUM)
+    total, offset = sums[0], sums[1:] / sums[0].clamp(min=1)
+    a, b = torch.triu_indices(k, k, device=moments.device)
+    products = moments[1 + 2 * k :] + n * (apart - offset)[a] * (apart - offset)[b]
+    torch.distributed.all_reduce(products, operations.SUM)
+    return torch.cat([total[None], *_two_parts(pivot, offset), products])
+
+
+def mean(moments: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
+    """The mean; 0 of nothing."""
+    return moments[1]
+
+
+def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[Tensor, "*shape"]:
+    """The population variance, exactly 0 where no two values differ."""
+    k = _variables(moments)
+    row = 1 + 2 * k + (0 if variable == 0 else k)
+    spread = moments[row] / moments[0].clamp(min=1)
+    step = torch.finfo(moments.dtype).eps * moments[1 + variable].abs()  # between this mean and the next float64
+    return torch.where(moments[row] > (step / 4) ** 2, spread, 0.0)
+
+
+def correlation(moments: Float[Tensor, "8 *shape"]) -> Float[Tensor, "*shape"]:
+    """Pearson's correlation of the two variables, NaN where one of them is constant."""
+    both = variance(moments, 0) * variance(moments, 1)
+    return torch.where(both > 0, moments[6] / moments[0].clamp(min=1) / both.sqrt(), torch.nan)
+
+
+def _variables(moments: Tensor) -> int:
+    return next(k for k, rows in ROWS.items() if rows == len(moments))
+
+
+def _two_parts(large: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:
+    """A sum as its rounding and what was rounded away (Knuth's two-sum)."""
+    total = large + small
+    back = total - large
+    return total, (large - (total - back)) + (small - back)
