@@ -70,7 +70,7 @@ def previous_token_heads(model: Model, text: Text) -> Passes[PreviousTokenHeads]
     mean = torch.stack([observer.state[f"{layer}"] for layer in observer.layers]).cpu() / n
     mean_by_head = pd.DataFrame(mean.numpy()).stack().rename_axis(["layer", "head"])
     heads = mean_by_head.reset_index(name="attention").assign(n_queries=n)
-    return PreviousTokenHeads(provenance(model, batches, n_queries=n), heads)
+    return PreviousTokenHeads(provenance(model, batches.about, n_queries=n), heads)
 
 
 # --8<-- [end:result]

@@ -3,10 +3,14 @@
 import json
 import math
 import operator
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+
+_INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
 
 
 def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
@@ -59,6 +63,14 @@ def unicode_text(text: str, where: str) -> str:
             "text; replace it"
         ) from None
     return text
+
+
+def warn(message: str) -> None:
+    """Warn (`UserWarning`) at the line outside this package that led here, however deep inside it is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def check_mode(mode: str) -> None:

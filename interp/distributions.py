@@ -105,10 +105,10 @@ class MeanPredictions(Observer):
             part = self._real(logits[rows])
             self._read_shared(part, targets[rows], probability, nll[:, rows])
             for i in self._wide:
-                self._read_one(part + self._shifts[i].to(part), targets[rows], i, probability, nll[:, rows])
+                self._read_one(part, targets[rows], i, probability, nll[:, rows])
             for i in self._dense:
                 dense = self._real(self.head.encoder_logits(trunk[0][rows], self.variants[i].fc))
-                self._read_one(dense + self._shifts[i].to(part), targets[rows], i, probability, nll[:, rows])
+                self._read_one(dense, targets[rows], i, probability, nll[:, rows])
         if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
             raise ValueError(
                 "the model's predictions are not finite (NaN or infinite logits); check its weights and dtype"
@@ -134,14 +134,30 @@ class MeanPredictions(Observer):
         target_logits = logits.gather(1, targets.clamp(min=0)[:, None])
         shared = (logits - peak).exp_()
         Z = shared @ weights.T.to(shared)
-        probability[self._shared] += (weights * (Z.reciprocal().T @ shared)).to(probability)
+        shares = Z.reciprocal().T
+        sums = shares @ shared
+        if self._underflows(sums, shares.sum(1, keepdim=True)):
+            for i in self._shared:
+                self._read_one(logits, targets, i, probability, nll)
+            return
+        probability[self._shared] += (weights * sums).to(probability)
         log_Z = peak + Z.log()
         nll[self._shared] = (top + log_Z.T - target_logits.T - shifts[:, targets.clamp(min=0)]).to(nll)
 
     def _read_one(self, logits: Tensor, targets: Tensor, i: int, probability: Tensor, nll: Tensor) -> None:
-        log_p = logits.log_softmax(1)
+        """One variant by itself, in float64 where float32 has no number as small as its probabilities."""
+        log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
+        sums = log_p.exp().sum(0)
+        if logits.dtype != torch.float64 and self._underflows(sums, torch.ones_like(sums) * len(logits)):
+            log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
+            sums = log_p.exp().sum(0)
         nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-        probability[i] += log_p.exp_().sum(0).to(probability)
+        probability[i] += sums.to(probability)
+
+    def _underflows(self, sums: Tensor, most: Tensor) -> bool:
+        """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
+        small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
+        return bool((small if self._unreal is None else small & ~self._unreal).any())
 
     @property
     def n_tokens(self) -> int:

@@ -5,7 +5,6 @@ Head", Findings of ACL 2023.
 """
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,6 +16,7 @@ from jaxtyping import Float, Integer
 from numpy.typing import NDArray
 from scipy import stats
 
+from interp.checks import warn
 from interp.corpora import Batches, Text, as_batches, shipped_counts, unigrams_of
 from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.lm_head import Bias, PredictionHead, prediction_head, token_names
@@ -130,18 +130,19 @@ def bias_effect_passes(
     taus = _taus(projection)
     log_prior = torch.from_numpy(counts.log_prior(head.real.cpu().numpy())).to(head.W_U.device)
     variants = [_variant(head, bias, scale) for bias, scale in edits]
-    variants += [Variant(shift=-tau * log_prior) for tau in taus]
+    variants += [Variant(shift=-tau * log_prior, name=f"logit adjustment by τ = {tau:g}") for tau in taus]
     predictions = MeanPredictions(model, variants)
     yield [Reading("word frequency", prepared, [predictions])]
 
     q = predictions.distributions
+    _check_seen_are_predicted(predictions, u)
     measures = _measures(predictions, u)
     n = len(edits)
     where = pd.DataFrame(edits, columns=["bias", "scale"])
     return BiasEffect(
         provenance=provenance(
             model,
-            prepared,
+            prepared.about,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
             scales=scales,
             n_tokens=predictions.n_tokens,
@@ -183,10 +184,9 @@ def word_frequencies(
     """`interp.corpora.unigrams_of`; warns where the counts are the text's own and few."""
     counts = unigrams_of(model, prepared, given)
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
-        warnings.warn(
+        warn(
             f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens; sampling error raises the KL "
-            f"below about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)",
-            stacklevel=3,
+            f"below about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)"
         )
     return counts
 
@@ -196,6 +196,22 @@ def _variant(head: PredictionHead, bias: Bias, scale: float) -> Variant:
     if bias == "fc":
         return Variant(fc=scale, name=name)
     return Variant(shift=(scale - 1) * head.effect(bias).double(), name=name)
+
+
+def _check_seen_are_predicted(predictions: MeanPredictions, u: NDArray[np.float64]) -> None:
+    """Raise ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite."""
+    foreign = np.flatnonzero((u > 0) & ~predictions.head.real.cpu().numpy())
+    if len(foreign):
+        raise ValueError(
+            f"the unigram counts have {len(foreign)} types at rows of the vocabulary that are no tokens of this model "
+            f"(the first is {foreign[0]}); count with this model's tokenizer"
+        )
+    for variant, q in zip(predictions.variants, predictions.distributions, strict=True):
+        if ((q == 0) & (u > 0)).any():
+            raise ValueError(
+                f"with {variant.name} the model gives {((q == 0) & (u > 0)).sum()} types of the corpus probabilities "
+                "below 1e-308 everywhere, which float64 does not hold; leave this scale out"
+            )
 
 
 def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFrame:

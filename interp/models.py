@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +23,10 @@ from safetensors import safe_open
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 from transformer_lens import loading_from_pretrained as tl_loading
 from transformer_lens.supported_models import MODEL_ALIASES
-from transformer_lens.utilities.activation_functions import gelu_new
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS, gelu_new
 
 from interp.checks import check_seed
-from interp.paths import model_directory, printable
+from interp.paths import hub_answers, model_directory, printable
 from interp.running import running
 from interp.sites import Model, check_model, is_encoder
 
@@ -47,6 +47,7 @@ PARITY_TOLERANCE = 1e-4
 _FIRST_SD = 0.02
 _NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
+_FLOATING = ("F64", "F32", "F16", "BF16")
 _NUMBER = re.compile(r"\.(\d+)\.")
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
 
@@ -108,8 +109,10 @@ def load(
         hf_model, tokenizer, config = _read(source, revision)
         try:
             model = _convert(hf_model, tokenizer, config)
-        except (AttributeError, KeyError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{name} cannot be converted by TransformerLens as it is configured: {error}") from error
+        except Exception as error:
+            raise ValueError(
+                f"{name} cannot be converted by TransformerLens as it is configured: {_reason(error)}"
+            ) from error
         _check_parity(model, hf_model, name)
     if directory is None:
         cached = try_to_load_from_cache(source, "config.json", revision=revision)
@@ -230,18 +233,24 @@ def read_config(source: str, revision: str | None = None) -> Any:
     Raises FileNotFoundError where there is none, ValueError for one that cannot be read or of an unsupported kind.
     """
     try:
-        kind = transformers.PretrainedConfig.get_config_dict(source, revision=revision)[0].get("model_type")
+        options: dict[str, Any] = {"revision": revision} | _reach(source)
+        kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
         if kind in ARCHITECTURES:
-            return transformers.AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+            return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:
         _refuse_unreadable(source, revision, error)
     raise ValueError(f"{source} is a {kind!r} model, which is not supported; supported are {', '.join(ARCHITECTURES)}")
 
 
+def _reach(source: str) -> dict[str, bool]:
+    """The option of transformers that spares its retries where the hub cannot be reached."""
+    return {} if os.path.isdir(source) or hub_answers() else {"local_files_only": True}
+
+
 def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
     """The transformers model in float32, its tokenizer (None if it has none) and its config."""
-    options = {"revision": revision, "trust_remote_code": False}
     config = read_config(source, revision)
+    options = {"revision": revision, "trust_remote_code": False} | _reach(source)
     _check_config(source, config)
     encoder = config.model_type == "bert"
     cls = transformers.BertForPreTraining if encoder else transformers.AutoModelForCausalLM
@@ -264,6 +273,7 @@ def _read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
     finally:
         if progress_bars:
             transformers.utils.logging.enable_progress_bar()
+    _check_stored(source, revision, [name for name, _ in hf_model.named_parameters()])
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM))
     if missing:
         raise ValueError(
@@ -306,8 +316,8 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
         raise ValueError(f"{source} cannot be read as a transformers model: {error}") from error
     at = f" at revision {revision!r}" if revision else ""
     raise FileNotFoundError(
-        f"model {source!r}{at} is neither a local directory nor to be had from the hub or its cache in "
-        f"safetensors: {str(error).splitlines()[0]}"
+        f"model {source!r}{at} is no local directory, and its safetensors could not be downloaded from the hub nor "
+        f"found in its cache: {str(error).splitlines()[0]}"
     ) from error
 
 
@@ -326,6 +336,33 @@ def _check_shards(directory: Path) -> None:
     missing = [shard for shard in shards if not (directory / shard).is_file()]
     if missing:
         raise FileNotFoundError(f"{directory} lacks {', '.join(missing)}, of the weights that its index names")
+
+
+def _check_stored(source: str, revision: str | None, parameters: Sequence[str]) -> None:
+    """Refuse weights that are stored as anything but floating-point numbers: codes of a quantised model, say."""
+    for path in _weight_files(source, revision):
+        with safe_open(path, "np") as file:
+            for name in file.keys():  # noqa: SIM118
+                dtype = file.get_slice(name).get_dtype()
+                if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter in parameters):
+                    raise ValueError(
+                        f"{source}: weight {name} is stored as {dtype}, expected {', '.join(_FLOATING)}; is the model "
+                        "quantised? Save its weights as floating-point numbers"
+                    )
+
+
+def _weight_files(source: str, revision: str | None) -> list[Path]:
+    """The safetensors files of a directory, or of the hub's cache, where they are once a model has been loaded."""
+    if os.path.isdir(source):
+        return sorted(Path(source).glob("*.safetensors"))
+    config = try_to_load_from_cache(source, "config.json", revision=revision)
+    return sorted(Path(config).parent.glob("*.safetensors")) if isinstance(config, str) else []
+
+
+def _is_called(stored: str, parameter: str) -> bool:
+    """Whether a stored name is a parameter's, with or without the name of the model before it."""
+    stored = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", stored))
+    return f".{parameter}".endswith(f".{stored}") or f".{stored}".endswith(f".{parameter}")
 
 
 def _check_size(directory: Path, config: Any, cls: Any) -> None:
@@ -349,7 +386,8 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
 
 
 def _check_config(source: str, config: Any) -> None:
-    """Refuse the options that TransformerLens would convert without a word and wrongly, and a model without blocks."""
+    """Refuse the options that TransformerLens would convert without a word and wrongly, activations that it does not
+    know, and a model without blocks."""
     if config.num_hidden_layers < 1:
         raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
     found: dict[str, object] = {}
@@ -367,6 +405,9 @@ def _check_config(source: str, config: Any) -> None:
         found = {"use_sliding_window": True}
     elif config.model_type == "gpt2" and config.n_inner not in (None, 4 * config.n_embd):
         found = {"n_inner": config.n_inner}
+    for name in ("activation_function", "hidden_act"):
+        if getattr(config, name, "gelu") not in SUPPORTED_ACTIVATIONS:
+            found[name] = getattr(config, name)
     if found:
         options = ", ".join(f"{key}={value!r}" for key, value in found.items())
         raise ValueError(
@@ -378,8 +419,8 @@ def _check_config(source: str, config: Any) -> None:
 def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
     """The TransformerLens model with the weights of a transformers model, nothing folded or centred.
 
-    TransformerLens decides by the name of the path it is given, and reads the tokenizer again by its name (without
-    its revision), so both go to a neutral directory.
+    TransformerLens reads the config and the tokenizer again by their name (without its revision), so both go to a
+    directory of their own.
     """
     side = "right" if tokenizer else None
     config.architectures = [ARCHITECTURES[config.model_type]]
@@ -387,8 +428,10 @@ def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
         config.n_ctx = config.n_positions
     with tempfile.TemporaryDirectory(prefix="model-") as neutral:
         config.save_pretrained(neutral)
-        tl_config = tl_loading.get_pretrained_model_config(neutral, hf_cfg=config.to_dict(), device="cpu")
+        tl_config = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
         state = tl_loading.get_pretrained_state_dict(neutral, tl_config, hf_model=hf_model)
+        if (positions := getattr(config, "max_position_embeddings", None)) is not None:
+            tl_config.n_ctx = min(tl_config.n_ctx, positions)  # of Mistral it assumes 2,048
         tl_config.tokenizer_name = None
         tl_config.model_name = config.model_type
         if config.model_type == "bert":
@@ -396,6 +439,8 @@ def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
             encoder.load_state_dict(state, strict=False)
             return encoder
         model = HookedTransformer(tl_config, _neutral_tokenizer(tokenizer, neutral), default_padding_side=side)
+    if model.tokenizer is not None:
+        model.tokenizer.name_or_path = config.model_type  # in which TransformerLens looks for "gemma", too
     model.load_and_process_state_dict(
         state,
         fold_ln=False,
@@ -407,11 +452,27 @@ def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
     return model
 
 
+class _Path(str):
+    """A path in which TransformerLens does not look for the names of models ("llama", "gemma"), of which any folder
+    may have one in its name."""
+
+    def lower(self) -> str:
+        return ""
+
+    def __contains__(self, part: str) -> bool:
+        return False
+
+
 def _neutral_tokenizer(tokenizer: Any, directory: str) -> Any:
     if tokenizer is None:
         return None
     tokenizer.save_pretrained(directory)
     return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, or its kind where it says nothing."""
+    return str(error).strip() or type(error).__name__
 
 
 @torch.no_grad()

@@ -18,9 +18,7 @@ ROWS = {1: 4, 2: 8}
 """Rows of a moments tensor of one variable, and of two."""
 
 
-def by_group(
-    x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]
-) -> Float[Tensor, "4 groups d"]:
+def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Float[Tensor, "4 groups d"]:
     """Moments of each column of x within each group of rows; x is overwritten."""
     count = one_hot.sum(0)[:, None]
     mean = one_hot.T @ x / count.clamp(min=1)

@@ -283,9 +283,7 @@ def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer])
         done = None if meta["batches"] == _ALL else int(meta["batches"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"checkpoint {path} is damaged or no checkpoint ({error}); delete it to start anew") from None
-    check_same(
-        f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity, rel_tol=_SAME
-    )
+    check_same(f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity, rel_tol=_SAME)
     for number, observer in enumerate(observers):
         for name in observer.state:
             observer.state[name] = tensors[f"{number}.{name}"].to(observer.device)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
+_HUB_SECONDS = 3.0
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _HUB_DATASET = re.compile(r"\w[\w.-]*/\w[\w-]*")
 
@@ -40,11 +41,39 @@ def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
     return {path.parents[1].name.removeprefix(f"{kind}--").replace("--", "/"): path.parents[1] for path in found}
 
 
+def hub_answers() -> bool:
+    """Whether the hub can be reached: one request of three seconds at most, none where `HF_HUB_OFFLINE` is set."""
+    from huggingface_hub import constants, get_session, is_offline_mode
+
+    if is_offline_mode():
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except Exception:  # whatever the HTTP library of the installed huggingface_hub calls it
+        return False
+    return True
+
+
+def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) -> None:
+    """Raise FileNotFoundError for a name that is not in the cache while the hub cannot be reached."""
+    if hub_answers():
+        return
+    known = cached(kind)
+    may_be_short = kind == "models" and "/" not in name and bool(known)
+    if name not in known and not may_be_short:
+        what = kind.removesuffix("s")
+        raise FileNotFoundError(
+            f"{what} {name!r} is not in the hub's cache and the hub cannot be reached; connect to the network, or give "
+            f"{expected}"
+        )
+
+
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
     """The directory of a bundled or local model; None for a hub name. Without `weights` its config is enough.
 
     Raises:
-        FileNotFoundError: no such directory, or no config.json or weights in it.
+        FileNotFoundError: no such directory, or no config.json or weights in it; a hub name that is not in the cache
+            while the hub cannot be reached.
         ValueError: pickled weights, a config.json that is not JSON or names no kind of model.
     """
     path = BUNDLED / name if name in bundled_models() else Path(os.path.expanduser(name))
@@ -56,6 +85,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
                 f"model {name!r} {what}; expected a Hugging Face directory (config.json, model.safetensors), a hub "
                 f"name or a bundled model ({', '.join(bundled_models()) or 'none installed'})"
             )
+        _check_hub("models", name, "a directory (config.json, model.safetensors) or a bundled model")
         return None
     config = path / "config.json"
     if not config.is_file():
@@ -92,12 +122,15 @@ def corpus_file(name: str) -> Path | None:
     """The file of a local or bundled corpus; None for a name that the hub has.
 
     Raises:
-        FileNotFoundError: no such file or name.
+        FileNotFoundError: no such file or name; a dataset that is not in the cache while the hub cannot be reached.
         ValueError: a file of an unknown kind, or an empty one.
     """
     path = BUNDLED / "text.txt" if name == "bundled" else Path(os.path.expanduser(name))
     there = os.path.exists(path)
     if not there and (name in HUB_CORPORA or _HUB_DATASET.fullmatch(name)):
+        dataset = HUB_CORPORA.get(name, {"path": name})["path"]
+        if dataset != "json" and not os.path.isdir(dataset):
+            _check_hub("datasets", dataset, f"a file ({', '.join(TEXT_SUFFIXES)}) or 'bundled'")
         return None
     if not os.path.isfile(path):
         what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -149,8 +149,8 @@ def kept_each(
     return [kept(*piece) for piece in work]
 
 
-def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
-    """What a reader needs to make a result again: model, corpus, settings, machine kind and versions."""
+def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What a reader needs to make a result again: model, what was read of it, settings, machine kind and versions."""
     from interp.models import origin, weight_hash
     from interp.running import active_hooks
 
@@ -164,7 +164,7 @@ def provenance(model: Any, batches: Any, **more: Any) -> dict[str, Any]:
         "n_layers": model.cfg.n_layers,
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),
-        **batches.settings,
+        **read,
         "active_hooks": active_hooks(model),
         **more,
         "versions": {"python": platform.python_version()} | versions(*DECIDING, "torch", "numpy"),

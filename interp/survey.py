@@ -2,7 +2,6 @@
 
 import logging
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from jaxtyping import Integer
 
 from interp import corpora, generation, probing
 from interp import pairs as minimal_pairs
+from interp.checks import warn
 from interp.corpora import Corpus
 from interp.encoding.study import study_passes as encoding_passes
 from interp.frequency import MASK_RATE, bias_effect_passes, word_frequencies
@@ -93,7 +93,7 @@ def survey(
     if biases:
         analyses.insert(0, bias_effect_passes(model, predicted, unigram=counts, scales=scales))
     else:
-        warnings.warn("no word frequency: this model's prediction head has no bias to scale", stacklevel=2)
+        warn("no word frequency: this model's prediction head has no bias to scale")
     _log.info("reading %s", source.name)
     found: list[Result] = run(model, side_by_side(*analyses), progress=progress, directory=_in(root, "text"))
     _log.info("probing %d minimal pairs", len(table))
@@ -126,5 +126,5 @@ def _prompts(model: Model, source: Corpus, bos: bool) -> generation.Prompts | No
         prediction_head(model).require("ln")
         return generation.prompts(model, source, n=_PROMPTS, bos=bos)
     except ValueError as error:
-        warnings.warn(f"no generated text: {error}", stacklevel=3)
+        warn(f"no generated text: {error}")
         return None

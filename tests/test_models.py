@@ -10,6 +10,7 @@ import transformers
 from conftest import HF_MODELS, make_tokenizer, randomise
 
 import interp
+from interp import paths
 from interp.models import origin, weight_hash
 from interp.sites import check_model
 
@@ -96,7 +97,7 @@ def test_hub_names_from_the_cache(hf_directory, tmp_path, monkeypatch):
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     lines = run.stdout.splitlines()
     assert lines[:2] == [f"HookedTransformer {COMMIT}", "rotary"], run.stderr
-    assert "'gpt2-medium' is neither a local directory nor to be had from the hub" in lines[2]
+    assert "model 'gpt2-medium' is no local directory, and its safetensors could not be" in lines[2]
 
 
 def saved(kind, tmp_path, **config):
@@ -126,7 +127,8 @@ def test_wrong_conversions_are_refused(kind, config, message, tmp_path):
         interp.load(saved(kind, tmp_path, **config))
 
 
-def test_bad_directories(hf_directory, tmp_path):
+def test_bad_directories(hf_directory, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "hub_answers", lambda: True)
     with pytest.raises(FileNotFoundError, match="does not exist; expected a Hugging Face directory"):
         interp.load(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="no config.json"):

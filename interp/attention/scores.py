@@ -10,7 +10,6 @@ so sums over pairs cost one matrix product over the keys.
 """
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -20,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.checks import check_table
+from interp.checks import check_table, warn
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.corpora.batches import check_ids
 from interp.models import check_weights
@@ -337,7 +336,7 @@ def warn_of_absent(classes: TokenClasses, found: Iterable[str]) -> None:
     """Say once which classes have no token in the corpus."""
     absent = [name for name in classes.names if name not in set(found)]
     if absent:
-        warnings.warn(f"no token of class {', '.join(absent)} in this text; it has no rows", stacklevel=3)
+        warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
 
 
 def gaps(scores: pd.DataFrame) -> pd.DataFrame:

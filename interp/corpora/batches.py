@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids
 from interp.corpora.sources import Corpus, load
+from interp.corpora.unknown import Unknown
 from interp.sites import Model, check_model, is_encoder
 from interp.unigrams import chunked, tokenizer_hash
 
@@ -95,6 +96,16 @@ class Batches:
     read: Callable[[], Iterator[Batch]] = field(repr=False)
     corpus: Corpus | None = None
     tokenizer: Any = field(default=None, repr=False)
+    unknown: Unknown = field(default_factory=Unknown, repr=False)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The settings and, as `unknown_share`, the share of the text's tokens that the tokenizer does not know, which
+        takes reading it to the end where nobody has."""
+        if self.unknown.n_tokens is None and self.corpus is not None:
+            for _ in _encoded(self.tokenizer, self.corpus, self.unknown):
+                pass
+        return self.settings | {"unknown_share": self.unknown.share}
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -137,7 +148,8 @@ def batches(
         seed: of the masking; what is masked depends on the row, not on the batch size.
 
     Raises:
-        ValueError: impossible settings; while reading: a corpus shorter than one row.
+        ValueError: impossible settings; token ids all of which are unknown; while reading: a corpus shorter than one
+            row, or of which the tokenizer knows nothing. Above 5 % of unknown tokens it warns.
     """
     check_model(model)
     encoder = is_encoder(model)
@@ -166,6 +178,7 @@ def batches(
         settings |= {"largest_id": int(ids.max())}
         n_texts: int | None = len(ids)
         source = None
+        unknown = Unknown.of(ids, model.tokenizer, "these token ids")
 
         def rows_of() -> Iterator["_Row"]:
             return (_Row(index, row, 1) for index, row in enumerate(ids))
@@ -175,10 +188,11 @@ def batches(
         settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
         frame = _frame(model, bos, eos)
+        unknown = Unknown()
         cut = _packed_rows if layout == "packed" else _text_rows
 
         def rows_of() -> Iterator["_Row"]:
-            return cut(model.tokenizer, source, context, frame, encoder)
+            return cut(_encoded(model.tokenizer, source, unknown), context, frame, encoder)
 
     def read() -> Iterator[Batch]:
         empty = True
@@ -195,7 +209,7 @@ def batches(
         if empty:
             raise ValueError("the corpus is empty: no text in it has a token")
 
-    return Batches(settings, n_texts, read, source, None if given is not None else model.tokenizer)
+    return Batches(settings, n_texts, read, source, None if given is not None else model.tokenizer, unknown)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
@@ -339,19 +353,21 @@ class _Row:
     n_texts: int
 
 
-def _encoded(tokenizer: Any, texts: Iterable[str]) -> Iterator[list[int]]:
-    for chunk in chunked(texts):
-        yield from tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+def _encoded(tokenizer: Any, texts: Corpus, unknown: Unknown) -> Iterator[list[int]]:
+    """Token ids of each text; unknown ones are counted."""
+    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+    rows = (ids for chunk in chunked(texts) for ids in tokenizer(chunk, **options)["input_ids"])
+    return unknown.counting(rows, tokenizer, texts.name)
 
 
 def _packed_rows(
-    tokenizer: Any, texts: Iterable[str], context: int, frame: tuple[list[int], list[int]], encoder: bool
+    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], encoder: bool
 ) -> Iterator[_Row]:
     before, after = frame
     room = context - len(before) - len(after) if encoder else context
     buffer: list[int] = []
     index = finished = 0
-    for ids in _encoded(tokenizer, texts):
+    for ids in encoded:
         buffer += ids if encoder else before + ids + after
         finished += 1
         start = 0
@@ -365,12 +381,12 @@ def _packed_rows(
 
 
 def _text_rows(
-    tokenizer: Any, texts: Iterable[str], context: int, frame: tuple[list[int], list[int]], encoder: bool
+    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], encoder: bool
 ) -> Iterator[_Row]:
     before, after = frame
     room = context - len(before) - len(after)
     index = 0
-    for ids in _encoded(tokenizer, texts):
+    for ids in encoded:
         pieces = [ids[start : start + room] for start in range(0, len(ids), room)]
         for number, piece in enumerate(pieces, 1):
             yield _Row(index, np.array(before + piece + after), int(number == len(pieces)))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from interp import unigrams
 from interp.corpora.batches import Batches, tokenizer_of
 from interp.corpora.sources import Corpus, load
+from interp.corpora.unknown import Unknown, check_known, unknown_id
 from interp.models import origin
 from interp.sites import Model, is_encoder
 from interp.unigrams import Unigrams
@@ -20,11 +21,15 @@ from interp.unigrams import Unigrams
 def count_unigrams(
     model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int = 1
 ) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer. See `interp.unigrams.count`."""
-    source = load(corpus)
-    return unigrams.count(
-        tokenizer_of(model), source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes
-    )
+    """Unigram counts of a corpus with the model's tokenizer. See `interp.unigrams.count`.
+
+    Raises ValueError for a corpus of which the tokenizer knows nothing; warns above 5 % of unknown tokens.
+    """
+    source, tokenizer = load(corpus), tokenizer_of(model)
+    found = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
+    token_id = unknown_id(tokenizer)
+    check_known(Unknown(found.n_tokens, 0 if token_id is None else int(found.counts[token_id])), tokenizer, source.name)
+    return found
 
 
 def unigrams_of(

@@ -207,5 +207,5 @@ def _from_hub(name: str, column: str | None) -> Corpus:
     except StopIteration:
         raise ValueError(f"corpus {name} is empty") from None
     except (OSError, RuntimeError) as error:
-        raise FileNotFoundError(f"corpus {name!r} is not to be had from the hub: {error}") from error
+        raise FileNotFoundError(f"corpus {name!r} could not be downloaded from the hub: {error}") from error
     return Corpus(name, f"hub:{json.dumps(request, sort_keys=True)}:{key}", read, remote=True)

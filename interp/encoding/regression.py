@@ -30,8 +30,9 @@ from interp.sites import Model, Recipe, hook_name, is_encoder
 class Regression:
     """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, float64.
 
-    `slope` A `[d_model]`, `intercept` B (nats), `r2`, `adj_r2 = 1 − (1 − R²)(n − 1)/(n − d − 1)`, and the number
-    of types n and dimensions d.
+    `slope` A `[d_model]` (the least one where the embeddings leave it open), `intercept` B (nats), `r2`,
+    `adj_r2 = 1 − (1 − R²)(n − 1)/(n − r − 1)`, the number of types n and dimensions d, and the rank r of the centred
+    embeddings, d where no dimension follows from others.
     """
 
     slope: Float[np.ndarray, " d_model"]
@@ -40,6 +41,7 @@ class Regression:
     adj_r2: float
     n_types: int
     n_dims: int
+    rank: int
 
 
 def fit_arrays(
@@ -56,7 +58,8 @@ def fit_arrays(
 
     Raises:
         ValueError: no more types than dimensions, so that the fit would be exact and say nothing; an α that is
-            negative or not finite; a `use` that is not one bool for each type.
+            negative, not finite or the same for every type; embeddings that are not finite, are all the same, or so
+            small that float64 has no slope for them; a `use` that is not one bool for each type.
     """
     return _least_squares(*_types(W_U, alpha, use))[0]
 
@@ -88,19 +91,35 @@ def _types(
 
 
 def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.ndarray, " types"]) -> list[Regression]:
-    """Each target regressed on E and a constant, from one decomposition."""
+    """Each target regressed on E and a constant, from one decomposition of the centred embeddings.
+
+    They are divided by a power of two before, and the slopes after, so that no unit of E overflows.
+    """
     n, d = E.shape
-    X, Y = np.column_stack([E, np.ones(n)]), np.column_stack(targets)
-    coefficients, *_ = np.linalg.lstsq(X, Y)
-    r2 = 1 - ((Y - X @ coefficients) ** 2).sum(0) / ((Y - Y.mean(0)) ** 2).sum(0)
+    _, exponent = np.frexp(np.abs(E).max())
+    scaled, Y = np.ldexp(E, -exponent), np.column_stack(targets)
+    middle, level = scaled.mean(0), Y.mean(0)
+    X, centred = scaled - middle, Y - level
+    if not (np.ptp(Y, axis=0) > 0).all():
+        raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
+    slopes, _, rank, _ = np.linalg.lstsq(X, centred)
+    if not rank:
+        raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
+    r2 = 1 - ((centred - X @ slopes) ** 2).sum(0) / (centred**2).sum(0)
+    intercepts = level - middle @ slopes
+    with np.errstate(over="ignore"):
+        slopes = np.ldexp(slopes, -exponent)
+    if not np.isfinite(slopes).all():
+        raise ValueError(f"the output embeddings are at most {np.abs(E).max():.0e}, too small for a slope in float64")
     return [
         Regression(
-            slope=coefficients[:-1, column],
-            intercept=float(coefficients[-1, column]),
+            slope=slopes[:, column],
+            intercept=float(intercepts[column]),
             r2=float(r2[column]),
-            adj_r2=float(1 - (1 - r2[column]) * (n - 1) / (n - d - 1)),
+            adj_r2=float(1 - (1 - r2[column]) * (n - 1) / (n - rank - 1)),
             n_types=n,
             n_dims=d,
+            rank=int(rank),
         )
         for column in range(len(targets))
     ]
@@ -209,7 +228,7 @@ def fit(
         seed: of the shuffles that the nulls come from.
         directory: see `interp.passes.run`.
 
-    Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, n_not_tokens,
+    Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, rank, n_not_tokens,
     n_never_predicted), target `-log alpha` and the same with α `shuffled` over types; and `dims` (basis, dim, slope,
     standardised_slope, spearman, spearman_shuffled, explained_variance), basis `axis` or `pca`: slope A_j and
     A_j·SD(E_j), Spearman of the embeddings' coordinate with −log α, and its share of the embeddings' variance.
@@ -235,7 +254,8 @@ def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]
     fitted, by_chance = _least_squares(E, y, null)
     left_out = {"n_not_tokens": int((~real).sum()), "n_never_predicted": int((real & ~used).sum())}
     rows = [
-        {"target": target, "r2": r.r2, "adj_r2": r.adj_r2, "n_types": r.n_types, "n_dims": r.n_dims} | left_out
+        {"target": target, "r2": r.r2, "adj_r2": r.adj_r2, "n_types": r.n_types, "n_dims": r.n_dims, "rank": r.rank}
+        | left_out
         for target, r in (("-log alpha", fitted), ("shuffled", by_chance))
     ]
     pca = PCA(svd_solver="covariance_eigh").fit(E)

@@ -127,7 +127,7 @@ def study_passes(
     return EncodingStudy(
         provenance=provenance(
             model,
-            prepared,
+            prepared.about,
             orders=orders,
             bases=bases,
             modes=modes,

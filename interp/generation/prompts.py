@@ -11,6 +11,7 @@ from jaxtyping import Int
 from interp.checks import whole_number
 from interp.corpora import Corpus, load
 from interp.corpora.batches import tokenizer_of
+from interp.corpora.unknown import Unknown
 from interp.generation.decoding import NEW_TOKENS
 from interp.sites import Model, check_model
 from interp.unigrams import chunked, tokenizer_hash
@@ -86,5 +87,6 @@ def prompts(
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
         "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
         "prompt_tokens": length, "max_new_tokens": max_new_tokens, "bos": bos,
+        "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
     }  # fmt: skip
     return Prompts(np.concatenate([first, ids[:, :length]], 1), ids[:, length:], corpus, settings)

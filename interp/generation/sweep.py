@@ -168,7 +168,7 @@ def sweep(
     return GenerationSweep(
         provenance=provenance(
             model,
-            given,
+            given.settings,
             scales=list(perplexity),
             decoders=described,
             seed=seed,

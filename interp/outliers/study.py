@@ -138,7 +138,7 @@ def study_passes(
     return AttentionStudy(
         provenance=provenance(
             model,
-            prepared,
+            prepared.about,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
             layers=chosen,
             weights=weights,

@@ -113,9 +113,7 @@ def _pseudo_log_likelihood(
     return scores
 
 
-def _masked_scores(
-    model: Model, ids: Int[Tensor, "sentence pos"], hooks: HooksOfOthers
-) -> Float[Tensor, " sentence"]:
+def _masked_scores(model: Model, ids: Int[Tensor, "sentence pos"], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
     """Sentences of one length, a row for each token masked."""
     n, length = ids.shape
     tokenizer, device = model.tokenizer, model.W_U.device

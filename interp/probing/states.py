@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp import distributed
-from interp.checks import check_token_ids, list_of_strings, whole_number
+from interp.checks import check_token_ids, list_of_strings, warn, whole_number
 from interp.corpora import Batch
+from interp.corpora.unknown import Unknown, unknown_id
 from interp.files import checksum, replacing
 from interp.models import check_weights, config_hash, weight_hash
 from interp.observers import forward
@@ -136,7 +136,7 @@ def collect(
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
-        "states": list(names), "position": position, "of": of,
+        "states": list(names), "position": position, "of": of, "unknown_share": _unknown_share(model, rows),
         "active_hooks": active_hooks(model),
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
@@ -258,6 +258,14 @@ def sentence_rows(
     return rows
 
 
+def _unknown_share(model: Model, rows: list[list[int]]) -> float | None:
+    """Of the sentences' tokens, special ones aside; raises and warns as `check_known` does."""
+    tokenizer = model.tokenizer
+    special = {*tokenizer.all_special_ids} - {unknown_id(tokenizer)}
+    ids = np.array([token_id for row in rows for token_id in row if token_id not in special])
+    return Unknown.of(ids, tokenizer, "the sentences").share
+
+
 def _end(tokenizer: Any) -> int:
     if tokenizer.eos_token_id is not None:
         return int(tokenizer.eos_token_id)
@@ -265,7 +273,7 @@ def _end(tokenizer: Any) -> int:
         token_id = getattr(tokenizer, f"{name}_token_id")
         if token_id is not None:
             token = getattr(tokenizer, f"{name}_token")
-            warnings.warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead", stacklevel=4)
+            warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead")
             return int(token_id)
     raise ValueError("this tokenizer has no token to append; choose position='last' or 'mean'")
 

@@ -150,7 +150,7 @@ def study(
         shared["views"] = pair_scores(model, tested, viewed, bos=bos)
     about = found.provenance | {"state": chosen, "strength": float(nearest)}
     return ProbingStudy(
-        provenance=provenance(model, states, corpus=table.attrs["source"], **about),
+        provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
         **(found.tables | {"probes": probes, "tasks": described} | shared),
     )
 

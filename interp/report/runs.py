@@ -1,12 +1,12 @@
 """The results in a directory."""
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from interp.checks import warn
 from interp.report.analyses import ANALYSES
 from interp.results import Result
 
@@ -45,7 +45,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
             try:
                 results[kind.analysis] = kind.load(folder)
             except (OSError, ValueError, KeyError) as error:
-                warnings.warn(f"left out {folder / kind.analysis}: {error}", stacklevel=3)
+                warn(f"left out {folder / kind.analysis}: {error}")
         if results:
             runs.append(Run(folder, results))
     if not runs:

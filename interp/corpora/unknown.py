@@ -1,0 +1,74 @@
+"""How much of a text its tokenizer does not know."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
+
+from interp.checks import warn
+
+_WARN_ABOVE = 0.05
+_ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The id of the token that stands for what a tokenizer does not know, None where it knows everything.
+
+    Byte-level tokenizers do; what GPT-2's calls unknown is its end-of-text token.
+    """
+    token_id = getattr(tokenizer, "unk_token_id", None)
+    others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
+    return None if token_id is None or token_id in others else int(token_id)
+
+
+@dataclass
+class Unknown:
+    """Tokens of a text that was read to its end, and how many of them are unknown; None before."""
+
+    n_tokens: int | None = None
+    n_unknown: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the tokens; None where none was read."""
+        return self.n_unknown / self.n_tokens if self.n_tokens else None
+
+    @classmethod
+    def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any, where: str) -> "Unknown":
+        """Of token ids that are all there; raises and warns as `check_known` does."""
+        found = cls(ids.size, int((ids == unknown_id(tokenizer)).sum()))
+        check_known(found, tokenizer, where)
+        return found
+
+    def counting(self, rows: Iterable[list[int]], tokenizer: Any, where: str) -> Iterator[list[int]]:
+        """The rows of token ids as they are, counted; raises and warns as `check_known` does."""
+        token_id = unknown_id(tokenizer)
+        n_tokens = n_unknown = 0
+        for row in rows:
+            n_tokens += len(row)
+            n_unknown += 0 if token_id is None else row.count(token_id)
+            if n_tokens >= _ENOUGH and n_unknown == n_tokens:
+                break
+            yield row
+        first = self.n_tokens is None
+        self.n_tokens, self.n_unknown = n_tokens, n_unknown
+        check_known(self, tokenizer, where, quiet=not first)
+
+
+def check_known(found: Unknown, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
+    """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
+    if not found.n_unknown:
+        return
+    token = tokenizer.unk_token
+    if found.n_unknown == found.n_tokens:
+        raise ValueError(
+            f"all {found.n_tokens:,} tokens that were read of {where} are {token}: this model's tokenizer does not "
+            "know its script; give a text in a language of the model"
+        )
+    if found.share and found.share > _WARN_ABOVE and not quiet:
+        warn(
+            f"{found.share:.0%} of the tokens of {where} are {token}, which this model's tokenizer does not know; they "
+            "count as one word"
+        )
