@@ -1,12 +1,12 @@
 """Files and folders that are whole or not there, whatever happens to the process, the disk or the machine.
 
-What is written goes to a temporary name in the same folder, to the disk (fsync), and then by one rename to its place.
+What is written goes to a folder beside its place, locked by the living process, to the disk (fsync), and then by one
+rename to its place. A folder is replaced only where all of it is interp's (`interp.marks`).
 """
 
 import errno
-import glob
+import json
 import os
-import platform
 import re
 import secrets
 import shutil
@@ -16,7 +16,13 @@ from pathlib import Path
 
 import xxhash
 
-_TOKEN = secrets.token_hex(4)  # in containers, processes of the same number follow one another
+from interp.marks import CONTENTS, Listed, check_own, contents
+
+try:
+    import fcntl
+except ImportError:  # Windows: what killed processes left there stays
+    fcntl = None  # type: ignore[assignment]
+
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What `OSError.errno` is where there is no room to write."""
 
@@ -27,67 +33,59 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises OSError with `path` and a number of `FULL` where there is no room for it.
     """
-    temporary = _temporary(path)
-    with writing(path):
-        try:
-            yield temporary
-            _sync(temporary)
-            os.replace(temporary, path)
-            _sync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with writing(path), _scratch(path) as folder:
+        temporary = folder / path.name
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
 
 
 @contextmanager
-def replacing_directory(target: Path) -> Iterator[Path]:
+def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterator[Path]:
     """A temporary folder that takes the place of `target` at the end, whole and on disk, or is gone after an exception.
 
-    Raises OSError as `replacing` does.
+    Args:
+        listed: see `check_own`. By default the folder gets a list of its contents, which is read here.
+
+    Raises FileExistsError as `check_own` does, before anything is written, and OSError as `replacing` does.
     """
+    check_own(target, listed or contents)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _temporary(target)
-        try:
+        with _scratch(target) as folder:
+            temporary = folder / target.name
             temporary.mkdir()
             yield temporary
+            if listed is None:
+                names = sorted(path.name for path in temporary.iterdir())
+                (temporary / CONTENTS).write_text(json.dumps({"written by interp": names}), encoding="utf-8")
             for path in (*temporary.rglob("*"), temporary):
                 _sync(path)
             if target.exists():
-                old = temporary.with_suffix(".old.tmp")
-                os.replace(target, old)
-                os.replace(temporary, target)
-                _delete(old)
-            else:
-                os.replace(temporary, target)
+                os.replace(target, folder / "old")
+            os.replace(temporary, target)
             _sync(target.parent)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder in one step: whatever befalls the process, nothing of it is left under its name."""
-    temporary = _temporary(folder)
-    os.replace(folder, temporary)
-    shutil.rmtree(temporary)
-
-
-def _delete(path: Path) -> None:
-    """A folder with all that is in it, a file, or a link and not what it leads to."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+    """Remove a folder in one step: whatever happens to the process, nothing of it is left under its name."""
+    with _scratch(folder) as scratch:
+        os.replace(folder, scratch / folder.name)
 
 
 def tidy(path: Path) -> None:
-    """Remove what killed processes of this machine left of `path`, under temporary names."""
-    mark = _mark(path)
-    for left in path.parent.glob(f"{glob.escape(mark)}*.tmp"):
-        pid, token = left.name.removeprefix(mark).split(".")[:2]
-        gone = not _lives(int(pid)) or (int(pid) == os.getpid() and token != _TOKEN) if pid.isdecimal() else False
-        if gone:
-            with suppress(OSError):  # another process may be at it too
-                _delete(left)
+    """Remove what killed processes left of `path` beside it: what no living process has locked."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
+    for left in path.parent.glob("*.tmp"):
+        if not pattern.fullmatch(left.name) or left.is_symlink():
+            continue
+        with suppress(OSError):  # another process may be at it too, or holds it
+            lock = _lock(left)
+            try:
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
 
 
 def checksum(content: bytes) -> str:
@@ -95,26 +93,43 @@ def checksum(content: bytes) -> str:
     return xxhash.xxh3_128(content).hexdigest()
 
 
-def _temporary(path: Path) -> Path:
-    """A name beside `path` that no other process takes. What killed processes of this machine left of it is removed."""
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """A folder beside `path`, locked by this process while the context lasts and gone afterwards."""
     tidy(path)
-    return path.with_name(f"{_mark(path)}{os.getpid()}.{_TOKEN}.tmp")
-
-
-def _mark(path: Path) -> str:
-    return f".{path.name}.{platform.node()}-"
-
-
-def _lives(pid: int) -> bool:
-    if os.name != "posix":
-        return True
+    while True:
+        folder = path.with_name(f".{path.name}.interp-{secrets.token_hex(8)}.tmp")
+        folder.mkdir()
+        try:
+            lock = _lock(folder)
+        except OSError:  # a file system without locks, on which nobody removes what is not locked either
+            lock = None
+        if folder.exists():  # nobody tidied it away before it was locked
+            break
+        if lock is not None:
+            os.close(lock)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder; the descriptor that holds the lock until it is closed, or its process ends.
+
+    Raises OSError where somebody else holds it, and where the system has no such locks.
+    """
+    if fcntl is None:
+        raise OSError("no locks on folders here")
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _sync(path: Path) -> None:

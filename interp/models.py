@@ -459,7 +459,7 @@ class _Path(str):
     def lower(self) -> str:
         return ""
 
-    def __contains__(self, part: str) -> bool:
+    def __contains__(self, part: object) -> bool:
         return False
 
 

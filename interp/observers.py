@@ -27,6 +27,7 @@ from interp.corpora import Batch, Batches
 from interp.corpora.batches import check_batches
 from interp.files import replacing
 from interp.hooks import firing
+from interp.interrupts import uninterrupted
 from interp.models import check_weights, config_hash, weight_hash
 from interp.results import DECIDING, versions
 from interp.running import HooksOfOthers, active_hooks, head_is_hooked, hooks_of_others
@@ -158,8 +159,8 @@ def observe(
         batches: from `interp.corpora.batches`.
         what: name of the progress bar.
         progress: show it (on a terminal or in a notebook).
-        checkpoint: a file that is written every 20 seconds and at the end. A run that was killed and is started
-            again with the same checkpoint goes on from it and gives the same result, on a CPU to the last bit.
+        checkpoint: a file that is written every 20 seconds, at Ctrl-C and at the end. A run that was killed and is
+            started again with the same checkpoint goes on from it and gives the same result, on a CPU to the last bit.
 
     Raises:
         ValueError: no observer, one given twice, observers or batches of another model, weights that are not finite,
@@ -173,7 +174,7 @@ def observe(
     if any(getattr(observer, "model", model) is not model for observer in observers):
         raise ValueError("an observer was made for another model; make it with this one")
     identity: dict[str, Any] = {}
-    start = 0
+    done = 0
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         if active_hooks(model):
@@ -184,26 +185,38 @@ def observe(
         identity = _identity(model, batches, observers)
         if any(not observer.is_empty for observer in observers):
             raise ValueError("with a checkpoint the observers must be new: one of these already holds data")
-        done = _resume(path, identity, observers)
-        if done is None:
+        resumed = _resume(path, identity, observers)
+        if resumed is None:
             return
-        start = done
-    hooks = hooks_of_others(model)
+        done = resumed
+    start, hooks = done, hooks_of_others(model)
     saved = time.monotonic()
-    with tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1) as bar:
-        for number, batch in enumerate(batches):
-            if number >= start:
-                _feed(model, batch.to(model.W_U.device), observers, hooks)
-                if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
-                    _save(path, identity, observers, number + 1)
-                    saved = time.monotonic()
-            bar.update(batch.n_texts)
+    bar = tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1)
+    try:
+        with bar:
+            for number, batch in enumerate(batches):
+                if number >= start:
+                    _feed(model, batch.to(model.W_U.device), observers, hooks)
+                    with uninterrupted():
+                        for observer in observers:
+                            observer.commit()
+                        done = number + 1
+                    if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                        _save(path, identity, observers, done)
+                        saved = time.monotonic()
+                bar.update(batch.n_texts)
+    except KeyboardInterrupt:
+        if path is not None and done > start:
+            with uninterrupted():
+                _save(path, identity, observers, done)
+        raise
     if path is not None:
         _save(path, identity, observers, None)
 
 
 @torch.no_grad()
 def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
+    """Run one batch; what the observers add waits in their scratch."""
     recipe = [hook for observer in observers for hook in observer.hooks(batch)]
     stop = depth(name for name, _ in recipe)
     if stop is None and not batch.reads_all and not head_is_hooked(model):
@@ -216,8 +229,6 @@ def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: Ho
         for observer in observers:
             observer.discard()
         raise
-    for observer in observers:
-        observer.commit()
 
 
 def forward(model: Model, batch: Batch, stop: int | None) -> None:

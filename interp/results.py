@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,7 @@ import pandas as pd
 from interp import distributed
 from interp.checks import check_same
 from interp.files import checksum, replacing_directory
+from interp.marks import result_names
 
 _R = TypeVar("_R", bound="Result")
 _SETTINGS = "settings.json"
@@ -45,15 +46,17 @@ class Result:
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.
 
-        Raises FileExistsError if that folder exists, unless `overwrite`.
+        Raises FileExistsError if that folder exists, unless `overwrite`; and in any case where it holds what interp did
+        not write.
         """
         target = Path(directory) / self.analysis
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
-        with replacing_directory(target) as temporary:
+        with replacing_directory(target, listed=result_names) as temporary:
             for name, table in self.tables.items():
                 table.to_parquet(temporary / f"{name}.parquet", index=False)
-            text = json.dumps({"analysis": self.analysis, "provenance": self.provenance}, indent=2)
+            described = {"analysis": self.analysis, "tables": list(self.tables), "provenance": self.provenance}
+            text = json.dumps(described, indent=2)
             (temporary / "result.json").write_text(text + "\n", encoding="utf-8")
         return target
 
@@ -112,13 +115,21 @@ def kept(
     if (path / _SETTINGS).is_file():
         return _known(path, json.loads(json.dumps(settings)))
     tables = make()
-    with replacing_directory(path) as temporary:
+    with replacing_directory(path, listed=_kept_names) as temporary:
         for name, table in tables.items():
             table.to_parquet(temporary / f"{name}.parquet", index=False)
         written = {file.name: checksum(file.read_bytes()) for file in sorted(temporary.iterdir())}
         text = json.dumps({"settings": settings, "checksums": written})
         (temporary / _SETTINGS).write_text(text, encoding="utf-8")
     return tables
+
+
+def _kept_names(folder: Path) -> Collection[str] | None:
+    """The names of what `kept` wrote in a folder, None for one that it did not make."""
+    try:
+        return [*json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["checksums"], _SETTINGS]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _known(path: Path, wanted: dict[str, Any]) -> dict[str, pd.DataFrame]:

@@ -6,8 +6,10 @@ Light on purpose (no torch): counting runs in worker processes that import only 
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -94,11 +96,27 @@ class Unigrams:
         return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.tokenizer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata."""
+        """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata.
+
+        Raises FileExistsError where something else than such counts has that name.
+        """
+        check_counts_file(Path(path))
         metadata = {"corpus": self.corpus} | ({"tokenizer": self.tokenizer} if self.tokenizer else {})
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as temporary:
             save_file({"counts": self.counts}, temporary, metadata)
+
+
+def check_counts_file(path: Path) -> None:
+    """Raise FileExistsError where there is something at a path that is no file of counts, which may be replaced."""
+    if not os.path.lexists(path):
+        return
+    tensors: list[str] = []
+    if path.is_file() and not path.is_symlink():
+        with suppress(SafetensorError, OSError), safe_open(path, "np") as file:
+            tensors = list(file.keys())
+    if tensors != ["counts"]:
+        raise FileExistsError(f"{path} holds no token counts of interp, and would be replaced; choose another name")
 
 
 def load(path: str | os.PathLike[str]) -> Unigrams:
@@ -214,6 +232,7 @@ def _total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDA
 
 def _start(backend_json: str) -> None:
     global _tokenizer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that counts together
     _tokenizer = _copy(backend_json)
 
 

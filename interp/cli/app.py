@@ -4,6 +4,7 @@ Options and paths are checked before torch is imported. Bad input ends with one 
 failure with 1, Ctrl-C with 130.
 """
 
+import errno
 import os
 import sys
 import warnings
@@ -89,8 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _BAD_INPUT as error:
         return _fail(str(error), 2)
     except OSError as error:
+        if error.errno == errno.EROFS:
+            return _fail(f"{error.filename} cannot be written to: {error.strerror}; choose another directory", 2)
         if error.errno not in FULL:
             return _fail(f"{type(error).__name__}: {error}", 1)
+        if error.filename is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the rest of its buffer goes
+            return _fail(f"standard output cannot be written to: {error.strerror}; what was saved is whole", 1)
         return _fail(
             f"no room to write {error.filename}: {error.strerror}; make room and run the same command again", 1
         )

@@ -20,6 +20,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.marks import check_page
 from interp.paths import corpus_file, model_directory
 
 
@@ -66,6 +67,7 @@ def attention(
     corpus_file(corpus)
     check_counts(unigram)
     check_output(out, "attention", overwrite=overwrite)
+    check_page(out)
 
     from interp import corpora, models, outliers, report
 

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from interp.cli.options import JsonOption, OutOption
-from interp.cli.output import check_output, show
+from interp.cli.output import check_writable, show
+from interp.marks import check_own, check_page
 
 
 def compare(
@@ -22,7 +23,9 @@ def compare(
     for directory in directories:
         if not directory.is_dir():
             raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
-    check_output(out, "figures", overwrite=True)
+    check_writable(out)
+    check_own(out / "comparison")
+    check_page(out)
 
     from interp import report
 

@@ -19,6 +19,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.marks import check_page
 from interp.paths import corpus_file, model_directory
 
 
@@ -56,6 +57,7 @@ def encoding(
             corpus_file(text)
     check_counts(unigram)
     check_output(out, "encoding", overwrite=overwrite)
+    check_page(out)
 
     from interp import corpora, models, report
     from interp.encoding.study import study

@@ -21,6 +21,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.marks import check_page
 from interp.paths import corpus_file, model_directory
 
 _BIASES = ("ln", "fc", "last")
@@ -64,6 +65,7 @@ def frequency(
     if unigram is not None and not is_counts(unigram):
         corpus_file(unigram)
     check_output(out, "frequency", overwrite=overwrite)
+    check_page(out)
 
     from interp import corpora, models, report
     from interp.frequency import MASK_RATE, bias_effect

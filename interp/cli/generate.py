@@ -17,6 +17,7 @@ from interp.cli.options import (
     parse_scales,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.marks import check_page
 from interp.paths import check_mauve, corpus_file, model_directory
 
 _DECODERS = ("greedy", "beam", "sample", "top_k", "top_p")
@@ -69,6 +70,7 @@ def generate(
         check_mauve()
         model_directory(features)
     check_output(out, "generation", overwrite=overwrite)
+    check_page(out)
 
     from interp import corpora, generation, models, report
 

@@ -5,15 +5,18 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from interp.cli.parallel import arguments, remember
+from interp.cli.parallel import COMMAND, arguments, remember
 from interp.files import FULL, remove, replacing, tidy
+from interp.interrupts import uninterrupted
+from interp.marks import check_own, result_names
 
+_STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
 
 
@@ -40,7 +43,10 @@ def resumable(directory: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Stopped(f"stopped; the same command goes on with what is kept in {directory}") from None
+        own = {_STARTED, _SAVING, COMMAND}
+        if any(path.is_file() and path.name not in own for path in directory.rglob("*")):
+            raise Stopped(f"stopped; the same command goes on with what is kept in {directory}") from None
+        raise Stopped("stopped before anything was done that could be kept; the same command starts anew") from None
 
 
 @contextmanager
@@ -48,35 +54,56 @@ def unfinished(out: Path, analysis: str) -> Iterator[Path]:
     """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written."""
     directory = out / f".{analysis}"
     with resumable(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        with replacing(directory / _STARTED) as temporary:
+            temporary.write_text(json.dumps({"command": arguments.get()}), encoding="utf-8")
         remember(directory)
         yield directory
-        remove(directory)
+    try:
+        with uninterrupted():
+            remove(directory)
+    except KeyboardInterrupt:
+        raise Stopped(f"stopped when everything had been written to {out}") from None
 
 
 def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
-    """See that a run can be written to `directory` before hours are spent on it; writes nothing.
+    """See that a result can be written to `directory` before hours are spent on it; writes nothing.
 
     What killed runs left under temporary names is removed. A run that was killed while it was saving may go on
     with the same command.
 
     Raises:
-        FileExistsError: it holds a result of this analysis, and `overwrite` is off.
+        FileExistsError: it holds a result of this analysis and `overwrite` is off, or, whatever the flags, something
+            that interp did not write would be replaced.
         PermissionError: it cannot be written to.
-        IsADirectoryError: a directory has the name of the page.
     """
+    check_working(directory, analysis)
+    result = directory / analysis
+    if os.path.lexists(result) and not overwrite and not is_saving(directory, analysis):
+        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
+    check_own(result, result_names)
+
+
+def check_working(directory: Path, name: str) -> None:
+    """See that `unfinished` can work in `directory`; raises as `check_output` does. Leftovers of killed runs go."""
+    check_writable(directory)
+    working = directory / f".{name}"
+    check_own(working, lambda folder: os.listdir(folder) if (folder / _STARTED).is_file() else [])
+    with suppress(OSError):
+        tidy(working)
+
+
+def check_writable(directory: Path) -> None:
+    """Raise PermissionError for a directory that cannot be written to, or made; writes nothing."""
     try:
         places = (directory, *directory.absolute().parents)
         existing = next(path for path in places if path.exists() or path.is_symlink())
         with tempfile.TemporaryFile(dir=existing):
-            tidy(directory / f".{analysis}")
+            pass
     except OSError as error:
         if error.errno in FULL:
             raise
         raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
-    if (page := directory / "index.html").is_dir():
-        raise IsADirectoryError(f"{page} is a directory, and the page could not be written; choose another --out")
-    if os.path.exists(directory / analysis) and not overwrite and not is_saving(directory, analysis):
-        raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
 
 
 def is_saving(directory: Path, analysis: str) -> bool:
@@ -132,7 +159,7 @@ def _print_table(table: Any, title: str) -> None:
         [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row]
         for row in table.itertuples(index=False)
     ]
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():  # None: it was closed
         typer.echo("\n".join("\t".join(row) for row in [list(table.columns), *rows]))
         return
     from rich.box import SIMPLE_HEAD

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from interp.cli.options import JsonOption
-from interp.cli.output import show
+from interp.cli.output import check_writable, show
+from interp.marks import check_page
 
 
 def page(
@@ -19,6 +20,8 @@ def page(
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+    check_writable(directory)
+    check_page(directory)
 
     from interp import report
 

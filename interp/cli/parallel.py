@@ -16,7 +16,7 @@ from interp.files import remove, replacing
 
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """The command line that is being run."""
-_COMMAND = "command.json"
+COMMAND = "command.json"
 _COMMAND_OF = {"generation": "generate", "probing": "probe"} | {
     name: name for name in ("report", "frequency", "attention", "encoding")
 }
@@ -82,7 +82,7 @@ def remember(directory: Path) -> None:
 
     if distributed.is_shard():
         directory.mkdir(parents=True, exist_ok=True)
-        with replacing(directory / _COMMAND) as temporary:
+        with replacing(directory / COMMAND) as temporary:
             temporary.write_text(json.dumps(_without(arguments.get(), "--shard")), encoding="utf-8")
 
 
@@ -122,7 +122,7 @@ def merge(
     if len({directory.resolve() for directory in directories}) < len(directories):
         raise ValueError(f"found a directory twice in {', '.join(map(str, directories))}; name each once")
     runs: dict[str, list[Path]] = {}
-    for path in (path for directory in directories for path in sorted(directory.glob(f".*/{_COMMAND}"))):
+    for path in (path for directory in directories for path in sorted(directory.glob(f".*/{COMMAND}"))):
         runs.setdefault(path.parent.name, []).append(path)
     if not runs:
         raise ValueError(f"found no parts of a run (--shard) in {', '.join(map(str, directories))}")

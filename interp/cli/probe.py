@@ -9,6 +9,7 @@ import typer
 
 from interp.cli.options import MAX_SEED, JsonOption, ModelOption, items, parse_layers
 from interp.cli.output import check_output, progress, save, show, unfinished
+from interp.marks import check_page
 from interp.paths import model_directory
 
 _METHODS = ("l0", "topk", "random", "dense")
@@ -68,6 +69,7 @@ def probe(
     if out is None:
         raise ValueError("--out is missing; expected a directory to write to")
     check_output(out, "probing", overwrite=overwrite)
+    check_page(out)
 
     from interp import models, probing, report
 

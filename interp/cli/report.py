@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,9 @@ from interp.cli.options import (
     complete_model,
     unescaped,
 )
-from interp.cli.output import check_output, is_saving, save, show, unfinished
+from interp.cli.output import check_output, check_working, is_saving, save, show, unfinished
+from interp.files import remove
+from interp.marks import check_own, check_page, result_names
 from interp.paths import bundled_models, corpus_file, model_directory, short_name
 
 _ANALYSES = ("frequency", "generation", "attention", "encoding", "probing")
@@ -72,7 +73,8 @@ def report(
         model_directory(name)
     corpus_file(corpus)
     check_counts(unigram)
-    check_output(out, "report", overwrite=True)
+    check_page(out)
+    check_working(out, "report")
     for place in places.values():
         for analysis in _ANALYSES:
             check_output(place, analysis, overwrite=overwrite or is_saving(out, "report"))
@@ -96,7 +98,9 @@ def report(
         save(results, directory)
         for place, found in results.items():
             for analysis in set(_ANALYSES) - {result.analysis for result in found}:
-                shutil.rmtree(place / analysis, ignore_errors=True)
+                if (place / analysis).exists():
+                    check_own(place / analysis, result_names)
+                    remove(place / analysis)
         page = pages.write_page(out)
     show({}, page, as_json=as_json)
 

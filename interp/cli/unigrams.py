@@ -16,7 +16,7 @@ from interp.cli.options import (
     SeparatorOption,
     unescaped,
 )
-from interp.cli.output import check_output
+from interp.cli.output import check_writable
 from interp.paths import corpus_file, model_directory
 
 
@@ -37,7 +37,9 @@ def unigrams(
         raise ValueError(f"--out {str(out)!r} must end in .safetensors")
     if out.is_dir():
         raise IsADirectoryError(f"--out {str(out)!r} is a directory; expected the name of a file")
-    check_output(out.parent, out.name, overwrite=overwrite)
+    check_writable(out.parent)
+    if os.path.lexists(out) and not overwrite:
+        raise FileExistsError(f"{out} already exists; choose another --out or add --overwrite")
 
     from interp import corpora, models
 

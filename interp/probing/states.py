@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,6 +22,7 @@ from interp.checks import check_token_ids, list_of_strings, warn, whole_number
 from interp.corpora import Batch
 from interp.corpora.unknown import Unknown, unknown_id
 from interp.files import checksum, replacing
+from interp.interrupts import uninterrupted
 from interp.models import check_weights, config_hash, weight_hash
 from interp.observers import forward
 from interp.pairs import COLUMNS, check_pairs
@@ -33,6 +34,7 @@ Of = Literal["residual", "neurons", "heads"]
 _TOKENS_AT_ONCE = 4_096
 _SENTENCES_A_SHARD = 8_192
 _RUN = "run"  # whose shard it is, in its metadata
+_DONE = "done"  # in a shard that was begun: the rows that have been read
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +76,7 @@ class States:
         return vectors
 
     def _stored(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
-        parts = []
-        for shard in self._shards:
-            with safe_open(shard, "pt") as file:
-                parts.append(file.get_tensor(str(state)).numpy())
-                known = (file.metadata() or {}).get(str(state))
-            if checksum(parts[-1].tobytes()) != known:
-                raise ValueError(f"{shard} is damaged (checksum of state {state}); delete it to collect it again")
+        parts = [_tensor(shard, str(state)) for shard in self._shards]
         return np.concatenate(parts).reshape(-1, 2, self.width)
 
 
@@ -156,14 +152,9 @@ def collect(
         parts = {root / f"states-{i:05d}.safetensors": rows[s : s + _SENTENCES_A_SHARD] for i, s in enumerate(starts)}
         for number, (shard, part) in enumerate(parts.items()):
             if number in distributed.part() and not _whole(shard, run):
-                vectors = _read(model, part, names, index, width, bar)
-                named = {str(state): values for state, values in vectors.items()}
-                with replacing(shard) as temporary:
-                    save_file(
-                        {name: torch.from_numpy(values) for name, values in named.items()},
-                        temporary,
-                        {name: checksum(values.tobytes()) for name, values in named.items()} | {_RUN: run},
-                    )
+                begun = shard.with_suffix(f".begun{shard.suffix}")
+                _save(shard, _read(model, part, names, index, width, bar, begun, run), run)
+                begun.unlink(missing_ok=True)
             else:
                 bar.update(len(part))
         distributed.meet([shard for shard in parts if not _whole(shard, run)])
@@ -193,13 +184,35 @@ def _claim(root: Path, settings: dict[str, Any]) -> str:
     return checksum(described.encode())
 
 
+def _save(shard: Path, vectors: Mapping[Any, np.ndarray], run: str) -> None:
+    named = {str(name): values for name, values in vectors.items()}
+    with replacing(shard) as temporary:
+        save_file(
+            {name: torch.from_numpy(values) for name, values in named.items()},
+            temporary,
+            {name: checksum(values.tobytes()) for name, values in named.items()} | {_RUN: run},
+        )
+
+
+def _tensor(shard: Path, name: str) -> np.ndarray:
+    """What `_save` wrote. Raises ValueError where it is damaged."""
+    with safe_open(shard, "pt") as file:
+        values = file.get_tensor(name).numpy()
+        known = (file.metadata() or {}).get(name)
+    if checksum(values.tobytes()) != known:
+        raise ValueError(f"{shard} is damaged (checksum of state {name}); delete it to collect it again")
+    return values
+
+
 def _whole(shard: Path, run: str) -> bool:
-    """Whether a shard is there. Raises ValueError for one of another run."""
+    """Whether a shard is there. Raises ValueError for one of another run, or what is no shard."""
+    if not os.path.lexists(shard):
+        return False
     try:
         with safe_open(shard, "pt") as file:
             known = (file.metadata() or {}).get(_RUN)
-    except (OSError, SafetensorError):
-        return False
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{shard} holds no states, or is damaged ({error}); delete it to collect it again") from None
     if known != run:
         raise ValueError(f"{shard} belongs to another run (other weights, sentences or options); remove {shard.parent}")
     return True
@@ -279,16 +292,38 @@ def _end(tokenizer: Any) -> int:
 
 
 def _read(
-    model: Model, rows: list[list[int]], names: dict[int, str], index: str, width: int, bar: Any
+    model: Model,
+    rows: list[list[int]],
+    names: dict[int, str],
+    index: str,
+    width: int,
+    bar: Any,
+    begun: Path | None = None,
+    run: str = "",
 ) -> dict[int, Float[np.ndarray, "sentences width"]]:
-    found = {state: np.empty((len(rows), width), dtype=np.float32) for state in names}
+    """The vectors of all rows; Ctrl-C leaves those read so far in `begun`, and the next call goes on from there."""
+    found = {state: np.zeros((len(rows), width), dtype=np.float32) for state in names}
+    done = np.zeros(len(rows), dtype=bool)
+    if begun is not None and _whole(begun, run):
+        done = _tensor(begun, _DONE)
+        found = {state: _tensor(begun, str(state)) for state in names}
     hooks = hooks_of_others(model)
-    for chosen, batch in batches_of(model, rows):
-        lengths = batch.mask.sum(1)
-        recipe: Recipe = [(name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()]
-        with running(model, recipe, expected=hooks):
-            forward(model, batch, model.cfg.n_layers)
-        bar.update(len(chosen))
+    try:
+        for chosen, batch in batches_of(model, rows):
+            if not done[chosen].all():
+                lengths = batch.mask.sum(1)
+                recipe: Recipe = [
+                    (name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()
+                ]
+                with running(model, recipe, expected=hooks):
+                    forward(model, batch, model.cfg.n_layers)
+                done[chosen] = True
+            bar.update(len(chosen))
+    except KeyboardInterrupt:
+        if begun is not None and done.any():
+            with uninterrupted():
+                _save(begun, found | {_DONE: done}, run)
+        raise
     for state, values in found.items():
         check_finite(values, state)
     return found

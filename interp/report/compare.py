@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.marks import check_page
 from interp.report.analyses import ANALYSES, Analysis
 from interp.report.page import keep_figures, render
 from interp.report.runs import Run, find_runs, saved_results, showing
@@ -25,7 +26,8 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     corpus, the directory, or as many of these as it takes.
 
     Raises FileNotFoundError for a directory without a result; ValueError for fewer than two runs, the same directory
-    twice, runs that have no question in common, and an `out` that holds results or folders with them.
+    twice, runs that have no question in common, and an `out` that holds results or folders with them; FileExistsError
+    where something that interp did not write has the name of the page or lies among the figures.
     """
     runs = [run for directory in directories for run in find_runs(directory)]
     if len(runs) < 2:
@@ -55,6 +57,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
+    check_page(target)
     keep_figures(kept, target / "comparison")
     return render(target / "index.html", ", ".join(named), parts)
 
@@ -84,16 +87,20 @@ def _keys(about: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """The shortest names that differ, of model, corpus and directory."""
-    known = [
-        {
-            "model": ", ".join(_about(run, lambda about: Path(about["model"]).name)),
-            "corpus": ", ".join(_about(run, lambda about: about["corpus"])),
-            "directory": run.directory.resolve().name,
-        }
-        for run in runs
-    ]
-    for number in (1, 2, 3):
+    """The shortest names that differ, of model, corpus and directory; the corpus is that of a question which all runs
+    ask, for those of different questions (a text, minimal pairs) are no names of runs."""
+    models = [", ".join(_about(run, lambda about: Path(about["model"]).name)) for run in runs]
+    directories = [run.directory.resolve().name for run in runs]
+    known = [{"model": model, "directory": name} for model, name in zip(models, directories, strict=True)]
+    shared = [analysis for analysis in runs[0].results if all(analysis in run.results for run in runs)]
+    if shared:
+        corpora = [[run.results[analysis].provenance["corpus"] for run in runs] for analysis in shared]
+        most_different = max(corpora, key=lambda names: len(set(names)))
+        known = [
+            {"model": one["model"], "corpus": corpus, "directory": one["directory"]}
+            for one, corpus in zip(known, most_different, strict=True)
+        ]
+    for number in range(1, len(known[0]) + 1):
         for chosen in combinations(known[0], number):
             names = [", ".join(one[key] for key in chosen) for one in known]
             if len(set(names)) == len(names):

@@ -19,6 +19,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from interp.files import replacing, replacing_directory
+from interp.marks import FIGURES, GENERATOR, check_own, check_page
 from interp.plots.style import DARK
 from interp.report.analyses import ANALYSES
 from interp.report.runs import Run, find_runs, showing
@@ -39,10 +40,15 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
     The page opens from disk without a network: all it needs is inside, once. Each figure is also kept as JSON that
     `plotly.io.read_json` reads, in `<analysis>/figures` beside the result.
 
-    Raises FileNotFoundError where there is no result.
+    Raises FileNotFoundError where there is no result, and FileExistsError, before anything is written, where something
+    that interp did not write has the name of the page or lies among the figures.
     """
     parts: list[tuple[str, Section]] = []
     runs = find_runs(directory)
+    check_page(Path(directory))
+    for run in runs:
+        for analysis in run.results:
+            check_own(run.directory / analysis / FIGURES)
     for analysis, shown in ANALYSES.items():
         of_analysis = [run for run in runs if analysis in run.results]
         with showing(run.directory / analysis for run in of_analysis):
@@ -50,7 +56,7 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
         for run, label in zip(of_analysis, labels, strict=True):
             with showing([run.directory / analysis]):
                 part = shown.section(run.results[analysis])
-            keep_figures(part.figures, run.directory / analysis / "figures")
+            keep_figures(part.figures, run.directory / analysis / FIGURES)
             parts.append((label, part))
     return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _ in parts)), parts)
 
@@ -95,6 +101,7 @@ def render(target: Path, title: str, parts: list[tuple[str, Section]]) -> Path:
         scripts.insert(0, _circuitsvis())
     page = environment.get_template("page.html").render(
         title=title,
+        generator=Markup(GENERATOR),
         questions=questions,
         names=_QUESTIONS,
         style=Markup((folder / "page.css").read_text(encoding="utf-8")),

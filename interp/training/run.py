@@ -24,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from interp.checks import check_seed, whole_number
 from interp.files import checksum, replacing, replacing_directory
+from interp.interrupts import uninterrupted
 from interp.training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
 from interp.unigrams import Unigrams, tokenizer_hash
 
@@ -221,27 +222,35 @@ class _Run:
         quiet = not (progress and sys.stderr.isatty())
         with tqdm(total=self.steps, initial=step, unit="step", desc="train", disable=quiet) as bar:
             while step < self.steps:
-                window.append(self.update(step))
-                seen += self.data.size(self.plan[step])
-                step += 1
-                bar.update()
-                if step in self.kept:
-                    self.keep(step)
-                marked = step in self.kept or step == self.steps
-                if marked or step % every == 0:
-                    losses.append(dict(step=step, tokens=seen, loss=math.fsum(window) / len(window)))
-                    window.clear()
-                    if marked or step % (4 * every) == 0:
-                        held_out = losses[-1]["held_out"] = self.evaluate(HELD_OUT_TOKENS)["loss"]
-                    bar.set_postfix(loss=f"{losses[-1]['loss']:.3f}", held_out=f"{held_out:.3f}")
-                now = time.monotonic()
-                if losses and (now - logged >= LOG_SECONDS or step == self.steps):
-                    logged = now
-                    where = f"step {step} of {self.steps}, {seen / 1e6:.2f} M tokens, {seconds + now - began:.0f} s"
-                    log.info("%s: loss %.4f, held-out loss %.4f", where, losses[-1]["loss"], held_out)
-                if now - saved >= SAVE_SECONDS:
-                    _write_resume(self.out, resume())
-                    saved = now
+                try:
+                    with uninterrupted():
+                        window.append(self.update(step))
+                        seen += self.data.size(self.plan[step])
+                        step += 1
+                        bar.update()
+                        if step in self.kept:
+                            self.keep(step)
+                        marked = step in self.kept or step == self.steps
+                        if marked or step % every == 0:
+                            losses.append(dict(step=step, tokens=seen, loss=math.fsum(window) / len(window)))
+                            window.clear()
+                            if marked or step % (4 * every) == 0:
+                                held_out = losses[-1]["held_out"] = self.evaluate(HELD_OUT_TOKENS)["loss"]
+                            bar.set_postfix(loss=f"{losses[-1]['loss']:.3f}", held_out=f"{held_out:.3f}")
+                        now = time.monotonic()
+                        if losses and (now - logged >= LOG_SECONDS or step == self.steps):
+                            logged = now
+                            where = (
+                                f"step {step} of {self.steps}, {seen / 1e6:.2f} M tokens, {seconds + now - began:.0f} s"
+                            )
+                            log.info("%s: loss %.4f, held-out loss %.4f", where, losses[-1]["loss"], held_out)
+                        if now - saved >= SAVE_SECONDS:
+                            _write_resume(self.out, resume())
+                            saved = now
+                except KeyboardInterrupt:
+                    with uninterrupted():
+                        _write_resume(self.out, resume())
+                    raise
         self.finish(seen, losses, seconds + time.monotonic() - began)
 
     def update(self, step: int) -> float:
@@ -286,7 +295,7 @@ class _Run:
         return means | perplexities | dict(tokens=tokens, targets=n)
 
     def keep(self, step: int) -> None:
-        with replacing_directory(self.out / "checkpoints" / f"step-{step}") as temporary:
+        with replacing_directory(self.out / "checkpoints" / f"step-{step}", listed=os.listdir) as temporary:
             self.save(temporary)
 
     def save(self, where: Path) -> None:
@@ -316,7 +325,7 @@ class _Run:
         record |= dict(held_out=self.evaluate(), losses=losses, checkpoints=sorted(self.kept))
         record |= dict(versions={name: version(name) for name in packages})
         whole = self.out / ".finished"
-        with replacing_directory(whole) as temporary:
+        with replacing_directory(whole, listed=os.listdir) as temporary:
             tokenizer.save_pretrained(temporary)
             self.save(temporary)
             counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(tokenizer))
