@@ -782,3 +782,46 @@ def test_dynamics_that_are_refused(run, hf_directory):
         encoding.dynamics([], HELD_OUT, unigram=counts, **QUIET)
     with pytest.raises(ValueError, match="299"):
         encoding.dynamics(encoding.checkpoints(run), HELD_OUT, unigram=Unigrams(np.ones(299, int), "ones"), **QUIET)
+
+
+def arrays(d=20, n=500, seed=0):
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(d, n))
+    alpha = np.exp(W.T @ rng.normal(size=d) * 0.3 + rng.normal(size=n))
+    return W, alpha / alpha.sum()
+
+
+def test_dimensions_that_follow_from_others_do_not_count():
+    """Against scikit-learn's R² and the adjustment by hand, with the rank of the embeddings."""
+    from sklearn.linear_model import LinearRegression
+
+    W, alpha = arrays()
+    whole = encoding.fit_arrays(W, alpha)
+    assert (whole.rank, whole.n_dims) == (20, 20)
+    deficient = encoding.fit_arrays(np.concatenate([W, W[:10] * 2, W[:3] + W[3:6], np.ones((1, 500))]), alpha)
+    assert (deficient.rank, deficient.n_dims) == (20, 34)
+    r2 = LinearRegression().fit(W.T, -np.log(alpha)).score(W.T, -np.log(alpha))
+    for found in (whole, deficient):
+        assert found.r2 == pytest.approx(r2, abs=1e-12)
+        assert found.adj_r2 == pytest.approx(1 - (1 - r2) * 499 / 479, abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-20, 1e20, 1e200, 1e307])
+def test_the_unit_of_the_embeddings_does_not_matter(scale):
+    W, alpha = arrays()
+    one, other = encoding.fit_arrays(W, alpha), encoding.fit_arrays(W * scale, alpha)
+    np.testing.assert_allclose(other.slope * scale, one.slope, rtol=1e-10)
+    assert (other.r2, other.adj_r2, other.intercept, other.rank) == pytest.approx(
+        (one.r2, one.adj_r2, one.intercept, one.rank), rel=1e-11
+    )
+
+
+def test_fits_of_nothing_are_refused():
+    W, alpha = arrays()
+    for embeddings, probabilities, message in (
+        (W, np.full(500, 0.002), "alpha is the same for every type"),
+        (np.ones_like(W), alpha, "the output embeddings of all types are the same"),
+        (W * 1e-310, alpha, "too small for a slope in float64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            encoding.fit_arrays(embeddings, probabilities)

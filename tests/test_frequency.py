@@ -306,3 +306,53 @@ def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeyp
     effect.save(tmp_path, overwrite=True)
     with pytest.raises(FileNotFoundError, match="holds no result"):
         BiasEffect.load(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize(("weight", "bias"), [(60, 60), (1, 200)])
+def test_probabilities_that_float32_does_not_hold(kind, weight, bias, hf_directory, texts):
+    """A sharp final norm, or a large b_LN: KL is what transformers gives in float64, and not infinite."""
+    cls = {"gpt2": transformers.GPT2LMHeadModel, "bert": transformers.BertForMaskedLM}[kind]
+    norm = {"gpt2": "transformer.ln_f", "bert": BERT["ln"].removesuffix(".bias")}[kind]
+    hf = cls.from_pretrained(hf_directory(kind)).eval()
+    hf.get_parameter(f"{norm}.weight").data *= weight
+    hf.get_parameter(f"{norm}.bias").data *= bias
+    model = interp.load(hf_directory(kind))
+    final = model.ln_final if kind == "gpt2" else model.mlm_head.ln
+    final.w.data *= weight
+    final.b.data *= bias
+    text = corpora.batches(model, texts, **({"mask_rate": 0.3} if kind == "bert" else {}))
+    counts = corpora.count_unigrams(model, texts)
+    effect = bias_effect(model, text, unigram=counts, biases=["ln"], scales=[0.5, 1], progress=False)
+    for scale in (0.5, 1):
+        q, _, _ = naive(hf.double(), text, f"{norm}.bias", scale)
+        expected = kl(counts.distribution, q)
+        assert 10 < expected < np.inf
+        found = effect.kl.set_index("scale").loc[scale, "kl_unigram_model"]
+        assert found == pytest.approx(expected, rel=1e-4)  # float32 logits of hundreds
+    assert (effect.probabilities["probability"] > 0).all()
+
+
+def test_probabilities_that_float64_does_not_hold_are_refused(load_toy, texts):
+    model = load_toy("gpt2")
+    model.ln_final.w.data *= 1_000
+    model.ln_final.b.data *= 1_000
+    with pytest.raises(ValueError, match="with ln × 0 the model gives .* probabilities below 1e-308 everywhere"):
+        bias_effect(model, texts, unigram=np.arange(1, 68), progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*of the tokens of texts are")
+def test_counts_at_rows_that_are_no_tokens_are_refused(load_toy, texts):
+    model = load_toy("gpt2")
+    model.tokenizer = make_tokenizer_of(60)
+    counts = np.arange(1, 68)
+    with pytest.raises(ValueError, match="at rows of the vocabulary that are no tokens of this model"):
+        bias_effect(model, texts, unigram=counts, progress=False)
+
+
+def make_tokenizer_of(n):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    backend = Tokenizer(models.WordLevel({"[UNK]": 1} | {f"w{i}": i for i in range(n) if i != 1}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")

@@ -198,3 +198,90 @@ def test_a_directory_without_tokenizer(tmp_path):
     assert model.tokenizer is None
     with pytest.raises(ValueError, match="device 'cudaa' cannot be used here"):
         interp.load(tmp_path, device="cudaa")
+
+
+def test_rows_are_as_long_as_the_config_says(tmp_path):
+    """TransformerLens takes every Mistral's context for 2,048."""
+    model = HF_MODELS["mistral"]()
+    randomise(model)
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    loaded = interp.load(tmp_path)
+    assert loaded.cfg.n_ctx == 24
+    assert interp.corpora.batches(loaded, "bundled").settings["context"] == 24
+    with pytest.raises(ValueError, match="context must be 2 … 24"):
+        interp.corpora.batches(loaded, "bundled", context=25)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8, torch.complex64, torch.float8_e4m3fn])
+@pytest.mark.parametrize("name", ["lm_head.weight", "model.layers.1.self_attn.q_proj.weight"])
+def test_weights_that_are_no_plain_numbers_are_refused(name, dtype, hf_directory, tmp_path):
+    """Without a quantisation config transformers reads their codes as if they were the weights."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(hf_directory("llama"), tmp_path / "m")
+    state = load_file(tmp_path / "m" / "model.safetensors")
+    state[name] = (10 * state[name]).to(dtype)
+    save_file(state, tmp_path / "m" / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=rf"weight {name} is stored as \w+, expected F64, F32, F16, BF16; is"):
+        interp.load(tmp_path / "m")
+
+
+def test_buffers_and_other_files_may_hold_integers(hf_directory, tmp_path):
+    """Old GPT-2 checkpoints keep their attention masks beside the weights; counts lie beside a bundled model."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(hf_directory("gpt2"), tmp_path / "m")
+    state = load_file(tmp_path / "m" / "model.safetensors")
+    state = {key.removeprefix("transformer."): value.half() for key, value in state.items()}
+    state["h.0.attn.bias"] = torch.ones(1, 1, 24, 24, dtype=torch.uint8)
+    save_file(state, tmp_path / "m" / "model.safetensors", {"format": "pt"})
+    save_file({"counts": torch.arange(9)}, tmp_path / "m" / "unigram.safetensors")
+    assert type(interp.load(tmp_path / "m")).__name__ == "HookedTransformer"
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "opt"])
+def test_no_folder_has_a_name_that_matters(kind, hf_directory, tmp_path, monkeypatch):
+    """TransformerLens looks for "llama" and "gemma" in paths; temporary ones may have them."""
+    import tempfile
+
+    expected = interp.load(hf_directory(kind))
+    for name in ("llama", "gemma-2-", "gemma-3-medgemma", "wav2vec2-base"):
+        place = tmp_path / f"{name}-scratch"
+        place.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(place))
+        model = interp.load(hf_directory(kind))
+        assert weight_hash(model) == weight_hash(expected)
+        assert interp.models.config_hash(model) == interp.models.config_hash(expected)
+        assert kind == "bert" or model.tokenizer.name_or_path == kind
+        assert list(place.iterdir()) == []
+
+
+def test_an_activation_that_nobody_knows_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="gpt2 model with activation_function='quick_gelu', which"):
+        interp.load(saved("gpt2", tmp_path, activation_function="quick_gelu"))
+
+
+def test_a_hub_name_without_a_network(tmp_path):
+    """One line, and none of huggingface_hub's retries; torch is not even imported."""
+    code = (
+        "import sys, interp.cli; from huggingface_hub import constants;"
+        "constants.ENDPOINT = 'http://127.0.0.1:9';"  # where nobody listens
+        "code = interp.cli.main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    )
+    for arguments in (
+        ["frequency", "--model", "owner/model", "--corpus", "bundled"],
+        ["frequency", "--model", "tiny-gpt2", "--corpus", "openwebtext"],
+        ["frequency", "--model", "tiny-gpt2", "--corpus", "owner/dataset"],
+        ["attention", "--model", "gpt2", "--dry-run"],
+    ):
+        run = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--out", str(tmp_path / "out")],
+            env={"HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert run.stdout == "2 False\n", run.stderr
+        assert run.stderr.count("\n") == 1, run.stderr
+        assert (
+            "is not in the hub's cache and the hub cannot be reached; connect to the network, or give a" in run.stderr
+        )
+    assert list(tmp_path.iterdir()) == []

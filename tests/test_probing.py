@@ -442,3 +442,55 @@ def test_random_probes_alone(swept):
     alone = probing.sweep(states_of(vectors, both), methods=["random"], progress=False)
     pd.testing.assert_frame_equal(alone.random_k, whole.random_k)
     assert alone.probes.empty
+
+
+@pytest.mark.parametrize("selector", ["welch", "paired", "difference", "f", "mutual_information"])
+def test_a_dimension_that_tells_perfectly_comes_first(selector):
+    """It is +5 in every good sentence and −5 in every bad one, so that its t is infinite."""
+    rng = np.random.default_rng(0)
+    good, bad = rng.normal(size=(60, 8)), rng.normal(size=(60, 8))
+    good[:, 3], bad[:, 3] = 5, -5
+    good[:, 6] = bad[:, 6] = 1
+    values = selection.scores(good, bad, selector)
+    assert selection.top(values, 1).tolist() == [False] * 3 + [True] + [False] * 4
+    if selector != "mutual_information":  # scikit-learn adds noise
+        assert values[6] == 0
+    assert (selection.scores(np.ones((9, 2)), np.ones((9, 2)), selector) < 0.5).all(), "constants tell nothing"
+
+
+def test_welch_of_constants():
+    good, bad = np.tile([5.0, 1.0, -2.0], (20, 1)), np.tile([-5.0, 1.0, 3.0], (20, 1))
+    t, p = selection.welch(good, bad)
+    assert t.tolist() == [np.inf, 0, -np.inf]
+    assert p.tolist() == [0, 1, 0]
+
+
+def test_sweep_with_a_perfect_dimension_and_constant_ones():
+    """Every selector finds it, at every accuracy 1; a state of constants is chance, and nothing warns."""
+    rng = np.random.default_rng(0)
+    pairs = pd.DataFrame({"sentence_good": [f"g{i}" for i in range(40)], "sentence_bad": [f"b{i}" for i in range(40)]})
+    pairs = pairs.assign(UID="t", field="f", linguistics_term="l")
+    perfect = rng.normal(size=(40, 2, 6)).astype(np.float32)
+    perfect[:, 0, 2], perfect[:, 1, 2], perfect[:, :, 4] = 5, -5, 1
+    states = States(pairs, (0, 1), 6, {}, _kept={0: perfect, 1: np.ones_like(perfect)})
+    selectors = ["welch", "paired", "difference", "f", "mutual_information"]
+    found = probing.sweep(
+        states, selectors=selectors, ks=[1], strengths=[1.0], methods=["topk", "l0"], steps=50, progress=False
+    )
+    plain = found.probes[found.probes["control"] == "none"]
+    assert (plain[(plain["state"] == 0) & plain["method"].str.startswith("topk")]["accuracy"] == 1).all()
+    assert (plain[plain["state"] == 1]["accuracy"] == 0.5).all()
+    t = found.neurons[found.neurons["state"] == 0].set_index("dim")
+    assert t.loc[2, "t"] == np.inf
+    assert t.loc[2, "p_adjusted"] == 0
+    agreement = found.agreement[found.agreement["state"] == 0]
+    assert np.isfinite(agreement["spearman"]).all() | agreement["spearman"].isna().all()
+
+
+def test_states_that_are_not_finite_are_refused():
+    pairs = pd.DataFrame({"sentence_good": ["a"] * 20, "sentence_bad": ["b"] * 20, "UID": ["t"] * 20})
+    vectors = np.ones((20, 2, 3), dtype=np.float32)
+    vectors[3, 1, 2] = np.nan
+    states = States(pairs, (5,), 3, {}, _kept={5: vectors})
+    with pytest.raises(ValueError, match="state 5 has NaN or infinite values; check the model's weights and dtype"):
+        probing.sweep(states, ks=[1], progress=False)

@@ -59,7 +59,7 @@ def scores(
         if varies.any():
             f[varies] = f_classif(X[:, varies], y)[0]
         return f
-    return mutual_info_classif(X, y, random_state=seed)
+    return np.asarray(mutual_info_classif(X, y, random_state=seed), dtype=np.float64)
 
 
 def _of_constants(difference: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
