@@ -206,7 +206,7 @@ def killed(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes
 
 
 def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, bytes], moments: list[float]) -> None:
-    """SIGINT (Ctrl-C) at each of the moments: exit code 130, one line, and on to the end."""
+    """SIGINT (Ctrl-C) at each of the moments: exit code 130, one true line, and on to the end."""
     for moment in moments:
         ended = run(arguments, out, after=moment, sends=signal.SIGINT)
         if is_done(ended):
@@ -215,6 +215,9 @@ def stopped(found: Found, arguments: list[str], out: Path, whole: dict[str, byte
         found.stops += 1
         if ended.code != 130 or "interp: error: stopped" not in ended.said or "Traceback" in ended.said:
             found.wrong.append(f"Ctrl-C after {moment:.2f} s: exit code {ended.code}: {ended.said.strip()[-300:]}")
+        kept = [path for path in out.rglob("*") if path.is_file() and path.name != "started.json"]
+        if ("the same command goes on" in ended.said) != bool(kept):
+            found.wrong.append(f"Ctrl-C after {moment:.2f} s left {len(kept)} files: {ended.said.strip()[-300:]}")
         if out.exists():
             found.truncated += truncated(out)
             found.left += [str(path) for path in out.rglob("*.tmp")]
@@ -274,7 +277,8 @@ def measured(name: str, arguments: list[str], folder: Path, times: int, seed: in
     rng.shuffle(moments)
     killed(found, arguments, folder / name, whole, moments)
     fewer = max(1, times // 10)
-    stopped(found, arguments, folder / name, whole, [found.seconds * rng.uniform(0.05, 0.8) for _ in range(fewer)])
+    stops = [found.seconds * (i + rng.random()) / (times // 4 or 1) for i in range(times // 4 or 1)]
+    stopped(found, arguments, folder / name, whole, stops)
     full(found, arguments, folder / "disk", whole, [(i + rng.random()) / fewer for i in range(fewer)])
     return found
 

@@ -63,8 +63,8 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
     if name not in known and not may_be_short:
         what = kind.removesuffix("s")
         raise FileNotFoundError(
-            f"{what} {name!r} is not in the hub's cache and the hub cannot be reached; connect to the network, or give "
-            f"{expected}"
+            f"{what} {name!r} is no local {'directory' if kind == 'models' else 'file'}, it is not in the hub's cache "
+            f"and the hub cannot be reached; connect to the network, or give {expected}"
         )
 
 

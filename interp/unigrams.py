@@ -96,15 +96,15 @@ class Unigrams:
         return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.tokenizer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file with one int64 tensor `counts` and the corpus name as metadata.
+        """Write a safetensors file with one int64 tensor `counts`, and the corpus and the tokenizer as metadata.
 
         Raises FileExistsError where something else than such counts has that name.
         """
         check_counts_file(Path(path))
-        metadata = {"corpus": self.corpus} | ({"tokenizer": self.tokenizer} if self.tokenizer else {})
+        about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})  # one entry: several have no order
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as temporary:
-            save_file({"counts": self.counts}, temporary, metadata)
+            save_file({"counts": self.counts}, temporary, {"about": about})
 
 
 def check_counts_file(path: Path) -> None:
@@ -135,17 +135,18 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
         return Unigrams(counts, source.name)
     try:
         with safe_open(source, "np") as file:
-            metadata = file.metadata() or {}
-            if "vocabulary" in metadata:
-                raise ValueError(
-                    f"{source} was counted by an earlier version of interp, which did not note the whole tokenizer; "
-                    "count again (interp unigrams)"
-                )
-            return Unigrams(file.get_tensor("counts"), metadata.get("corpus", source.name), metadata.get("tokenizer"))
+            metadata, counts = file.metadata() or {}, file.get_tensor("counts")
     except SafetensorError as error:
         raise ValueError(
             f"{source} is not a file of unigram counts ({error}); expected safetensors with a tensor 'counts', or .json"
         ) from None
+    if "vocabulary" in metadata:
+        raise ValueError(
+            f"{source} was counted by an earlier version of interp, which did not note the whole tokenizer; count "
+            "again (interp unigrams)"
+        )
+    about = json.loads(metadata.get("about", "{}"))
+    return Unigrams(counts, about.get("corpus", source.name), about.get("tokenizer"))
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

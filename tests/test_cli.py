@@ -173,7 +173,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
         (
             KeyboardInterrupt(),
             130,
-            f"interp: error: stopped; the same command goes on with what is kept in {tmp_path / 'o' / '.frequency'}",
+            "interp: error: stopped before anything was done that could be kept; the same command starts anew",
         ),
     ):
 

@@ -10,7 +10,7 @@ import pytest
 from browser import CHROMIUM, Browser
 
 import interp
-from interp import corpora, encoding, outliers, pairs, probing, report
+from interp import corpora, encoding, marks, outliers, pairs, probing, report
 from interp.cli import main
 from interp.frequency import bias_effect
 from interp.report.compare import run_names
@@ -133,6 +133,8 @@ def test_a_directory_of_several_runs_gives_all(root, tmp_path):
 def test_an_earlier_comparison_leaves_no_figures(root, tmp_path):
     report.write_comparison([root], tmp_path)
     (tmp_path / "comparison" / "stale.json").write_text("{}")
+    contents = tmp_path / "comparison" / marks.CONTENTS
+    contents.write_text(contents.read_text().replace("[", '["stale.json", '))
     report.write_comparison([root], tmp_path)
     assert not (tmp_path / "comparison" / "stale.json").exists()
 

@@ -282,6 +282,7 @@ def test_a_hub_name_without_a_network(tmp_path):
         assert run.stdout == "2 False\n", run.stderr
         assert run.stderr.count("\n") == 1, run.stderr
         assert (
-            "is not in the hub's cache and the hub cannot be reached; connect to the network, or give a" in run.stderr
+            "it is not in the hub's cache and the hub cannot be reached; connect to the network, or give a"
+            in run.stderr
         )
     assert list(tmp_path.iterdir()) == []

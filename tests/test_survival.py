@@ -174,7 +174,7 @@ def test_a_full_disk(commands, tmp_path):
     said = run.communicate()[1]
     assert run.returncode == 1, said
     assert said.splitlines()[-1].startswith(f"interp: error: no room to write {out}/.frequency/pass-1.safetensors: ")
-    assert [path.name for path in out.rglob("*") if path.is_file()] == ["started.json"]
+    assert not out.exists()
     assert main([*arguments, "--out", str(out)]) == 0
 
 
@@ -240,3 +240,147 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
         (out / kept_file).write_bytes(content)
         assert main([*arguments, "--out", str(out)]) == 2
         assert "resume.pt is damaged (the checksum does not match)" in capsys.readouterr().err
+
+
+MOMENTS = """
+import os, signal, sys
+import interp.interrupts
+from interp.cli import main
+import {module} as module
+real, calls = module.{name}, [0]
+def after(*given, **options):
+    found = real(*given, **options)
+    calls[0] += 1
+    if calls[0] == {number}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return found
+module.{name} = after
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function", "number", "kept_file"),
+    [
+        ("frequency", "interp.observers", "_feed", 1, None),
+        ("frequency", "interp.observers", "_feed", 3, ".frequency/pass-1.safetensors"),
+        ("attention", "interp.observers", "_feed", 7, ".attention/pass-1.safetensors"),
+        ("probe", "interp.probing.states", "forward", 1, None),
+        ("generate", "interp.generation.decoding", "_decode", 1, None),
+        ("generate", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.begun.json"),
+        ("train", "interp.training.run", "_write_resume", 1, "resume.pt"),
+    ],
+)
+def test_ctrl_c_writes_a_checkpoint_first(name, module, function, number, kept_file, commands, tmp_path):
+    """Long before the 20 seconds after which one is written anyway; and the message is true."""
+    arguments, _ = commands[name]
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    code = MOMENTS.format(module=module, name=function, number=number)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--out", str(out)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = run.stderr.splitlines()[-1]
+    assert run.returncode == 130, run.stderr
+    assert "Traceback" not in run.stderr
+    if kept_file is None:
+        assert (
+            said == "interp: error: stopped before anything was done that could be kept; the same command starts anew"
+        )
+        assert not out.exists()
+    else:
+        assert said.startswith("interp: error: stopped; the same command goes on with what is kept in ")
+        assert (out / kept_file).exists()
+    assert main([*arguments, "--out", str(out)]) == 0
+    assert main([*arguments, "--out", str(whole)]) == 0
+    same(out, whole)
+
+
+def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
+    """The sentences that were read are kept, and not read again."""
+    import pandas as pd
+
+    from interp.probing import collect, states
+
+    model = load_toy("gpt2")
+    sentences = [" ".join(f"w{i + j}" for j in range(2 + i % 9)) for i in range(40)]
+    pairs = pd.DataFrame({"sentence_good": sentences, "sentence_bad": sentences[::-1], "UID": ["t"] * 40})
+    monkeypatch.setattr(states, "_TOKENS_AT_ONCE", 30)
+    real, calls = states.forward, []
+    monkeypatch.setattr(states, "forward", lambda *given: (calls.append(given), real(*given)))
+    whole = collect(model, pairs, progress=False)
+    batches = len(calls)
+    assert batches > 20
+    calls.clear()
+
+    def stopping(*given):
+        calls.append(given)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(states, "forward", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        collect(model, pairs, directory=tmp_path, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.begun.safetensors", "states.json"]
+    found = collect(model, pairs, directory=tmp_path, progress=False)
+    assert len(calls) == 1 + batches, "8 before, the one that was stopped, and the rest"
+    assert all((found.load(state) == whole.load(state)).all() for state in whole.states)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors", "states.json"]
+
+
+def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
+    """Text that was begun, stopped between two batches and finished is the text of one go."""
+    from transformers import GenerationConfig
+
+    from interp.generation.decoding import Begun, decode, resolved
+
+    model = load_toy("gpt2")
+    rows = [[7 + i, 9] for i in range(9)]
+    config = resolved(model, GenerationConfig(do_sample=True, top_k=0), 6)
+    config.use_cache, config.min_new_tokens = True, 6
+    options = {"seed": 3, "batch_size": 2}
+    whole = decode(model, rows, config, [], **options)
+    begun = Begun(tmp_path / "b.json", {"run": 1})
+    calls = []
+
+    def stopping(logits, hook):
+        calls.append(1)
+        if len(calls) == 15:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode(model, rows, config, [("unembed.hook_out", stopping)], begun=begun, **options)
+    calls.clear()
+    assert decode(model, rows, config, [("unembed.hook_out", lambda logits, hook: calls.append(1))], begun=begun,
+                  **options) == whole  # fmt: skip
+    assert len(calls) == 6 * 3, "two batches of five were there"
+    with pytest.raises(ValueError, match=r"belongs to another run .*run: 1, here 2"):
+        decode(model, rows, config, [], begun=Begun(begun.path, {"run": 2}), **options)
+    begun.path.write_text(begun.path.read_text().replace("[", "[ ", 1))
+    with pytest.raises(ValueError, match="the checksum does not match"):
+        decode(model, rows, config, [], begun=begun, **options)
+
+
+def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():
+    import threading
+
+    from interp.interrupts import uninterrupted
+
+    done = []
+
+    def work():
+        with uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("all")
+        done.append("too much")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["all"]
+    thread = threading.Thread(target=lambda: uninterrupted().__enter__())
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

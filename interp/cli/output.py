@@ -11,13 +11,14 @@ from typing import Any
 
 import typer
 
-from interp.cli.parallel import COMMAND, arguments, remember
+from interp.cli.parallel import COMMAND, arguments, is_alone, remember
 from interp.files import FULL, remove, replacing, tidy
 from interp.interrupts import uninterrupted
 from interp.marks import check_own, result_names
 
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
+_NOTHING_DONE = {_STARTED, _SAVING, COMMAND, "states.json"}  # what says only whose a directory is
 
 
 @contextmanager
@@ -43,27 +44,41 @@ def resumable(directory: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        own = {_STARTED, _SAVING, COMMAND}
-        if any(path.is_file() and path.name not in own for path in directory.rglob("*")):
+        if _keeps(directory):
             raise Stopped(f"stopped; the same command goes on with what is kept in {directory}") from None
         raise Stopped("stopped before anything was done that could be kept; the same command starts anew") from None
 
 
 @contextmanager
 def unfinished(out: Path, analysis: str) -> Iterator[Path]:
-    """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written."""
+    """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written, or
+    when nothing is kept in it."""
     directory = out / f".{analysis}"
-    with resumable(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        with replacing(directory / _STARTED) as temporary:
-            temporary.write_text(json.dumps({"command": arguments.get()}), encoding="utf-8")
-        remember(directory)
-        yield directory
+    made = [path for path in (out, *out.absolute().parents) if not path.exists()]
+    try:
+        with resumable(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            with replacing(directory / _STARTED) as temporary:
+                temporary.write_text(json.dumps({"command": arguments.get()}), encoding="utf-8")
+            remember(directory)
+            yield directory
+    except BaseException:
+        if is_alone() and directory.exists() and not _keeps(directory):
+            remove(directory)
+            for folder in made:
+                with suppress(OSError):  # somebody else has put something there
+                    folder.rmdir()
+        raise
     try:
         with uninterrupted():
             remove(directory)
     except KeyboardInterrupt:
         raise Stopped(f"stopped when everything had been written to {out}") from None
+
+
+def _keeps(directory: Path) -> bool:
+    """Whether there is something in a working directory to go on from."""
+    return any(path.is_file() and path.name not in _NOTHING_DONE for path in directory.rglob("*"))
 
 
 def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:

@@ -76,6 +76,13 @@ def _parse(shard: str) -> tuple[int, int]:
     return int(index), int(of)
 
 
+def is_alone() -> bool:
+    """Whether no other process does a part of this run."""
+    from interp import distributed
+
+    return distributed.part().of == 1
+
+
 def remember(directory: Path) -> None:
     """Where this is a part of a run, note the command in its directory, so that `merge` can finish it."""
     from interp import distributed

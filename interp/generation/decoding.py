@@ -1,10 +1,12 @@
 """Text from a model, decoded by transformers with hooks active."""
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
@@ -12,12 +14,14 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from interp.checks import check_seed, unicode_text, whole_number
+from interp.checks import check_same, check_seed, unicode_text, whole_number
 from interp.corpora.batches import tokenizer_of
+from interp.files import checksum, replacing
 from interp.generation.adapter import HookedCache, Shell
 from interp.hooks import firing
 from interp.lm_head import token_names
 from interp.models import check_weights
+from interp.running import hooks_of_others
 from interp.sites import Model, check_vocabulary, is_encoder
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
@@ -57,6 +61,44 @@ class Generation:
     prompt: str
     text: str
     token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A file of the new tokens of a generation's finished batches, and where its random numbers stand after them.
+
+    `settings` says whose it is: one of another run is refused.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    def save(self, new: list[list[int]], device: torch.device) -> None:
+        drawn = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+        content = {"settings": dict(self.settings), "new": new, "random": bytes(drawn.tolist()).hex()}
+        text = json.dumps(content, sort_keys=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path) as temporary:
+            temporary.write_text(f"{checksum(text.encode())}\n{text}", encoding="utf-8")
+
+    def load(self, device: torch.device) -> list[list[int]]:
+        """The new tokens, none where nothing was kept; sets the random numbers to where they stood.
+
+        Raises ValueError for a damaged file, or one of another run.
+        """
+        if not self.path.exists():
+            return []
+        known, _, text = self.path.read_text(encoding="utf-8").partition("\n")
+        if checksum(text.encode()) != known:
+            raise ValueError(f"{self.path} is damaged (the checksum does not match); delete it to start anew")
+        content = json.loads(text)
+        check_same(f"{self.path} belongs to another run (delete it)", content["settings"], dict(self.settings))
+        drawn = torch.tensor(list(bytes.fromhex(content["random"])), dtype=torch.uint8)
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(drawn, device)
+        else:
+            torch.set_rng_state(drawn)
+        return list(content["new"])
 
 
 def generate(
@@ -108,24 +150,45 @@ def generate(
     if is_encoder(model):
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
     batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
+    config = resolved(model, decoder, max_new_tokens)
+    rows = _rows(model, prompts, bos, config.max_new_tokens)
+    config.use_cache = use_cache and config.use_cache is not False
+    return decode(model, rows, config, hooks, seed=seed, batch_size=batch_size, progress=progress)
+
+
+def decode(
+    model: Model,
+    rows: list[list[int]],
+    config: GenerationConfig,
+    hooks: Sequence[tuple[str, Callable[..., Any]]],
+    *,
+    seed: int,
+    batch_size: int,
+    progress: bool = False,
+    begun: Begun | None = None,
+) -> list[Generation]:
+    """`generate` of checked token ids and a resolved config; goes on after the batches that `begun` keeps."""
     if not model.cfg.n_layers:
         raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
     check_vocabulary(model, exact=True)
     check_weights(model)
-    config = resolved(model, decoder, max_new_tokens)
-    rows = _rows(model, prompts, bos, config.max_new_tokens)
-    config.use_cache = use_cache and config.use_cache is not False
     each = config.num_return_sequences or 1
     shell = Shell(model)
-    found: list[Generation] = []
+    new: list[list[int]] = []
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
-    with bar, firing(model, hooks), _seeded(seed):
-        for start in range(0, len(rows), batch_size):
+    others = hooks_of_others(model)
+    with bar, _seeded(seed):
+        if begun is not None:
+            new = begun.load(model.W_U.device)
+        bar.update(len(new) // each)
+        for start in range(len(new) // each, len(rows), batch_size):
             batch = rows[start : start + batch_size]
-            for number, new in enumerate(_decode(shell, batch, config)):
-                found.append(continuation(model, batch[number // each], _until_end(new, config.eos_token_id)))
+            with firing(model, hooks, expected=others):
+                new += [_until_end(one, config.eos_token_id) for one in _decode(shell, batch, config)]
+            if begun is not None:
+                begun.save(new, model.W_U.device)
             bar.update(len(batch))
-    return found
+    return [continuation(model, rows[number // each], one) for number, one in enumerate(new)]
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,10 +26,11 @@ from interp.generation.decoding import (
     BATCH_SIZE,
     DECODERS,
     PRESETS,
+    Begun,
     Decoder,
     Generation,
     continuation,
-    generate,
+    decode,
     resolved,
 )  # fmt: skip
 from interp.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
@@ -132,11 +134,6 @@ def sweep(
         where: dict[str, Any] = {"decoder": decoder, "scale": scale}
         return {"texts": _texts(found, len(rows)).assign(**where), "metrics": pd.DataFrame([measures | where])}
 
-    def written(decoder: str, scale: float) -> dict[str, pd.DataFrame]:
-        recipe = scale_bias(model, "ln", scale)
-        options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "progress": False}
-        return measured(decoder, scale, generate(model, rows, hooks=recipe, decoder=configs[decoder], **options))
-
     parts = [measured(HUMAN, np.nan, human)]
     settings = {
         "model": models.weight_hash(model), "config": models.config_hash(model), "prompts": given.settings,
@@ -152,17 +149,24 @@ def sweep(
     left = sum(path is None or not path.exists() for path in paths)
     with tqdm(total=left, unit="setting", disable=None if progress else True, desc="generating") as bar:
 
-        def one(decoder: str, scale: float) -> dict[str, pd.DataFrame]:
-            tables = written(decoder, scale)
+        def one(decoder: str, scale: float, path: Path | None, about: dict[str, Any]) -> dict[str, pd.DataFrame]:
+            begun = None if path is None else Begun(_begun(path), about)
+            recipe, config = scale_bias(model, "ln", scale), deepcopy(configs[decoder])
+            config.use_cache = config.use_cache is not False
+            found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, begun=begun)
             bar.update()
-            return tables
+            return measured(decoder, scale, found)
 
+        abouts = [settings | {"decoder": described[decoder], "scale": scale} for decoder, scale in edits]
         parts += kept_each(
             [
-                (path, settings | {"decoder": described[decoder], "scale": scale}, partial(one, decoder, scale))
-                for path, (decoder, scale) in zip(paths, edits, strict=True)
+                (path, about, partial(one, decoder, scale, path, about))
+                for path, about, (decoder, scale) in zip(paths, abouts, edits, strict=True)
             ]
         )
+    for path in paths:
+        if path is not None:
+            _begun(path).unlink(missing_ok=True)
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     return GenerationSweep(
@@ -187,6 +191,11 @@ _METRICS = [
     "repetition", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "distinct_1_text", "distinct_2_text",
     "distinct_3_text", "distinct_4_text", "diversity_text", "n_texts", "n_tokens",
 ]  # fmt: skip
+
+
+def _begun(path: Path) -> Path:
+    """The file beside the tables of a decoder and λ in which its finished batches are kept until those are there."""
+    return path.with_name(f"{path.name}.begun.json")
 
 
 def _named(decoders: Sequence[Decoder] | Mapping[str, GenerationConfig]) -> dict[str, GenerationConfig]:
