@@ -171,6 +171,7 @@ def check_against_brute_force(model, batches, layers, classes):
 def test_means_equal_brute_force(kind, load_toy, short):
     model = load_toy(kind, dtype=torch.float64)
     reader = load_toy("gpt2") if kind == "qwen2" else model  # transformers reads the toy tokenizer of a qwen2 as empty
+    model.tokenizer = reader.tokenizer
     batches = corpora.batches(reader, short, layout="texts", batch_size=3)
     check_against_brute_force(model, batches, [0, 1], CLASSES)
 

@@ -67,12 +67,12 @@ MODELS: dict[str, Case] = {
     "a blank name": (MISSING, "model ' ' does not exist", lambda w: load(" ")),
     "a name of HTML": (
         MISSING,
-        "'<script>x</script>' is neither a local directory",
+        "'<script>x</script>' is no local directory",
         lambda w: load("<script>x</script>"),
     ),
-    "a name with a newline": (MISSING, "is neither a local directory nor", lambda w: load("a\nb")),
-    "a name with NUL": (MISSING, "is neither a local directory nor", lambda w: load("a\0b")),
-    "a name without end": (MISSING, "is neither a local directory nor", lambda w: load("x" * 5_000)),
+    "a name with a newline": (MISSING, "is no local directory", lambda w: load("a\nb")),
+    "a name with NUL": (MISSING, "is no local directory", lambda w: load("a\0b")),
+    "a name without end": (MISSING, "is no local directory", lambda w: load("x" * 5_000)),
     "a broken link": (MISSING, "does not exist; expected", lambda w: load(link(w))),
     "a number for a name": (TYPE, "a model is a name or a path, found int", lambda w: load(5)),
     "a file": (MISSING, "is a file, not a directory", lambda w: load(w.directory("gpt2") / "config.json")),
@@ -513,14 +513,13 @@ def test_an_endless_generator_is_read_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_what_stands_in_for_a_result_is_replaced(kind: str, workshop: Workshop) -> None:
+def test_what_stands_in_for_a_result_stays(kind: str, workshop: Workshop) -> None:
     """A link to a folder elsewhere, or a file, where the folder of a result should be."""
     elsewhere, target = workshop.file("elsewhere/kept.txt", "kept").parent, workshop.root / "frequency"
     target.symlink_to(elsewhere) if kind == "link" else target.write_text("x")
-    with replacing_directory(target) as temporary:
-        (temporary / "new.txt").write_text("new")
-    assert [path.name for path in target.iterdir()] == ["new.txt"]
-    assert not target.is_symlink()
+    with pytest.raises(FileExistsError, match=f"is a {kind} that interp did not make"), replacing_directory(target):
+        pass
+    assert target.is_symlink() == (kind == "link")
     assert (elsewhere / "kept.txt").read_text() == "kept"
     assert sorted(path.name for path in workshop.root.iterdir()) == ["elsewhere", "frequency"]
 

@@ -52,7 +52,7 @@ DRIVERS = pd.DataFrame({"layer": [1], "head": [0], "key_class": ["x"], "dim": [3
 
 def other_tokenizer(w: Workshop) -> Unigrams:
     """Counts over as many types, of another vocabulary."""
-    return Unigrams(w.counts.counts, "elsewhere", vocabulary="another")
+    return Unigrams(w.counts.counts, "elsewhere", tokenizer="another")
 
 
 def ablated(w: Workshop, table: pd.DataFrame = OUTLIERS, **options: Any) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from browser import CHROMIUM, Browser
 from plotly.colors import hex_to_rgb
 
 import interp
-from interp import corpora, encoding, generation, outliers, pairs, plots, probing, report
+from interp import corpora, encoding, generation, marks, outliers, pairs, plots, probing, report
 from interp.cli.report import _ANALYSES
 from interp.frequency import bias_effect
 from interp.plots import style
@@ -252,12 +252,15 @@ def test_figures_are_kept_beside_the_results(page, results):
     for analysis, result in results.items():
         section = getattr(report, f"{analysis}_section")(result)
         folder = page.parent / analysis / "figures"
-        assert {file.stem for file in folder.iterdir()} == set(section.figures)
+        assert {file.stem for file in folder.glob("[!.]*")} == set(section.figures)
         for name, figure in section.figures.items():
             assert re.fullmatch("[a-z0-9_]+", name)
             assert (folder / f"{name}.json").stat().st_size < 200_000
             assert plotly.io.read_json(folder / f"{name}.json").layout.title == figure.layout.title
-    (page.parent / "frequency" / "figures" / "stale.json").write_text("{}")
+    folder = page.parent / "frequency" / "figures"
+    (folder / "stale.json").write_text("{}")
+    contents = folder / marks.CONTENTS
+    contents.write_text(contents.read_text().replace("[", '["stale.json", '))
     report.write_page(page.parent)
     assert not (page.parent / "frequency" / "figures" / "stale.json").exists()
 

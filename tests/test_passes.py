@@ -128,10 +128,10 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
     monkeypatch.setattr(interp.observers, "_feed", dying)
     with pytest.raises(KeyboardInterrupt):
         run(model, deviation(model, batches), progress=False, directory=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["pass-1.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-1.safetensors", "pass-2.safetensors"]
     seen.clear()
     assert run(model, deviation(model, batches), progress=False, directory=tmp_path) == whole
-    assert len(seen) == len(list(batches)), "the second reading alone"
+    assert len(seen) == len(list(batches)) - 2, "what was left of the second reading alone"
     monkeypatch.undo()
     with pytest.raises(ValueError, match="belongs to another run"):
         run(model, deviation(model, corpora.batches(model, texts[1:])), progress=False, directory=tmp_path)

@@ -253,6 +253,9 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     first = tmp_path / "residual/states-00000.safetensors"
     written = first.stat().st_mtime_ns
     (tmp_path / "residual/states-00001.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match="states-00001.safetensors holds no states, or is damaged"):
+        probing.collect(model, table, directory=tmp_path / "residual", progress=False)
+    (tmp_path / "residual/states-00001.safetensors").unlink()
     again = probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     assert first.stat().st_mtime_ns == written, "a whole shard is not made again"
     np.testing.assert_allclose(again.load(2), kept.load(2), atol=1e-6)
@@ -338,7 +341,7 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["interp.probing.sweep"], "fit_dense", None)
     again = probing.sweep(states, **options)
     pd.testing.assert_frame_equal(first.probes, again.probes)
-    with pytest.raises(ValueError, match=r"another run \(ks"):
+    with pytest.raises(ValueError, match=r"another run .*ks"):
         probing.sweep(states, **(options | {"ks": (3,)}))
     for wrong, message in (
         ({"tasks": ["z"]}, "unknown tasks z; found a, b"),

@@ -150,10 +150,19 @@ def generate(
     if is_encoder(model):
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
     batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
+    check_decodes(model)
     config = resolved(model, decoder, max_new_tokens)
     rows = _rows(model, prompts, bos, config.max_new_tokens)
     config.use_cache = use_cache and config.use_cache is not False
     return decode(model, rows, config, hooks, seed=seed, batch_size=batch_size, progress=progress)
+
+
+def check_decodes(model: Model) -> None:
+    """Raise ValueError for a decoder that cannot be decoded from: without blocks, or of tokens that it cannot read."""
+    if not model.cfg.n_layers:
+        raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
+    check_vocabulary(model, exact=True)
+    check_weights(model)
 
 
 def decode(
@@ -168,10 +177,6 @@ def decode(
     begun: Begun | None = None,
 ) -> list[Generation]:
     """`generate` of checked token ids and a resolved config; goes on after the batches that `begun` keeps."""
-    if not model.cfg.n_layers:
-        raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
-    check_vocabulary(model, exact=True)
-    check_weights(model)
     each = config.num_return_sequences or 1
     shell = Shell(model)
     new: list[list[int]] = []

@@ -29,6 +29,7 @@ from interp.generation.decoding import (
     Begun,
     Decoder,
     Generation,
+    check_decodes,
     continuation,
     decode,
     resolved,
@@ -102,6 +103,7 @@ def sweep(
         raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
     batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
     prediction_head(model).require("ln")
+    check_decodes(model)
     if directory is not None and active_hooks(model):
         raise ValueError(
             "a directory cannot tell which hooks were active on the model; run without one, or reset the hooks"
