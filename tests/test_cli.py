@@ -1,8 +1,11 @@
 """The command line as a user meets it."""
 
+import errno
 import json
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,7 @@ import pytest
 from interp.cli import main, parse_scales
 from interp.cli.options import complete_corpus, complete_model
 from interp.encoding import EncodingStudy
+from interp.frequency import BiasEffect
 from interp.generation import GenerationSweep
 from interp.outliers import AttentionStudy
 from interp.unigrams import Unigrams
@@ -410,3 +414,47 @@ def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
     np.testing.assert_allclose([row["js"] for row in found["kl"]], kl["js"], rtol=1e-9)
     assert main(["attention", "--model", str(hf_directory("bert")), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["n_layers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "said"),
+    [
+        (">&-", 0, ""),
+        (
+            "> /dev/full",
+            1,
+            "interp: error: standard output cannot be written to: No space left on device; what was saved is whole\n",
+        ),
+    ],
+)
+def test_an_output_that_is_closed_or_full(where, code, said, hf_directory, corpus, counts, tmp_path):
+    """The result is written all the same, and is whole."""
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    command = [sys.executable, "-m", "interp", "frequency", "--model", str(hf_directory("gpt2"))]
+    command += ["--corpus", str(corpus), "--unigram", str(counts), "--out", str(tmp_path / "out")]
+    run = subprocess.run(f"{shlex.join(command)} {where}", shell=True, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (code, said)
+    assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
+
+
+def test_a_run_that_cannot_be_written_to(hf_directory, corpus, counts, tmp_path, capsys, monkeypatch):
+    """A read-only file system, where root may not write either."""
+    command = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--unigram", str(counts)]
+    out = tmp_path / "out"
+    assert main([*command, "--out", str(out)]) == 0
+    capsys.readouterr()
+
+    def refused(*given, **options):
+        raise OSError(errno.EROFS, "Read-only file system", str(out / "index.html"))
+
+    monkeypatch.setattr("interp.report.page.replacing", refused)
+    assert main(["page", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"interp: error: {out / 'index.html'} cannot be written to: Read-only file system; choose another directory\n"
+    )
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    assert main(["page", str(out)]) == 2
+    assert capsys.readouterr().err == (
+        f"interp: error: output directory {out} cannot be written to: Read-only file system\n"
+    )

@@ -210,3 +210,22 @@ def test_the_comparison_in_a_browser(page):
         assert all(browser.run("plots.map(plot => plot.querySelectorAll('.scatterlayer path').length)"))
         assert browser.problems == []
         assert browser.requests == [page.as_uri()]
+
+
+def test_runs_of_different_questions_are_not_named_by_what_they_read(tmp_path):
+    """A text and minimal pairs say nothing of which run is which."""
+    read = {"data": ("frequency", "data.txt"), "pairs": ("probing", "bundled pairs"), "tweets": ("frequency", "tweets")}
+    runs = [
+        Run(tmp_path / f"run-{name}", {analysis: Result({"model": "gpt2", "corpus": corpus})})
+        for name, (analysis, corpus) in read.items()
+    ]
+    assert run_names(runs) == ["run-data", "run-pairs", "run-tweets"]
+    assert run_names(runs[::2]) == ["data.txt", "tweets"]
+    both = [
+        Run(tmp_path / corpus, {
+            "probing": Result({"model": "gpt2", "corpus": "bundled pairs"}),
+            "frequency": Result({"model": "gpt2", "corpus": corpus}),
+        })
+        for corpus in ("a", "b")
+    ]  # fmt: skip
+    assert run_names(both) == ["a", "b"]
