@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint notebooks demo bench docs clean
+.PHONY: test lint lowest notebooks demo bench docs clean
 
 test: $(STAMP) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
@@ -12,6 +12,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The same, with the lowest versions that pyproject.toml allows
+lowest: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/lowest.py --venv $(VENV)-lowest -- -n 2 --dist loadfile
 
 # To renew the outputs that they keep: TQDM_DISABLE=1 PYTHONWARNINGS=ignore .venv/bin/jupyter execute --inplace FILES
 notebooks: $(STAMP)
@@ -35,4 +39,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist site
+	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache build dist site

@@ -335,7 +335,7 @@ def test_tables_sort_by_click_and_by_key(browser, results):
 def test_a_table_is_downloaded_in_full(browser, results, tmp_path):
     button = "#frequency-1-1-table-1-heading button"
     text = browser.downloaded(button, tmp_path, "frequency-1-1-table-1.csv")
-    found = pd.read_csv(io.StringIO(text))
+    found = pd.read_csv(io.StringIO(text), float_precision="round_trip")
     pd.testing.assert_frame_equal(found, results["frequency"].kl, check_exact=True, check_dtype=False)
 
 

@@ -262,7 +262,7 @@ def _sparse(group: Group, columns: Sequence[_Column], steps: int, tick: Callable
 def _noted(group: Group, columns: Sequence[_Column], found: Sparse) -> list[pd.DataFrame]:
     return [
         _note(group, "l0", strength, seed, control, found.coefficients[:, i], found.gate[:, i]).assign(
-            expected_open=found.expected_open[:, i].mean(1).cpu().numpy()
+            expected_open=found.expected_open[:, i].mean(1).double().cpu().numpy()
         )
         for i, (control, strength, seed) in enumerate(columns)
     ]
