@@ -16,6 +16,7 @@ from pathlib import Path
 
 import xxhash
 
+from interp.interrupts import uninterrupted
 from interp.marks import CONTENTS, Listed, check_own, contents
 
 try:
@@ -23,6 +24,7 @@ try:
 except ImportError:  # Windows: what killed processes left there stays
     fcntl = None  # type: ignore[assignment]
 
+_OLD = "old"  # what a folder that takes the place of another calls that one until it is removed
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What `OSError.errno` is where there is no room to write."""
 
@@ -62,9 +64,10 @@ def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterat
                 (temporary / CONTENTS).write_text(json.dumps({"written by interp": names}), encoding="utf-8")
             for path in (*temporary.rglob("*"), temporary):
                 _sync(path)
-            if target.exists():
-                os.replace(target, folder / "old")
-            os.replace(temporary, target)
+            with uninterrupted():
+                if target.exists():
+                    os.replace(target, folder / _OLD)
+                os.replace(temporary, target)
             _sync(target.parent)
 
 
@@ -75,7 +78,10 @@ def remove(folder: Path) -> None:
 
 
 def tidy(path: Path) -> None:
-    """Remove what killed processes left of `path` beside it: what no living process has locked."""
+    """Remove what killed processes left of `path` beside it, which no living process has locked.
+
+    A folder that was about to be replaced comes back.
+    """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
     for left in path.parent.glob("*.tmp"):
         if not pattern.fullmatch(left.name) or left.is_symlink():
@@ -83,6 +89,8 @@ def tidy(path: Path) -> None:
         with suppress(OSError):  # another process may be at it too, or holds it
             lock = _lock(left)
             try:
+                if (left / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
+                    os.replace(left / _OLD, path)
                 shutil.rmtree(left)
             finally:
                 os.close(lock)

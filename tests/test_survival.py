@@ -196,6 +196,30 @@ def test_a_folder_takes_the_place_of_another_or_leaves_it(tmp_path):
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["t", "t/.interp.json", "t/b"]
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_folder_is_there_before_and_after(dies, tmp_path, monkeypatch):
+    """Ctrl-C or SIGKILL between the renames of the old folder and the new: one of the two has the name."""
+    target = tmp_path / "t"
+    with files.replacing_directory(target) as temporary:
+        (temporary / "a").write_text("first")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from interp import files\n"
+        "rename, sent = os.replace, signal.SIGKILL if sys.argv[2] == 'True' else signal.SIGINT\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def replaces(a, b):\n"
+        "    rename(a, b)\n"
+        "    if Path(b).name == 'old': os.kill(os.getpid(), sent)\n"
+        "os.replace = replaces\n"
+        "with files.replacing_directory(Path(sys.argv[1])) as temporary:\n"
+        "    (temporary / 'a').write_text('second')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(target), str(dies)], capture_output=True, check=False)
+    assert run.returncode == -(signal.SIGKILL if dies else signal.SIGINT)
+    files.tidy(target)
+    assert (target / "a").read_text() == ("first" if dies else "second")
+    assert [path.name for path in tmp_path.iterdir()] == ["t"]
+
+
 def test_damaged_tables_are_refused(tmp_path):
     import pandas as pd
 
