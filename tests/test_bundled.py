@@ -112,7 +112,7 @@ def test_regression_equals_a_plain_one():
     assert fit.n_types == 79
     residual = y - y.mean() - centred @ slope
     assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
-    with pytest.raises(ValueError, match="6 usable types for 5 dimensions"):
+    with pytest.raises(ValueError, match="6 usable types for 5 independent dimensions"):
         encoding.fit_arrays(W_U[:, :6], np.full(6, 0.1))
 
 

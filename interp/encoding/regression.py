@@ -57,8 +57,8 @@ def fit_arrays(
         use: which types take part; all with a probability above 0.
 
     Raises:
-        ValueError: no more types than dimensions, so that the fit would be exact and say nothing; an α that is
-            negative, not finite or the same for every type; embeddings that are not finite, are all the same, or so
+        ValueError: no more types than independent dimensions, so that the fit would be exact and say nothing; an α that
+            is negative, not finite or the same for every type; embeddings that are not finite, are all the same, or so
             small that float64 has no slope for them; a `use` that is not one bool for each type.
     """
     return _least_squares(*_types(W_U, alpha, use))[0]
@@ -84,9 +84,6 @@ def _types(
                 f"{use.dtype} {use.shape}"
             )
         keep &= use
-    n, d = int(keep.sum()), W_U.shape[0]
-    if n <= d + 1:
-        raise ValueError(f"{n} usable types for {d} dimensions: the regression would fit exactly; it needs more types")
     return W_U.T[keep].astype(np.float64), -np.log(alpha[keep].astype(np.float64))
 
 
@@ -96,13 +93,19 @@ def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.nda
     They are divided by a power of two before, and the slopes after, so that no unit of E overflows.
     """
     n, d = E.shape
-    _, exponent = np.frexp(np.abs(E).max())
+    _, exponent = np.frexp(np.abs(E).max(initial=0.0))
     scaled, Y = np.ldexp(E, -exponent), np.column_stack(targets)
+    if n < 2:
+        raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
     middle, level = scaled.mean(0), Y.mean(0)
     X, centred = scaled - middle, Y - level
     if not (np.ptp(Y, axis=0) > 0).all():
         raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
     slopes, _, rank, _ = np.linalg.lstsq(X, centred)
+    if n <= rank + 1:
+        raise ValueError(
+            f"{n} usable types for {rank} independent dimensions: the regression would fit exactly; it needs more types"
+        )
     if not rank:
         raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
     r2 = 1 - ((centred - X @ slopes) ** 2).sum(0) / (centred**2).sum(0)
