@@ -99,13 +99,13 @@ def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.nda
         raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
     middle, level = scaled.mean(0), Y.mean(0)
     X, centred = scaled - middle, Y - level
-    if not (np.ptp(Y, axis=0) > 0).all():
-        raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
     slopes, _, rank, _ = np.linalg.lstsq(X, centred)
     if n <= rank + 1:
         raise ValueError(
             f"{n} usable types for {rank} independent dimensions: the regression would fit exactly; it needs more types"
         )
+    if not (np.ptp(Y, axis=0) > 0).all():
+        raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
     if not rank:
         raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
     r2 = 1 - ((centred - X @ slopes) ** 2).sum(0) / (centred**2).sum(0)
