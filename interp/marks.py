@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias
 
-CONTENTS = ".interp.json"
+CONTENTS = ".interp"
 """The list of what interp wrote in a folder, inside it."""
 FIGURES = "figures"
 """The folder of a result in which its page keeps the figures."""

@@ -70,7 +70,7 @@ def unfinished(out: Path, analysis: str) -> Iterator[Path]:
                     folder.rmdir()
         raise
     try:
-        with uninterrupted():
+        with uninterrupted(), suppress(FileNotFoundError):  # the same command beside this one has removed it
             remove(directory)
     except KeyboardInterrupt:
         raise Stopped(f"stopped when everything had been written to {out}") from None
