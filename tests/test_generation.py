@@ -29,6 +29,7 @@ from interp.generation import (
     text_metrics,
 )
 from interp.generation.adapter import Shell
+from interp.generation.decoding import decode
 from interp.running import active_hooks
 from interp.sites import hook_name
 from interp.unigrams import Unigrams
@@ -516,9 +517,9 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return generate(*arguments, **more)
+        return decode(*arguments, **more)
 
-    monkeypatch.setattr(sys.modules["interp.generation.sweep"], "generate", counted)
+    monkeypatch.setattr(sys.modules["interp.generation.sweep"], "decode", counted)
     with pytest.raises(KeyboardInterrupt):
         sweep(tiny, some, directory=tmp_path, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["sample-0.0", "sample-1.0"]
