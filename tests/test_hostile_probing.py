@@ -91,7 +91,7 @@ def no_human(w: Workshop) -> generation.GenerationSweep:
 def another_tokenizer(w: Workshop) -> Any:
     """Prompts whose ids are within the vocabulary, but mean other words."""
     given = prompts(w)
-    return replace(given, settings=given.settings | {"vocabulary": "another"})
+    return replace(given, settings=given.settings | {"tokenizer": "another"})
 
 
 def fifo(w: Workshop) -> Path:

@@ -401,10 +401,15 @@ def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():
             done.append("all")
         done.append("too much")
 
-    with pytest.raises(KeyboardInterrupt):
-        work()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert done == ["all"]
     thread = threading.Thread(target=lambda: uninterrupted().__enter__())
     thread.start()
     thread.join()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
