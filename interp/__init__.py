@@ -7,8 +7,8 @@ __version__ = "0.1.0"
 
 _MODULES = (
     "attention", "corpora", "distributed", "distributions", "encoding", "frequency", "generation", "hooks", "lm_head",
-    "models", "moments", "observers", "outliers", "pairs", "passes", "paths", "plots", "probing", "qk", "report", "results", "running",
-    "sites", "survey", "training", "unigrams",
+    "models", "moments", "observers", "outliers", "pairs", "passes", "paths", "plots", "probing", "qk", "report",
+    "results", "running", "sites", "survey", "training", "unigrams",
 )  # fmt: skip
 _FUNCTIONS = {"load": "models", "observe": "observers"}
 
