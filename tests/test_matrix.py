@@ -306,7 +306,7 @@ def test_every_analysis_has_a_row() -> None:
         "plots",
         "qk",
     }
-    known |= {"report", "results", "sites", "training", "unigrams"}
+    known |= {"moments", "report", "results", "running", "sites", "training", "unigrams"}
     assert set(interp._MODULES) == known | set(modules), "is the new module one of analyses?"
 
 
