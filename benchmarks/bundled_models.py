@@ -23,12 +23,13 @@ from tqdm import tqdm
 from transformers import AutoTokenizer
 
 import interp
-from interp import corpora, encoding, pairs, unigrams
+from interp import corpora, encoding
+from interp.corpora import pairs, unigrams
+from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
+from interp.models.sites import Model, hook_name
 from interp.paths import BUNDLED
 from interp.probing import minimal_pair_accuracy
-from interp.sites import Model, hook_name
-from interp.unigrams import Unigrams
 
 NAMES = ("tiny-gpt2", "tiny-bert")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")

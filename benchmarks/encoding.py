@@ -19,7 +19,7 @@ from interp import corpora, encoding, hooks
 from interp.corpora import Batches
 from interp.encoding.neurons import MeanNeurons, NeuronEffects
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
-from interp.observers import observe
+from interp.run.observers import observe
 
 ORDERS = ("spearman", "random", "reverse")
 RUN = 2  # forward passes that are timed of the ways that take one for each neuron or embedding

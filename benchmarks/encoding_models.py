@@ -12,7 +12,7 @@ import pandas as pd
 from timing import markdown
 
 import interp
-from interp import corpora, encoding, report
+from interp import corpora, encoding
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -39,7 +39,7 @@ def main() -> None:
         fit = encoding.fit(model, batches, progress=False)
         r2 = study.regression.set_index("target")["adj_r2"]
         cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
-        error = report.steering_error(study.steering).set_index("mode")["all"]
+        error = study.steering_error.set_index("mode")["all"]
         rows.append(
             {
                 "model": name,
@@ -53,7 +53,7 @@ def main() -> None:
         )
         curves = study.pruning.query("basis == 'axis' and order in ('spearman', 'random')")
         at_30 = curves[curves["fraction"] == 0.3].set_index("order")["top1_agreement"]
-        kept = report.removable(curves).assign(model=name)
+        kept = study.removable.query("basis == 'axis' and order in ('spearman', 'random')").assign(model=name)
         kept["top-1 agreement at 30 %"] = kept["order"].map(at_30)
         removed.append(kept)
     print(markdown(rows), "\n")

@@ -12,8 +12,7 @@ import torch
 import transformers
 from attention import WHAT as CONTRIBUTIONS
 from encoding import CURVES, FIT, ORDERS
-from frequency import SCALES
-from frequency import WHAT as FREQUENCY
+from frequency import SCALES, WHAT as FREQUENCY
 from models import CLASSES, random_model, tokens
 from timing import AXES, Measured, Row, alternate, command, note_only
 from together import PROFILE
@@ -21,10 +20,10 @@ from transformer_lens import HookedTransformer
 
 from interp import corpora, encoding
 from interp.attention import ScoreContributions
+from interp.attention.profile import DimensionProfile
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
 from interp.frequency import bias_effect
-from interp.observers import observe
-from interp.outliers.profile import DimensionProfile
+from interp.run.observers import observe
 
 D_MODEL = 128
 TOKENS = 1_024  # but where the corpus grows

@@ -8,8 +8,8 @@ import torch
 import transformers
 
 import interp
+from interp.models.sites import Model
 from interp.paths import BUNDLED
-from interp.sites import Model
 
 transformers.utils.logging.disable_progress_bar()
 transformers.utils.logging.set_verbosity_error()

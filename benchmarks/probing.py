@@ -16,7 +16,7 @@ from timing import Row, agrees, alternate, command, row
 
 from interp.probing.fitting import LEARNING_RATE, STEPS, Sparse, fit_sparse
 from interp.probing.gates import BETA, GAMMA, ZETA
-from interp.probing.sweep import STRENGTHS
+from interp.probing.sweeps import STRENGTHS
 
 WHAT = "240 L0 probes side by side"
 TASKS, N, D, INFORMATIVE = 8, 1_600, 512, 20

@@ -47,7 +47,7 @@ def rows(quick: bool) -> Iterator[Row]:
         kind.forward = forward.timed(kind.forward)
     HookedEncoder.encoder_output = forward.timed(HookedEncoder.encoder_output)
     HookPoint.__call__ = hooks.timed(HookPoint.__call__)
-    for module in (sys.modules["interp.probing.sweep"], sys.modules["interp.probing.transfer"]):
+    for module in (sys.modules["interp.probing.sweeps"], sys.modules["interp.probing.shared"]):
         module.fit_sparse, module.fit_dense = fits.timed(module.fit_sparse), fits.timed(module.fit_dense)
     small = ["--limit", "20", "--pair-limit", "10"] if quick else []
     for model in bundled_models():

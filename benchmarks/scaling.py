@@ -18,9 +18,9 @@ from interp.paths import BUNDLED
 
 TIMED = """
 import sys, time
-import interp, interp.frequency, interp.outliers.study
+import interp, interp.frequency, interp.attention.study
 from interp.cli import main
-import interp.passes as passes
+import interp.run.passes as passes
 original, seconds = passes.run, []
 def timed(*given, **options):
     start = time.perf_counter()

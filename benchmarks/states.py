@@ -16,11 +16,11 @@ from nnsight import NNsight
 from timing import Row, agrees, alternate, command, row
 from transformer_lens import HookedTransformer
 
-from interp import pairs, probing
-from interp.corpora import Batch
+from interp import probing
+from interp.corpora import Batch, pairs
+from interp.models.sites import Model
 from interp.probing.accuracy import sentence_log_probability
 from interp.probing.states import batches_of, sentence_rows
-from interp.sites import Model
 
 STATES = "every hidden state at an appended EOS"
 SCORES = "log-probability of sentences"

@@ -33,10 +33,10 @@ from safetensors import safe_open
 from timing import markdown
 
 import interp
-import interp.observers
-import interp.pairs
+import interp.corpora.pairs
+import interp.pages
 import interp.plots
-import interp.report
+import interp.run.observers
 import interp.survey
 import interp.training.run
 from interp.cli import main
@@ -76,7 +76,7 @@ def commands(folder: Path, share: float) -> dict[str, list[str]]:
     corpus = folder / "text.txt"
     corpus.write_text("\n".join(lines * 20), encoding="utf-8")
     pairs = folder / "pairs.jsonl"
-    table = interp.pairs.load("bundled", limit=40)
+    table = interp.corpora.pairs.load("bundled", limit=40)
     table[table["UID"].isin(table["UID"].unique()[:4])].to_json(pairs, orient="records", lines=True)
     n = lambda whole: str(max(20, round(whole * share)))  # noqa: E731
     model = ["--model", "tiny-gpt2"]
@@ -101,7 +101,7 @@ def start(arguments: list[str], out: Path, said: Path, largest: int | None = Non
         for number, file in ((1, os.devnull), (2, said)):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
-        interp.observers._SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
+        interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
         interp.training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         if largest is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))

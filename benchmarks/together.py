@@ -14,10 +14,10 @@ from timing import Measured, Row, alternate, command, row
 from interp import corpora
 from interp.attention import ScoreContributions
 from interp.attention.patterns import AttentionByClass
-from interp.distributions import MeanPredictions, Variant
+from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.encoding.neurons import MeanNeurons
-from interp.observers import Observer, observe
-from interp.outliers.profile import DimensionCorrelations, DimensionProfile
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.run.observers import Observer, observe
 
 PROFILE = "profile of every dimension of every hidden state"
 

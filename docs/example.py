@@ -16,11 +16,11 @@ from torch import Tensor
 import interp
 from interp.cli.options import CorpusOption, ModelOption, OutOption
 from interp.corpora import Batch, Text, as_batches
-from interp.observers import Observer
-from interp.passes import Passes, Reading, run
-from interp.plots.style import figure
+from interp.figures.style import figure
+from interp.models.sites import Model, Recipe, hook_name
 from interp.results import Result, provenance
-from interp.sites import Model, Recipe, hook_name
+from interp.run.observers import Observer
+from interp.run.passes import Passes, Reading, run
 
 
 # --8<-- [start:observer]

@@ -1,5 +1,6 @@
 """What `mkdocs build` does besides, as an MkDocs hook and a Griffe extension."""
 
+import ast
 import re
 from html import unescape
 from pathlib import Path
@@ -31,18 +32,19 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 class Exports(Extension):
-    """A function that a package exports under the name of the module it comes from is the function, as in Python."""
+    """What the stub of a package exports is a part of it, as in Python."""
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
-        for module in list(pkg.modules.values()):
-            shadowed = [name for name in module.exports or [] if name in module.modules]
-            if not shadowed:
+        for module in [pkg, *pkg.modules.values()]:
+            stub = Path(str(module.filepath)).with_suffix(".pyi")
+            if stub.name != "__init__.pyi" or not stub.is_file():
                 continue
-            found = {
-                name: pkg.modules_collection[module.members[name].target_path]
-                for name in module.exports
-                if module.members[name].is_alias
-            }
-            found |= {name: module.members[name].members[name] for name in shadowed}
-            for name, target in found.items():
-                module.set_member(name, Alias(name, target, parent=module))
+            module.exports = []
+            for node in ast.walk(ast.parse(stub.read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.ImportFrom) or node.module is None:
+                    continue
+                for item in node.names:
+                    module.set_member(
+                        item.name, Alias(item.name, f"{module.path}.{node.module}.{item.name}", parent=module)
+                    )
+                    module.exports.append(item.name)

@@ -14,9 +14,9 @@ import plotly.graph_objects as go
 from PIL import Image
 
 from interp import plots
+from interp.attention import AttentionStudy
 from interp.encoding import EncodingStudy
 from interp.frequency import BiasEffect
-from interp.outliers import AttentionStudy
 from interp.probing import ProbingStudy
 
 WIDTH, HEIGHT, SCALE = 760, 420, 1.5

@@ -19,15 +19,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from interp.checks import check_mode
-from interp.lm_head import Bias, prediction_head
-from interp.qk import check_dims, qk_circuit
-from interp.running import Hook, HooksOfOthers, running
-from interp.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
+from interp.models.head import Bias, prediction_head
+from interp.models.qk import check_dims, qk_circuit
+from interp.models.running import Hook, HooksOfOthers, running
+from interp.models.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
 
 
 @contextmanager
 def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | None = None) -> Iterator[None]:
-    """`interp.running.running` with hooks that must all have fired when the context ends.
+    """`interp.models.running.running` with hooks that must all have fired when the context ends.
 
     Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
     `running` does.
@@ -151,7 +151,7 @@ def ablate_dims(
 
     Raises ValueError for a layer or dimension that does not exist, an unknown mode, one without its means, means that
     are not finite, and for keys and queries where a score is no sum over residual dimensions (see
-    `interp.qk.qk_circuit`); TypeError for a dimension that is no whole number.
+    `interp.models.qk.qk_circuit`); TypeError for a dimension that is no whole number.
     """
     chosen = check_dims(model, dims)
     check_mode(mode)

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 
-from interp import distributed
 from interp.checks import check_same
-from interp.files import checksum, replacing_directory
-from interp.marks import result_names
+from interp.disk.files import checksum, replacing_directory
+from interp.disk.marks import result_names
+from interp.run import distributed
 
 _R = TypeVar("_R", bound="Result")
 _SETTINGS = "settings.json"
@@ -149,7 +149,7 @@ def _known(path: Path, wanted: dict[str, Any]) -> dict[str, pd.DataFrame]:
 def kept_each(
     work: Sequence[tuple[Path | None, dict[str, Any], Callable[[], dict[str, pd.DataFrame]]]],
 ) -> list[dict[str, pd.DataFrame]]:
-    """`kept` for each piece of work, shared out among processes (`interp.distributed`) where the paths are given."""
+    """`kept` for each piece of work, shared out among processes (`interp.run.distributed`) where paths are given."""
     here = distributed.part()
     paths = [path for path, _, _ in work if path is not None]
     if here.of > 1 and len(paths) == len(work):
@@ -163,7 +163,7 @@ def kept_each(
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """What a reader needs to make a result again: model, what was read of it, settings, machine kind and versions."""
     from interp.models import origin, weight_hash
-    from interp.running import active_hooks
+    from interp.models.running import active_hooks
 
     source = origin(model)
     return {

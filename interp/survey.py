@@ -11,20 +11,19 @@ import pandas as pd
 from jaxtyping import Integer
 
 from interp import corpora, generation, probing
-from interp import pairs as minimal_pairs
+from interp.attention.tables import study_passes as attention_passes
 from interp.checks import warn
-from interp.corpora import Corpus
-from interp.encoding.study import study_passes as encoding_passes
+from interp.corpora import Corpus, pairs as minimal_pairs
+from interp.corpora.unigrams import Unigrams
+from interp.encoding.tables import study_passes as encoding_passes
 from interp.frequency import MASK_RATE, bias_effect_passes, word_frequencies
-from interp.lm_head import prediction_head
 from interp.models import origin
-from interp.outliers.study import study_passes as attention_passes
-from interp.passes import run, side_by_side
+from interp.models.head import prediction_head
+from interp.models.sites import Model, is_encoder
 from interp.probing.split import split_tasks
 from interp.probing.states import sentence_rows
 from interp.results import Result
-from interp.sites import Model, is_encoder
-from interp.unigrams import Unigrams
+from interp.run.passes import run, side_by_side
 
 SCALES = tuple(round(0.1 * i, 1) for i in range(11))
 _SCALES_OF_TEXT = (0.0, 0.5, 1.0)
@@ -54,7 +53,7 @@ def survey(
 
     Args:
         text: anything `interp.corpora.load` takes.
-        pairs: minimal pairs, anything `interp.pairs.load` takes.
+        pairs: minimal pairs, anything `interp.corpora.pairs.load` takes.
         unigram: token counts; the model's own, or else this text's.
         scales: the λ of word frequency (generated text: 0, .5 and 1).
         bos: a decoder's beginning-of-sequence token before each text, prompt and sentence. By default as the model was

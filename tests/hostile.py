@@ -18,7 +18,7 @@ from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformer
 
 import interp
 from interp import encoding
-from interp.unigrams import Unigrams
+from interp.corpora.unigrams import Unigrams
 
 _SECONDS = 20  # ten times what is promised: test machines are busy
 _HOME = str(Path(interp.__file__).parent)

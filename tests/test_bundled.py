@@ -7,7 +7,8 @@ import torch
 import transformers
 
 import interp
-from interp import corpora, encoding, pairs, unigrams
+from interp import corpora, encoding
+from interp.corpora import pairs, unigrams
 from interp.frequency import bias_effect
 from interp.paths import BUNDLED, bundled_models
 from interp.probing import minimal_pair_accuracy, sentence_log_probability

@@ -10,12 +10,16 @@ import pytest
 from browser import CHROMIUM, Browser
 
 import interp
-from interp import corpora, encoding, marks, outliers, pairs, probing, report
+from interp import attention, corpora, encoding, pages, probing
 from interp.cli import main
+from interp.corpora import pairs
+from interp.disk import marks
+from interp.encoding.comparison import sides as encoding_sides
 from interp.frequency import bias_effect
-from interp.report.compare import run_names
-from interp.report.runs import Run, find_runs
-from interp.report.sides import encoding_sides, frequency_sides, probing_sides
+from interp.frequency.comparison import sides as frequency_sides
+from interp.pages.compare import run_names
+from interp.pages.runs import Run, find_runs
+from interp.probing.comparison import sides as probing_sides
 from interp.results import Result
 
 MODELS = {"tiny-gpt2": True, "tiny-bert": False}
@@ -32,7 +36,7 @@ def root(tmp_path_factory):
         batches = corpora.batches(model, text, bos=bos)
         masked = batches if bos else text
         bias_effect(model, masked, scales=[0, 0.5, 1], progress=False).save(folder / name)
-        outliers.study(model, batches, progress=False).save(folder / name)
+        attention.study(model, batches, progress=False).save(folder / name)
         encoding.study(model, masked, progress=False).save(folder / name)
         probing.study(
             model, table, layers=[0, 6], methods=["l0", "dense"], strengths=(0.4, 1.0), bos=bos, controls=["none"],
@@ -49,7 +53,7 @@ def results(root):
 @pytest.fixture(scope="module")
 def page(root, tmp_path_factory):
     out = tmp_path_factory.mktemp("compare")
-    return report.write_comparison([root / name for name in MODELS], out)
+    return pages.write_comparison([root / name for name in MODELS], out)
 
 
 def drawn(page, name):
@@ -126,23 +130,23 @@ def test_runs_have_the_shortest_names_that_differ(tmp_path, about, expected):
 
 
 def test_a_directory_of_several_runs_gives_all(root, tmp_path):
-    report.write_comparison([root], tmp_path)
+    pages.write_comparison([root], tmp_path)
     assert set(drawn(tmp_path / "index.html", "frequency_kl_ln")) == set(MODELS)
 
 
 def test_an_earlier_comparison_leaves_no_figures(root, tmp_path):
-    report.write_comparison([root], tmp_path)
+    pages.write_comparison([root], tmp_path)
     (tmp_path / "comparison" / "stale.json").write_text("{}")
     contents = tmp_path / "comparison" / marks.CONTENTS
     contents.write_text(contents.read_text().replace("[", '["stale.json", '))
-    report.write_comparison([root], tmp_path)
+    pages.write_comparison([root], tmp_path)
     assert not (tmp_path / "comparison" / "stale.json").exists()
 
 
 def test_a_folder_of_figures_of_ones_own_is_left_alone(root, tmp_path):
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "mine.txt").write_text("mine")
-    report.write_comparison([root], tmp_path)
+    pages.write_comparison([root], tmp_path)
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mine.txt"]
 
 
@@ -183,19 +187,19 @@ def test_what_cannot_be_read_is_left_out_with_a_warning(root, tmp_path):
 def test_what_cannot_be_compared_is_refused(root, tmp_path, capsys):
     one, two = (root / name for name in MODELS)
     with pytest.raises(ValueError, match=r"found 1 run in .*; a comparison needs two or more"):
-        report.write_comparison([one], tmp_path)
+        pages.write_comparison([one], tmp_path)
     with pytest.raises(ValueError, match="is given twice"):
-        report.write_comparison([one, root], tmp_path)
+        pages.write_comparison([one, root], tmp_path)
     for held in (two, root):
         with pytest.raises(ValueError, match=r"holds results \(.*tiny-bert.*whose page would be replaced"):
-            report.write_comparison([one, two], held)
+            pages.write_comparison([one, two], held)
         assert not (held / "index.html").exists()
     with pytest.raises(FileNotFoundError, match="holds no result"):
-        report.write_comparison([one, tmp_path], tmp_path / "out")
+        pages.write_comparison([one, tmp_path], tmp_path / "out")
     for name, analysis in (("a", "frequency"), ("b", "attention")):
         shutil.copytree(one / analysis, tmp_path / name / analysis)
     with pytest.raises(ValueError, match="no question in common .*frequency.*attention"):
-        report.write_comparison([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+        pages.write_comparison([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert main(["compare", str(one), str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
     assert "does not exist" in capsys.readouterr().err

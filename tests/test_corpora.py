@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_tokenizer
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from interp import corpora, paths, unigrams
-from interp.unigrams import Unigrams
+from interp import corpora, paths
+from interp.corpora import unigrams
+from interp.corpora.unigrams import Unigrams
 
 
 def ids(text):

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from interp import corpora, distributed, observers
+from interp import corpora
 from interp.cli import main
-from interp.distributed import Part, parts_of, shard
 from interp.frequency import bias_effect
-from interp.observers import part_of
+from interp.run import distributed, observers
+from interp.run.distributed import Part, parts_of, shard
+from interp.run.observers import part_of
 
 FOLDERS = {"generate": "generation", "probe": "probing"}
 COMMANDS = ["frequency", "attention", "encoding", "probe", "generate"]
@@ -86,7 +86,7 @@ def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
     """All commands behind one start of two processes."""
     script = tmp_path / "run.py"
     script.write_text(
-        "import json, sys; from interp import distributed; from interp.cli import main\n"
+        "import json, sys; from interp.run import distributed; from interp.cli import main\n"
         "with distributed.group():\n    for line in json.loads(sys.argv[1]): assert main(line) == 0, line"
     )
     lines = [[*arguments, "--out", str(tmp_path / "out")] for arguments in commands.values()]
@@ -137,9 +137,9 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
     """A part that never ran, and one that was killed: merge does them, and them alone."""
-    monkeypatch.setattr("interp.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     feed, seen = observers._feed, []
-    monkeypatch.setattr("interp.observers._feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.run.observers._feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, *commands["frequency"], "--out", tmp_path / "alone")[0] == 0
     n_batches = len(seen)
     assert n_batches >= 4
@@ -154,9 +154,9 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
         seen.append(1)
         feed(*given)
 
-    monkeypatch.setattr("interp.observers._feed", dying)
+    monkeypatch.setattr("interp.run.observers._feed", dying)
     assert outcome(capsys, *arguments, "--shard", "1/3")[0] == 130
-    monkeypatch.setattr("interp.observers._feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.run.observers._feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / "frequency", alone / "frequency")
     assert len(seen) == n_batches, "every batch once"

@@ -16,12 +16,12 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
 from interp import corpora, encoding, hooks
-from interp.distributions import MeanPredictions, Variant
+from interp.corpora.unigrams import Unigrams
 from interp.encoding.pruning import PrunedPredictions
+from interp.frequency.distributions import MeanPredictions, Variant
 from interp.models import weight_hash
-from interp.observers import observe
+from interp.run.observers import observe
 from interp.training import train
-from interp.unigrams import Unigrams
 
 DOUBLE = torch.float64
 KINDS = ["gpt2", "gpt_neox", "gptj", "llama", "bert"]

@@ -9,18 +9,17 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
 
 import interp
 from interp import corpora, hooks
-from interp.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
+from interp.corpora.unigrams import Unigrams
 from interp.frequency import BiasEffect, bias_effect
-from interp.lm_head import prediction_head
-from interp.observers import observe
-from interp.unigrams import Unigrams
+from interp.frequency.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
+from interp.models.head import prediction_head
+from interp.run.observers import observe
 
 BERT = {
     "ln": "cls.predictions.transform.LayerNorm.bias",

@@ -16,6 +16,7 @@ from transformers import GenerationConfig
 
 import interp
 from interp import hooks
+from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
 from interp.generation import (
     DECODERS,
@@ -30,9 +31,8 @@ from interp.generation import (
 )
 from interp.generation.adapter import Shell
 from interp.generation.decoding import decode
-from interp.running import active_hooks
-from interp.sites import hook_name
-from interp.unigrams import Unigrams
+from interp.models.running import active_hooks
+from interp.models.sites import hook_name
 
 OPTIONS = {
     "greedy": {"do_sample": False},
@@ -481,7 +481,7 @@ def test_sweep(tiny, some, tmp_path):
     measured = found.metrics.query("decoder == 'sample' and scale == 0.5").iloc[0]
     human = [tiny.tokenizer.decode(row) for row in np.concatenate([some.ids[:, 1:], some.human], 1)]
     assert list(found.texts.query("decoder == 'human'").eval("prompt + text")) == human
-    counts = interp.unigrams.load(interp.paths.BUNDLED / "tiny-gpt2/unigram.safetensors")
+    counts = interp.corpora.unigrams.load(interp.paths.BUNDLED / "tiny-gpt2/unigram.safetensors")
     wanted = text_metrics(
         tokens(direct),
         unigram=counts,
@@ -519,7 +519,7 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return decode(*arguments, **more)
 
-    monkeypatch.setattr(sys.modules["interp.generation.sweep"], "decode", counted)
+    monkeypatch.setattr(sys.modules["interp.generation.tables"], "decode", counted)
     with pytest.raises(KeyboardInterrupt):
         sweep(tiny, some, directory=tmp_path, **options)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["sample-0.0", "sample-1.0"]

@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 import torch
 
-from interp import corpora, encoding, pairs, plots, probing
+from interp import corpora, encoding, plots, probing
+from interp.corpora import pairs
 from interp.encoding.neurons import _LastMLP
 from interp.encoding.steering import SteeredMeans
-from interp.observers import observe
+from interp.run.observers import observe
 
 TOKENS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
 ONE_ROUNDING = 1e-5  # bfloat16 rounds by up to 4e-3

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from interp import hooks
-from interp.lm_head import prediction_head, real_tokens
-from interp.sites import depth, hook_name, trunk_output
-from interp.unigrams import Unigrams
+from interp.corpora.unigrams import Unigrams
+from interp.models.head import prediction_head, real_tokens
+from interp.models.sites import depth, hook_name, trunk_output
 
 TOKENS = torch.randint(7, 60, (2, 12), generator=torch.Generator().manual_seed(3))
 BIASES = {

@@ -18,12 +18,12 @@ from hostile import Case, Workshop, check_refused
 from safetensors.numpy import save_file
 
 import interp
-from interp import attention, corpora, encoding, frequency, generation, hooks, outliers, pairs, probing, report
-from interp import unigrams as counting
-from interp.distributions import MeanPredictions, Variant
+from interp import attention, corpora, encoding, frequency, generation, hooks, pages, probing
+from interp.corpora import pairs, unigrams as counting
+from interp.disk.files import replacing_directory
 from interp.encoding.regression import MeanHeadInput
-from interp.files import replacing_directory
-from interp.observers import observe
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.run.observers import observe
 
 _GZ = gzip.compress(b"hello world\n" * 1_000)
 _HEAD = b"sentence_good,sentence_bad\n"
@@ -248,7 +248,7 @@ FILES: dict[str, Case] = {
     ),
     "pairs in damaged Parquet": (BAD, "not a readable .parquet", lambda w: minimal(w.file("t.parquet", b"PAR1xx"))),
     "a task of HTML": (BAD, "no task '<script>'", lambda w: minimal("bundled", tasks=["<script>"])),
-    "a page of nothing": (MISSING, "holds no result", lambda w: report.write_page(w.root)),
+    "a page of nothing": (MISSING, "holds no result", lambda w: pages.write_page(w.root)),
 }
 
 ANALYSES: dict[str, Case] = {
@@ -289,7 +289,7 @@ ANALYSES: dict[str, Case] = {
     "no blocks to profile": (
         BAD,
         "no blocks",
-        lambda w: outliers.dimension_profile(w.toy(n_layers=0), w.texts, **quiet),
+        lambda w: attention.dimension_profile(w.toy(n_layers=0), w.texts, **quiet),
     ),
     "no blocks with neurons": (
         BAD,
@@ -378,7 +378,7 @@ ANALYSES: dict[str, Case] = {
     "rows longer than the context": (
         BAD,
         "in rows of 30, longer than its context",
-        lambda w: outliers.dimension_profile(
+        lambda w: attention.dimension_profile(
             w.model("gpt2"), corpora.batches(load("tiny-gpt2"), torch.full((1, 30), 4)), **quiet
         ),
     ),
@@ -499,7 +499,7 @@ def test_padding_past_the_embedding_is_read_nowhere(workshop: Workshop) -> None:
     model.tokenizer.pad_token = "extra"
     usual, classes = workshop.model("gpt2"), {"early": range(7, 30)}
     ours, theirs = (
-        outliers.dimension_profile(
+        attention.dimension_profile(
             each, corpora.batches(each, workshop.texts, layout="texts"), key_classes=classes, **quiet
         )
         for each in (model, usual)

@@ -12,11 +12,11 @@ from conftest import make_tokenizer
 from hostile import Case, Workshop, check_refused, toy
 from transformer_lens import HookedEncoder, HookedTransformer
 
-from interp import attention, corpora, encoding, hooks, outliers, plots
-from interp.attention.cost import cost
+from interp import attention, corpora, encoding, hooks, plots
+from interp.attention.costs import cost
+from interp.corpora.unigrams import Unigrams
 from interp.encoding.steering import sample_tokens
-from interp.qk import check_dims, check_layers
-from interp.unigrams import Unigrams
+from interp.models.qk import check_dims, check_layers
 
 BAD, TYPE = ValueError, TypeError
 NAN = float("nan")
@@ -56,7 +56,7 @@ def other_tokenizer(w: Workshop) -> Unigrams:
 
 
 def ablated(w: Workshop, table: pd.DataFrame = OUTLIERS, **options: Any) -> pd.DataFrame:
-    return outliers.ablation_effect(w.model("gpt2"), w.texts, table, **options, **quiet)
+    return attention.ablation_effect(w.model("gpt2"), w.texts, table, **options, **quiet)
 
 
 def by_class(w: Workshop, classes: Any) -> pd.DataFrame:
@@ -64,7 +64,7 @@ def by_class(w: Workshop, classes: Any) -> pd.DataFrame:
 
 
 def studied(w: Workshop, **options: Any) -> Any:
-    return outliers.study(w.model("gpt2"), w.texts, **({"key_classes": {"x": range(7, 30)}} | options), **quiet)
+    return attention.study(w.model("gpt2"), w.texts, **({"key_classes": {"x": range(7, 30)}} | options), **quiet)
 
 
 def encoded(w: Workshop, **options: Any) -> Any:
@@ -94,7 +94,7 @@ def regressed(**options: Any) -> encoding.Regression:
 
 OUTLYING: dict[str, Case] = {
     "a mode in capitals": (BAD, "unknown mode 'Mean'; expected 'zero' or", lambda w: studied(w, mode="Mean")),
-    "k of NaN": (BAD, "k must be above 0, found nan", lambda w: outliers.find_outliers(profile(), k=NAN)),
+    "k of NaN": (BAD, "k must be above 0, found nan", lambda w: attention.find_outliers(profile(), k=NAN)),
     "k of NaN in a study": (BAD, "k must be above 0, found nan", lambda w: studied(w, k=NAN)),
     "a sample of none": (BAD, "sample must be at least 1, found 0", lambda w: studied(w, sample=0)),
     "a sample below none": (BAD, "sample must be at least 1, found -1", lambda w: studied(w, sample=-1)),
@@ -102,15 +102,15 @@ OUTLYING: dict[str, Case] = {
     "two profiles": (
         BAD,
         "profile has two rows for {'state': 0, 'dim': 0,",
-        lambda w: outliers.find_outliers(pd.concat([profile(), profile()])),
+        lambda w: attention.find_outliers(pd.concat([profile(), profile()])),
     ),
     "a profile with a hole": (
         BAD,
         "profile has missing values in mean",
-        lambda w: outliers.find_outliers(with_value(profile(), 4, "mean", NAN)),
+        lambda w: attention.find_outliers(with_value(profile(), 4, "mean", NAN)),
     ),
-    "no profile": (BAD, "profile lacks the columns state", lambda w: outliers.find_outliers(scores(0))),
-    "a list for a profile": (TYPE, "profile must be a pandas.DataFrame", lambda w: outliers.find_outliers([1.0])),
+    "no profile": (BAD, "profile lacks the columns state", lambda w: attention.find_outliers(scores(0))),
+    "a list for a profile": (TYPE, "profile must be a pandas.DataFrame", lambda w: attention.find_outliers([1.0])),
     "two tables of outliers": (
         BAD,
         "outliers has two rows for {'state': 0, 'dim': 3}",
@@ -141,11 +141,11 @@ OUTLYING: dict[str, Case] = {
         "drivers has two rows for",
         lambda w: ablated(w, drivers=pd.concat([DRIVERS, DRIVERS])),
     ),
-    "a name for a model": (TYPE, "expected a HookedTransformer", lambda w: outliers.study("gpt2", w.texts, **quiet)),
+    "a name for a model": (TYPE, "expected a HookedTransformer", lambda w: attention.study("gpt2", w.texts, **quiet)),
     "a name to profile": (
         TYPE,
         "expected a HookedTransformer",
-        lambda w: outliers.dimension_profile("gpt2", w.texts, **quiet),
+        lambda w: attention.dimension_profile("gpt2", w.texts, **quiet),
     ),
     "a seed below 0": (BAD, "seed must be at least 0, found -1", lambda w: studied(w, seed=-1)),
     "a seed below 0 alone": (BAD, "seed must be at least 0, found -1", lambda w: ablated(w, seed=-1)),

@@ -14,7 +14,8 @@ from conftest import D_VOCAB, WORDS
 from hostile import Case, Workshop, check_refused
 
 import interp
-from interp import generation, pairs, plots, probing, training
+from interp import generation, plots, probing, training
+from interp.corpora import pairs
 from interp.probing import Probe, SparseProbe, States, Sweep
 from interp.probing.fitting import fit_sparse
 
@@ -175,7 +176,7 @@ TABLES: dict[str, Case] = {
         "sentences must be a list of strings, found float",
         lambda w: probing.minimal_pair_accuracy(w.model("gpt2"), with_sentence(np.nan), **quiet),
     ),
-    "states of a name": (TYPE, "from interp.pairs.load, found str", lambda w: collect(w, "bundled")),
+    "states of a name": (TYPE, "from interp.corpora.pairs, found str", lambda w: collect(w, "bundled")),
     "accuracy of a name": (
         TYPE,
         "found str",

@@ -10,10 +10,11 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers
 
 import interp
-from interp import results, unigrams
-from interp.observers import observe
-from interp.outliers.profile import DimensionProfile
-from interp.unigrams import Unigrams, tokenizer_hash
+from interp import results
+from interp.attention.profile import DimensionProfile
+from interp.corpora import unigrams
+from interp.corpora.unigrams import Unigrams, tokenizer_hash
+from interp.run.observers import observe
 
 
 @pytest.fixture

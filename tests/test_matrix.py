@@ -17,10 +17,11 @@ from conftest import WORDS
 from hostile import toy
 
 import interp
-from interp import attention, encoding, frequency, generation, hooks, outliers, pairs, probing
+from interp import attention, encoding, frequency, generation, hooks, probing
+from interp.corpora import pairs
+from interp.corpora.unigrams import Unigrams
+from interp.models.running import active_hooks
 from interp.results import Result
-from interp.running import active_hooks
-from interp.unigrams import Unigrams
 
 quiet: Any = {"progress": False}
 COUNTS = Unigrams(np.arange(1, 68), "counts")
@@ -109,9 +110,9 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.firing": lambda s: _fired(s),
     "hooks.prune_output_dims": lambda s: s.forward(hooks.prune_output_dims(s.model, [3])),
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
-    "outliers.ablation_effect": lambda s: outliers.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
-    "outliers.dimension_profile": lambda s: outliers.dimension_profile(s.model, s.texts, **quiet),
-    "outliers.study": lambda s: outliers.study(s.model, s.texts, unigram=COUNTS, k=1.0, **quiet),
+    "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
+    "attention.dimension_profile": lambda s: attention.dimension_profile(s.model, s.texts, **quiet),
+    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=COUNTS, k=1.0, **quiet),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
@@ -142,7 +143,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 
 _SCORES = ["check_decomposition", "score_contributions", "score_contributions_at"]
 _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
-_FOLDED |= dict.fromkeys(["hooks.ablate_dims", "outliers.ablation_effect", "outliers.study"], FOLDED_SCORES)
+_FOLDED |= dict.fromkeys(["hooks.ablate_dims", "attention.ablation_effect", "attention.study"], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
 _RMS = {"frequency.bias_effect": NO_BIAS, "generation.sweep": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
@@ -175,7 +176,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
         "n_texts n_tokens",
     },
-    outliers.AttentionStudy: {
+    attention.AttentionStudy: {
         "scores": "layer head key_class dim mean centred_mean n_pairs",
         "gaps": "layer head key_class dim gap share rank",
         "totals": "layer head key_class",
@@ -279,7 +280,7 @@ def _takes_a_model(function: Any) -> bool:
 
 
 def test_every_analysis_has_a_row() -> None:
-    modules = ("attention", "encoding", "frequency", "generation", "hooks", "outliers", "probing", "survey")
+    modules = ("attention", "encoding", "frequency", "generation", "hooks", "probing", "survey")
     public = {
         f"{name}.{each}"
         for name in modules
@@ -288,26 +289,13 @@ def test_every_analysis_has_a_row() -> None:
         if inspect.isfunction(getattr(module, each))
         and getattr(module, each).__module__.startswith(f"interp.{name}")
         and not each.startswith("_")
-        and not each.endswith("_passes")  # the same analysis for interp.passes
+        and not each.endswith("_passes")  # the same analysis for interp.run.passes
         and each != "word_frequencies"  # what analyses of frequency begin with
         and _takes_a_model(getattr(module, each))
     }
     assert public == set(ANALYSES)
-    known = {
-        "corpora",
-        "distributed",
-        "distributions",
-        "lm_head",
-        "models",
-        "observers",
-        "pairs",
-        "passes",
-        "paths",
-        "plots",
-        "qk",
-    }
-    known |= {"moments", "report", "results", "running", "sites", "training", "unigrams"}
-    assert set(interp._MODULES) == known | set(modules), "is the new module one of analyses?"
+    known = {"corpora", "load", "models", "observe", "pages", "paths", "plots", "results", "run"}
+    assert set(interp.__all__) == known | set(modules), "is the new module one of analyses?"
 
 
 def test_every_kind_of_result_has_its_contract() -> None:

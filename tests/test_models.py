@@ -12,7 +12,7 @@ from conftest import HF_MODELS, make_tokenizer, randomise
 import interp
 from interp import paths
 from interp.models import origin, weight_hash
-from interp.sites import check_model
+from interp.models.sites import check_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CAUSAL = [kind for kind in HF_MODELS if kind != "bert"]

@@ -7,12 +7,11 @@ from functools import reduce
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import interp
-from interp import moments
-from interp.outliers.profile import DimensionProfile
+from interp.attention.profile import DimensionProfile
+from interp.run import moments
 
 
 def exact(values):
@@ -90,7 +89,7 @@ def test_the_first_token_does_not_vary_at_the_embeddings(load_toy, texts):
     assert (of_cls["sd"] == 0).all()
     parts = [DimensionProfile(model, classes) for _ in range(3)]
     for index, part in enumerate(parts):
-        interp.observe(model, interp.observers.part_of(batches, index, 3), part, progress=False)
+        interp.observe(model, interp.run.observers.part_of(batches, index, 3), part, progress=False)
         if index:
             parts[0].merge(part)
     np.testing.assert_allclose(parts[0].table["sd"], whole.table["sd"], rtol=1e-12, atol=0)

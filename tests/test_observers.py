@@ -9,15 +9,15 @@ import textwrap
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from interp import corpora, hooks, observers
+from interp import corpora, hooks
 from interp.checks import check_same
 from interp.cli import main
 from interp.frequency import bias_effect
-from interp.observers import Observer, fingerprint, observe
-from interp.sites import hook_name
+from interp.models.sites import hook_name
+from interp.run import observers
+from interp.run.observers import Observer, fingerprint, observe
 
 
 class Residual(Observer):
@@ -188,7 +188,7 @@ def test_merge_is_update_of_both(values, cut):
 
 
 def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, batch_size=2)
     whole = Residual(model)
@@ -258,7 +258,7 @@ def test_all_reduce_over_processes(tmp_path):
         textwrap.dedent(
             """
             import json, os, sys, torch
-            from interp.observers import Observer
+            from interp.run.observers import Observer
             rank = int(sys.argv[1])
             torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
             o = Observer()
@@ -286,7 +286,7 @@ def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
     corpus.write_text("\n".join(texts * 40))
     out = tmp_path / "out"
     script = (
-        "import sys, time, interp.observers as o; o._SECONDS_BETWEEN_CHECKPOINTS = 0.0; feed = o._feed;"
+        "import sys, time, interp.run.observers as o; o._SECONDS_BETWEEN_CHECKPOINTS = 0.0; feed = o._feed;"
         "o._feed = lambda *a: (feed(*a), time.sleep(0.02)); from interp.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     arguments = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--batch-size", "8"]

@@ -10,10 +10,10 @@ import transformers
 from scipy import stats
 
 import interp
-from interp import attention, corpora, hooks, outliers, plots
-from interp.observers import observe
-from interp.outliers.ablation import KeyAblation
-from interp.outliers.profile import DimensionCorrelations, DimensionProfile
+from interp import attention, corpora, hooks, plots
+from interp.attention.ablation import KeyAblation
+from interp.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.run.observers import observe
 
 KINDS = ["bert", "gpt2", "gpt_neox", "gptj", "gpt_neo", "llama"]
 DOUBLE = torch.float64
@@ -112,7 +112,7 @@ def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
     model, hf = load_toy(kind, dtype=DOUBLE), transformers_model(hf_directory(kind), kind)
     classes = classes_of(model)
     batches = corpora.batches(model, texts, layout="texts", batch_size=7)
-    table = outliers.dimension_profile(model, batches, key_classes=classes, progress=False)
+    table = attention.dimension_profile(model, batches, key_classes=classes, progress=False)
     found = []
     for batch in batches:
         states = hf(batch.tokens, attention_mask=batch.mask, output_hidden_states=True).hidden_states
@@ -138,7 +138,7 @@ def test_outliers_by_hand():
     means[1, 30] = -1.5
     rows = [(state, dim, "all", means[state, dim]) for state in range(3) for dim in range(100)]
     rows += [(0, 5, "other", 99.0)]
-    found = outliers.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
+    found = attention.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
     z = stats.zscore(means, axis=1)
     expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(z) > 3)}
     assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
@@ -147,7 +147,7 @@ def test_outliers_by_hand():
     for row in found.itertuples():
         assert row.z == pytest.approx(z[row.state, row.dim])
     with pytest.raises(ValueError, match="k must be above 0"):
-        outliers.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
+        attention.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -211,20 +211,20 @@ def test_attention_input_profile_is_of_what_keys_read(load_toy, texts):
 def bert_study():
     model = interp.load("tiny-bert")
     text = corpora.load("bundled", limit=60)
-    return model, text, outliers.study(model, text, progress=False)
+    return model, text, attention.study(model, text, progress=False)
 
 
 def test_study_is_what_its_parts_give(bert_study, tmp_path):
     model, text, study = bert_study
     pd.testing.assert_frame_equal(study.scores, attention.score_contributions(model, text, progress=False))
     pd.testing.assert_frame_equal(study.attention, attention.attention_by_class(model, text, progress=False))
-    pd.testing.assert_frame_equal(study.dims, outliers.dimension_profile(model, text, progress=False))
-    alone = outliers.ablation_effect(model, text, study.outliers, drivers=study.gaps, progress=False)
+    pd.testing.assert_frame_equal(study.dims, attention.dimension_profile(model, text, progress=False))
+    alone = attention.ablation_effect(model, text, study.outliers, drivers=study.gaps, progress=False)
     pd.testing.assert_frame_equal(study.ablation, alone)
     score = study.scores.groupby(["layer", "head", "key_class"], sort=False)["mean"].sum()
     np.testing.assert_allclose(score, study.totals["contributions"], atol=1e-4)
     study.save(tmp_path)
-    loaded = outliers.AttentionStudy.load(tmp_path)
+    loaded = attention.AttentionStudy.load(tmp_path)
     for name, table in study.tables.items():
         pd.testing.assert_frame_equal(loaded.tables[name], table)
 
@@ -232,7 +232,7 @@ def test_study_is_what_its_parts_give(bert_study, tmp_path):
 def test_through_the_residual_stream(bert_study):
     model, text, study = bert_study
     text = corpora.load(text, limit=10)
-    table = outliers.ablation_effect(
+    table = attention.ablation_effect(
         model, text, study.outliers, layers=[3], where="residual", mode="zero", progress=False
     )
     row = table.iloc[0]
@@ -246,7 +246,7 @@ def test_through_the_residual_stream(bert_study):
 def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
     """Dimension by dimension: one that is outlying in every state, and matters more than its controls."""
     model = interp.load("tiny-bert")
-    study = outliers.study(model, shared / "data/stsb/stsb-en-dev.csv", progress=False)
+    study = attention.study(model, shared / "data/stsb/stsb-en-dev.csv", progress=False)
     first = study.outliers[study.outliers["rank"] == 1]
     assert len(first) == 7
     table = study.ablation.query("layer == 3 and key_class == 'cls'")
@@ -259,16 +259,16 @@ def test_refusals(load_toy, texts, bert_study):
     model, text, study = bert_study
     masked = corpora.batches(model, text, mask_rate=0.1)
     with pytest.raises(ValueError, match="masked"):
-        outliers.study(model, masked, progress=False)
+        attention.study(model, masked, progress=False)
     with pytest.raises(ValueError, match=r"layers must be .* 0 … 5"):
-        outliers.study(model, text, layers=[6], progress=False)
-    nothing = outliers.ablation_effect(model, text, study.outliers.iloc[:0], progress=False)
+        attention.study(model, text, layers=[6], progress=False)
+    nothing = attention.ablation_effect(model, text, study.outliers.iloc[:0], progress=False)
     assert nothing.empty
 
 
 def test_a_sample_of_texts_for_the_contributions(bert_study):
     model, text, study = bert_study
-    sampled = outliers.study(model, text, sample=20, progress=False)
+    sampled = attention.study(model, text, sample=20, progress=False)
     assert sampled.scores["n_pairs"].max() < study.scores["n_pairs"].max()
     pd.testing.assert_frame_equal(sampled.attention, study.attention)
 
@@ -307,7 +307,7 @@ def test_half_precision_counts_and_runs(kind, hf_directory, load_toy):
     theirs = attention.score_contributions(full, tokens, **options)
     assert ours["n_pairs"].tolist() == theirs["n_pairs"].tolist()
     np.testing.assert_allclose(ours["mean"], theirs["mean"], atol=0.05 * theirs["mean"].abs().max())
-    study = outliers.study(half, tokens, key_classes={"a": range(7, 30)}, k=1.5, progress=False)
+    study = attention.study(half, tokens, key_classes={"a": range(7, 30)}, k=1.5, progress=False)
     totals = study.attention.groupby(["layer", "head"])["sum"].sum()
     np.testing.assert_allclose(totals, 1, atol=0.02)
     with half.hooks(fwd_hooks=hooks.ablate_dims(half, 0, [1], where="keys")):
@@ -317,8 +317,8 @@ def test_half_precision_counts_and_runs(kind, hf_directory, load_toy):
 def test_a_sample_keeps_the_separator(bert_study):
     model, _, _ = bert_study
     texts = corpora.batches(model, corpora.load("bundled", limit=30, separator=" so ."))
-    every = outliers.study(model, texts, progress=False)
-    sampled = outliers.study(model, texts, sample=30, progress=False)
+    every = attention.study(model, texts, progress=False)
+    sampled = attention.study(model, texts, sample=30, progress=False)
     pd.testing.assert_frame_equal(sampled.scores, every.scores, rtol=1e-4, atol=1e-4)
 
 

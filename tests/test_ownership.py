@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import files, marks
 from interp.cli import main
+from interp.corpora.unigrams import Unigrams
+from interp.disk import files, marks
 from interp.results import kept
-from interp.unigrams import Unigrams
 
 OURS = ("frequency", "generation", "attention", "encoding", "probing", "report", "comparison", "figures")
 COMMANDS = {
@@ -180,7 +180,7 @@ def test_from_python(home, tmp_path, load_toy, texts):
     for call in (
         lambda: effect.save(home, overwrite=True),
         lambda: kept(home / "attention", {}, lambda: {"t": pd.DataFrame({"x": [1]})}),
-        lambda: interp.report.write_page(home),
+        lambda: interp.pages.write_page(home),
     ):
         with pytest.raises((FileExistsError, FileNotFoundError)):
             call()
@@ -194,7 +194,7 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path):
     """A lock tells, so that it does not matter which numbers processes have, or on which machine."""
     path = tmp_path / "a"
     writing = (
-        "import sys, time; from pathlib import Path; from interp import files\n"
+        "import sys, time; from pathlib import Path; from interp.disk import files\n"
         "with files.replacing(Path(sys.argv[1])) as temporary:\n"
         "    temporary.write_text('theirs'); print('ready', flush=True); time.sleep(60)\n"
     )

@@ -13,13 +13,16 @@ from browser import CHROMIUM, Browser
 from plotly.colors import hex_to_rgb
 
 import interp
-from interp import corpora, encoding, generation, marks, outliers, pairs, plots, probing, report
+from interp import attention, corpora, encoding, generation, pages, plots, probing
 from interp.cli.report import _ANALYSES
+from interp.corpora import pairs
+from interp.disk import marks
+from interp.figures import style
+from interp.figures.section import Section
+from interp.figures.words import count
 from interp.frequency import bias_effect
-from interp.plots import style
-from interp.report.analyses import ANALYSES
-from interp.report.page import render
-from interp.report.words import count
+from interp.pages.analyses import ANALYSES
+from interp.pages.page import render
 
 HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
 
@@ -68,7 +71,7 @@ def test_absent_biases_are_refused(load_toy, texts):
 
 def test_no_page_without_a_result(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no result"):
-        report.write_page(tmp_path)
+        pages.write_page(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +108,7 @@ def test_figures_of_generated_text(written):
 
 
 def test_the_section_says_what_the_table_says(written):
-    section = report.generation_section(written)
+    section = pages.section(written)
     table = written.metrics.set_index(["decoder", "scale"])
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
     assert f"({before['diversity']:.3f} to {after['diversity']:.3f})" in section.finding
@@ -122,15 +125,15 @@ def test_the_section_says_what_the_table_says(written):
     clear.loc[clear["scale"] == 0, "diversity"] += 0.2
     clear.loc[clear["scale"] == 0.25, "diversity"] += 9
     clear["diversity_se"] = 0.01
-    rises = report.generation_section(type(written)(written.provenance, written.texts, clear)).finding
+    rises = pages.section(type(written)(written.provenance, written.texts, clear)).finding
     assert "Diversity rises clearly by beam (" in rises
     assert "falls" not in rises
     clear["diversity_se"] = 1.0
-    same = report.generation_section(type(written)(written.provenance, written.texts, clear)).finding
+    same = pages.section(type(written)(written.provenance, written.texts, clear)).finding
     assert "Diversity does not change clearly by beam (" in same
     assert "rises" not in same
     one = written.metrics[written.metrics["scale"].isna() | (written.metrics["scale"] == 1)]
-    assert "Diversity at λ = 1: beam" in report.generation_section(
+    assert "Diversity at λ = 1: beam" in pages.section(
         type(written)(written.provenance, written.texts, one)
     ).finding  # fmt: skip
 
@@ -171,7 +174,7 @@ def test_figures_of_probes(probed):
 
 
 def test_the_probing_section_says_what_the_tables_say(probed):
-    section = report.probing_section(probed)
+    section = pages.section(probed)
     state = probed.provenance["state"]
     at = probed.probes.query(f"state == {state}")
     dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
@@ -212,7 +215,7 @@ def results(probed):
     return {
         "frequency": renamed(effect, effect.types.loc[effect.types["count"].idxmax(), "token"], HOSTILE),
         "generation": renamed(written, "greedy", HOSTILE),
-        "attention": renamed(outliers.study(bert, text, progress=False), "sep", HOSTILE),
+        "attention": renamed(attention.study(bert, text, progress=False), "sep", HOSTILE),
         "encoding": renamed(encoded, "b_LN", HOSTILE),
         "probing": renamed(probed, "left_branch", HOSTILE),
     }
@@ -223,7 +226,7 @@ def page(results, tmp_path_factory):
     root = tmp_path_factory.mktemp("run")
     for result in results.values():
         result.save(root)
-    return report.write_page(root)
+    return pages.write_page(root)
 
 
 @pytest.fixture(scope="module")
@@ -250,7 +253,7 @@ def test_the_page_shows_what_the_report_command_writes(results):
 
 def test_figures_are_kept_beside_the_results(page, results):
     for analysis, result in results.items():
-        section = getattr(report, f"{analysis}_section")(result)
+        section = pages.section(result)
         folder = page.parent / analysis / "figures"
         assert {file.stem for file in folder.glob("[!.]*")} == set(section.figures)
         for name, figure in section.figures.items():
@@ -261,13 +264,13 @@ def test_figures_are_kept_beside_the_results(page, results):
     (folder / "stale.json").write_text("{}")
     contents = folder / marks.CONTENTS
     contents.write_text(contents.read_text().replace("[", '["stale.json", '))
-    report.write_page(page.parent)
+    pages.write_page(page.parent)
     assert not (page.parent / "frequency" / "figures" / "stale.json").exists()
 
 
 def test_every_section_is_summarised_by_one_of_its_figures(results):
-    for analysis, result in results.items():
-        section = getattr(report, f"{analysis}_section")(result)
+    for result in results.values():
+        section = pages.section(result)
         assert section.main in section.figures
         assert re.search(r"\d", section.summary)
         assert section.summary.endswith(".")
@@ -278,7 +281,7 @@ def test_every_figure_is_drawn_and_nothing_is_fetched(browser, page, results):
     drawn = browser.run(
         "plots.map(plot => plot.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path').length)"
     )
-    sections = [getattr(report, f"{analysis}_section")(result) for analysis, result in results.items()]
+    sections = [pages.section(result) for result in results.values()]
     assert len(drawn) == sum(len(section.figures) + 1 for section in sections)
     assert all(drawn), "every figure has drawn something"
     assert browser.requests == [page.as_uri()]
@@ -343,9 +346,9 @@ def test_a_table_is_downloaded_in_full(browser, results, tmp_path):
 def test_a_downloaded_table_runs_no_formula(tmp_path):
     words = ["=1+1", "+1", "-1", "@a", "\t=1", "a=1", "'", None]
     table = pd.DataFrame({"=name": words, "value": np.arange(8) - 4.5, "count": -np.arange(8)})
-    section = report.Section(
+    section = Section(
         question="frequency", title="t", summary="s", main="f", finding="f", definitions={}, provenance={},
-        figures={"f": plots.style.figure("f", "x", "y")}, tables={"Table": table},
+        figures={"f": style.figure("f", "x", "y")}, tables={"Table": table},
     )  # fmt: skip
     text = render(tmp_path / "index.html", "t", [("run", section)]).read_text(encoding="utf-8")
     kept = re.search('id="frequency-1-1-table-1">(.*?)</script>', text)[1]

@@ -13,9 +13,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from interp import pairs
+from interp import paths
+from interp.corpora import pairs
 
-LEXICON = json.loads((Path(pairs.__file__).parent / "bundled" / "lexicon.json").read_text(encoding="utf-8"))
+LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 BALANCED = [task for task, entry in LEXICON["tasks"].items() if entry["balanced"]]
 SAME_WORDS = ("npi_question", "npi_scope", "left_branch")
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
@@ -99,7 +100,7 @@ def test_sentences_are_whole_and_well_formed(table: pd.DataFrame) -> None:
     assert sentences.str.fullmatch(r"[A-Z][A-Za-z' ]+[.?]").all()
     assert not sentences.str.contains("  ").any()
     assert not sentences.str.contains(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]").any()
-    text = (Path(pairs.__file__).parent / "bundled" / "lexicon.json").read_text(encoding="utf-8")
+    text = (paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8")
     assert not re.search(r"\b[Aa]n? [{[]", text), "an article before a slot needs a/an to be chosen"
 
 

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import interp
-from interp import corpora, passes
-from interp.encoding.study import study as encoding_study
-from interp.encoding.study import study_passes as encoding_passes
+from interp import corpora
+from interp.attention import study as attention_study
+from interp.attention.tables import study_passes as attention_passes
+from interp.encoding.tables import study as encoding_study, study_passes as encoding_passes
 from interp.frequency import bias_effect, bias_effect_passes
-from interp.observers import Observer
-from interp.outliers import study as attention_study
-from interp.outliers.study import study_passes as attention_passes
-from interp.passes import Reading, run, side_by_side
-from interp.sites import hook_name
+from interp.models.sites import hook_name
+from interp.run import passes
+from interp.run.observers import Observer
+from interp.run.passes import Reading, run, side_by_side
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=12, batch_size=4)
     whole = run(model, deviation(model, batches), progress=False)
-    feed, seen = interp.observers._feed, []
+    feed, seen = interp.run.observers._feed, []
 
     def dying(*arguments):
         seen.append(1)
@@ -125,7 +125,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
             raise KeyboardInterrupt
         feed(*arguments)
 
-    monkeypatch.setattr(interp.observers, "_feed", dying)
+    monkeypatch.setattr(interp.run.observers, "_feed", dying)
     with pytest.raises(KeyboardInterrupt):
         run(model, deviation(model, batches), progress=False, directory=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-1.safetensors", "pass-2.safetensors"]

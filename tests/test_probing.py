@@ -15,13 +15,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import interp
-from interp import pairs, probing
+from interp import probing
+from interp.corpora import pairs
 from interp.probing import SparseProbe, selection
 from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.gates import deterministic_gate, open_probability, sample_gate
 from interp.probing.split import bag_of_words, split_pairs
 from interp.probing.states import States
-from interp.probing.sweep import _agreement
+from interp.probing.sweeps import _agreement
 
 
 def toy_pairs(n=12, task="t"):
@@ -338,7 +339,7 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
     states = states_of(vectors, both)
     options = {"methods": ["dense", "topk"], "ks": (2,), "progress": False, "directory": tmp_path}
     first = probing.sweep(states, **options)
-    monkeypatch.setattr(sys.modules["interp.probing.sweep"], "fit_dense", None)
+    monkeypatch.setattr(sys.modules["interp.probing.sweeps"], "fit_dense", None)
     again = probing.sweep(states, **options)
     pd.testing.assert_frame_equal(first.probes, again.probes)
     with pytest.raises(ValueError, match=r"another run .*ks"):

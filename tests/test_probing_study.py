@@ -21,8 +21,9 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 import interp
-from interp import pairs, probing
+from interp import probing
 from interp.cli import main
+from interp.corpora import pairs
 from interp.probing import Probe, ProbingStudy, SparseProbe
 from interp.probing.fitting import fit_sparse
 from interp.probing.split import split_pairs
@@ -642,7 +643,7 @@ def test_study_has_every_table(
     assert again.provenance == json.loads(json.dumps(found.provenance))
     for name, part in found.tables.items():
         pd.testing.assert_frame_equal(part, again.tables[name], check_dtype=False)
-    monkeypatch.setattr(sys.modules["interp.probing.sweep"], "fit_sparse", None)
+    monkeypatch.setattr(sys.modules["interp.probing.sweeps"], "fit_sparse", None)
     monkeypatch.setattr(sys.modules["interp.probing.states"], "_read", None)
     resumed = probing.study(model, table, directory=tmp_path / "work", position="mean", **OPTIONS)
     pd.testing.assert_frame_equal(resumed.probes, found.probes)

@@ -14,16 +14,16 @@ import plotly.graph_objects as go
 import pytest
 from conftest import WORDS, make_tokenizer
 from hostile import toy
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import interp
-from interp import corpora, frequency, pairs, report
+from interp import corpora, frequency, pages
 from interp.cli import parse_scales
-from interp.report.page import render
+from interp.corpora import pairs
+from interp.corpora.unigrams import Unigrams, count, load as load_counts
+from interp.figures.section import Section
+from interp.pages.page import render
 from interp.results import Result
-from interp.unigrams import Unigrams, count
-from interp.unigrams import load as load_counts
 
 SPACE = st.sampled_from([" ", "  ", "\t", "\u00a0", "\u3000"])
 TEXT = st.lists(st.sampled_from([*WORDS[:9], "unknown", "É", "<b>", "\0", "\ufeff"]), max_size=60).map(" ".join)
@@ -226,9 +226,9 @@ def elements(path: Path) -> Elements:
     return page
 
 
-def section_of(word: str) -> report.Section:
+def section_of(word: str) -> Section:
     figure = go.Figure(go.Scatter(x=[1], y=[1], text=[word], name=word)).update_layout(title=word)
-    return report.Section(
+    return Section(
         question="frequency", title=word, summary=word, main="one", finding=word, definitions={word: word},
         figures={"one": figure}, tables={word: pd.DataFrame({word: [word, word], "n": [1.0, 2.0]})},
         provenance={word: word, "list": [word]},
@@ -252,10 +252,10 @@ def test_no_word_becomes_an_element_of_a_page(tmp_path: Path) -> None:
 def test_a_file_called_by_html_is_text_on_the_page(load_toy: Any, texts: list[str], tmp_path: Path) -> None:
     model = load_toy("gpt2")
     path = tmp_path / "<img src=x onerror=alert(1)>.txt"
-    pages = []
+    written = []
     for corpus in (tmp_path / "text.txt", path):
         corpus.write_text("\n".join(texts))
         frequency.bias_effect(model, corpus, progress=False).save(tmp_path / "run", overwrite=True)
-        pages.append(elements(report.write_page(tmp_path / "run")))
-    assert pages[0].running == pages[1].running
-    assert path.name in pages[1].text
+        written.append(elements(pages.write_page(tmp_path / "run")))
+    assert written[0].running == written[1].running
+    assert path.name in written[1].text

@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import encoding, outliers, pairs, probing, report
-from interp.frequency import bias_effect
-from interp.report import frequency
-from interp.report.sides import _extremes, generation_sides
-from interp.report.words import change, count
+from interp import attention, encoding, pages, probing
+from interp.corpora import pairs
+from interp.figures.runs import extremes
+from interp.figures.words import change, count
+from interp.frequency import bias_effect, page as frequency
+from interp.generation import comparison as generation
 
 
 def replaced(result, **tables):
@@ -22,10 +23,10 @@ def test_numbers_are_compared_as_they_are_printed():
     assert count(1, "task") == "1 task"
     assert count(0, "task") == "0 tasks"
     values = pd.Series({"a": 0.0501, "b": 0.0499})
-    assert _extremes("It", values, "{:.0%}") == "It is 5% in all."
-    assert _extremes("It", pd.Series({"a": 0.5, "b": np.nan}), "{:.0%}") == "It is 50% in a."
-    assert _extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is +0.0 in all."
-    assert _extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It goes from 10% in a to 20% in b."
+    assert extremes("It", values, "{:.0%}") == "It is 5% in all."
+    assert extremes("It", pd.Series({"a": 0.5, "b": np.nan}), "{:.0%}") == "It is 50% in a."
+    assert extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is +0.0 in all."
+    assert extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It goes from 10% in a to 20% in b."
 
 
 @pytest.fixture
@@ -35,9 +36,7 @@ def effect(load_toy, texts):
 
 def test_a_bias_that_changes_nothing_is_not_called_closer(effect):
     same = effect.kl.assign(kl_unigram_model=0.137, perplexity=5.0)
-    flat = report.frequency_section(
-        replaced(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan))
-    )
+    flat = pages.section(replaced(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan)))
     assert flat.summary == ("Without b_LN predictions are as far from word frequency: KL(u‖q) stays at 0.137 nats.")
     assert "perplexity stays at 5.0" in flat.finding
     assert "log u: undefined." in flat.finding
@@ -66,7 +65,7 @@ def test_scales_other_than_0_and_1_are_named(effect, scales, expected):
 @pytest.fixture(scope="module")
 def attended():
     tiny = interp.load("tiny-bert")
-    return outliers.study(tiny, interp.corpora.load("bundled", limit=4), progress=False)
+    return attention.study(tiny, interp.corpora.load("bundled", limit=4), progress=False)
 
 
 def test_a_layer_without_a_gap_is_left_out(attended):
@@ -74,25 +73,25 @@ def test_a_layer_without_a_gap_is_left_out(attended):
     gaps = attended.gaps.assign(
         gap=attended.gaps["gap"].mask(gone, 0.0), abs_share=attended.gaps["abs_share"].mask(gone)
     )
-    table = report.attention_section(replaced(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
+    table = pages.section(replaced(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
     assert set(table["layer"]) == {0, 1, 3, 4, 5}
-    none = report.attention_section(replaced(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
+    none = pages.section(replaced(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
     assert "contributions" not in none.figures
 
 
 def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
     table = attended.ablation
     alone = table[table["set"].isin(["outlier", "driver"])]
-    section = report.attention_section(replaced(attended, ablation=alone))
+    section = pages.section(replaced(attended, ablation=alone))
     assert "lowers attention to" in section.finding
     assert "control" not in section.summary + section.finding
     still = table.assign(attention_after=table["attention_before"])
-    section = report.attention_section(replaced(attended, ablation=still))
+    section = pages.section(replaced(attended, ablation=still))
     assert "none lowers attention to a class by 0.0001 or more." in section.finding
     assert "most when removed" not in section.summary + section.finding
     controls = table["set"].isin(["matched", "random"])
     weak = table.assign(attention_after=table["attention_after"].mask(controls, table["attention_before"]))
-    section = report.attention_section(replaced(attended, ablation=weak))
+    section = pages.section(replaced(attended, ablation=weak))
     assert "(no control lowers it by 0.0001 or more)" in section.summary
     assert section.summary in section.finding
     drop = table[(table["set"] == "outlier") & (table["key_class"] != "other")]
@@ -109,26 +108,26 @@ def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
     def said(agreement, fractions=(0.0, 0.1, 0.3, 0.5)):
         curve = encoded.pruning[(encoded.pruning["basis"] == "axis") & (encoded.pruning["order"] == "spearman")]
         curve = curve.head(len(fractions)).assign(fraction=list(fractions), top1_agreement=agreement)
-        return report.encoding_section(replaced(encoded, pruning=curve)), curve
+        return pages.section(replaced(encoded, pruning=curve)), curve
 
     section, curve = said([1.0, 0.97, 0.6, 0.96])
     assert "falls below 95 % between 10 % and 30 % of the dimensions removed" in section.finding
-    assert report.removable(curve)["95%"].item() == 0.1
+    assert replaced(encoded, pruning=curve).removable["95%"].item() == 0.1
     section, curve = said([0.9, 0.8], (0.1, 0.3))
     assert "falls below 95 % between 0 % and 10 % of" in section.finding
-    assert report.removable(curve)["95%"].item() == 0
+    assert replaced(encoded, pruning=curve).removable["95%"].item() == 0
     assert "stays at 95 % or more up to 50 % of the dimensions" in said([1.0, 0.99, 0.98, 0.97])[0].finding
 
 
 def test_a_fit_is_said_beside_that_before_training(encoded):
     fitted = encoded.regression.set_index("target")["adj_r2"]
     step = encoded.dynamics.set_index("step")["adj_r2"]
-    assert report.encoding_section(encoded).summary == (
+    assert pages.section(encoded).summary == (
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training)."
     )
     without = replaced(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
-    assert "before training" not in report.encoding_section(without).summary
+    assert "before training" not in pages.section(without).summary
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +140,7 @@ def probed():
 
 
 def test_probes_of_one_task_are_said_as_numbers(probed):
-    section = report.probing_section(probed)
+    section = pages.section(probed)
     at = probed.probes[probed.probes["control"] == "none"].set_index(["method", "strength"])["accuracy"]
     words = probed.tasks["bag_of_words"].item()
     assert section.summary.startswith("Accuracy at state 3, 1 task: sparse probes with ")
@@ -156,7 +155,7 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
 def test_top_k_alone_has_its_number(probed):
     probes = probed.probes[probed.probes["method"] == "topk:welch"]
     others = {name: getattr(probed, name).iloc[:0] for name in ("transfer", "general", "overlap", "ablation", "views")}
-    section = report.probing_section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
+    section = pages.section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
     accuracy = probes.loc[probes["strength"] == 4, "accuracy"].item()
     assert f"1 task: probes of the top 4 dimensions {accuracy:.3f}; a bag of words" in section.summary
 
@@ -167,14 +166,14 @@ def test_texts_are_compared_at_the_scales_that_runs_share():
         rows.append({"decoder": "human", "scale": np.nan, "diversity": 0.7, "perplexity": np.nan})
         return interp.generation.GenerationSweep({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows))
 
-    sides = generation_sides({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
+    sides = generation.sides({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
     assert sides.numbers["largest_scale"].tolist() == [1, 1, 1]
     assert sides.numbers["smallest_scale"].tolist() == [0.5] * 3
     assert sides.numbers["greedy_at_smallest"].tolist()[:2] == [0.25, 0.25]
     assert sides.numbers[["perplexity_at_smallest", "greedy_at_smallest"]].loc["c"].isna().all()
     assert sides.summary == "What scaling b_LN from λ = 1 to 0.5 adds to the perplexity is +0.50 in a, b."
-    single = generation_sides({"a": sweep([1.0]), "b": sweep([1.0])})
+    single = generation.sides({"a": sweep([1.0]), "b": sweep([1.0])})
     assert single.numbers["perplexity_at_largest"].tolist() == [8, 8]
     assert single.summary.endswith("is known of no run.")
-    apart = generation_sides({"a": sweep([0.0, 0.5]), "b": sweep([0.25, 1.0])})
+    apart = generation.sides({"a": sweep([0.0, 0.5]), "b": sweep([0.25, 1.0])})
     assert apart.summary.endswith("is known of no run.")

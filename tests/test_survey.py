@@ -49,7 +49,7 @@ def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
     options = {"unigram": COUNTS, "progress": False}
     same(found[0], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
-    same(found[1], interp.outliers.study(model, plain, **options))
+    same(found[1], interp.attention.study(model, plain, **options))
     same(found[2], interp.encoding.study(model, predicted, **options))
     same(found[3], interp.probing.study(model, table, bos=False, progress=False))
 

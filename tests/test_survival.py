@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from interp import files
 from interp.cli import main
+from interp.disk import files
 from interp.probing.states import States
 from interp.results import kept
 
 FOLDERS = {"generate": "generation", "probe": "probing"}
 SLOW = """
 import os, signal, sys, time
-import interp.observers as observers, interp.results as results
+import interp.run.observers as observers, interp.results as results
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
 import interp.training.run as training
 from interp.cli import main
@@ -203,7 +203,7 @@ def test_a_folder_is_there_before_and_after(dies, tmp_path, monkeypatch):
     with files.replacing_directory(target) as temporary:
         (temporary / "a").write_text("first")
     code = (
-        "import os, signal, sys; from pathlib import Path; from interp import files\n"
+        "import os, signal, sys; from pathlib import Path; from interp.disk import files\n"
         "rename, sent = os.replace, signal.SIGKILL if sys.argv[2] == 'True' else signal.SIGINT\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def replaces(a, b):\n"
@@ -268,7 +268,7 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
 
 MOMENTS = """
 import os, signal, sys
-import interp.interrupts
+import interp.disk.interrupts
 from interp.cli import main
 import {module} as module
 real, calls = module.{name}, [0]
@@ -287,9 +287,9 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("name", "module", "function", "number", "kept_file"),
     [
-        ("frequency", "interp.observers", "_feed", 1, None),
-        ("frequency", "interp.observers", "_feed", 3, ".frequency/pass-1.safetensors"),
-        ("attention", "interp.observers", "_feed", 7, ".attention/pass-1.safetensors"),
+        ("frequency", "interp.run.observers", "_feed", 1, None),
+        ("frequency", "interp.run.observers", "_feed", 3, ".frequency/pass-1.safetensors"),
+        ("attention", "interp.run.observers", "_feed", 7, ".attention/pass-1.safetensors"),
         ("probe", "interp.probing.states", "forward", 1, None),
         ("generate", "interp.generation.decoding", "_decode", 1, None),
         ("generate", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.begun.json"),
@@ -391,7 +391,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
 def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():
     import threading
 
-    from interp.interrupts import uninterrupted
+    from interp.disk.interrupts import uninterrupted
 
     done = []
 

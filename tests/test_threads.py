@@ -12,10 +12,10 @@ import torch
 import interp
 from interp import hooks
 from interp.generation import generate
-from interp.observers import Observer, observe
+from interp.models.running import active_hooks, running
+from interp.models.sites import hook_name
 from interp.probing import collect, minimal_pair_accuracy
-from interp.running import active_hooks, running
-from interp.sites import hook_name
+from interp.run.observers import Observer, observe
 
 
 @pytest.fixture

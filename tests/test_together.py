@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import torch
 from hostile import toy
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from interp import corpora
-from interp.attention import AttentionByClass, ScoreContributions
+from interp.attention import AttentionByClass, DimensionCorrelations, DimensionProfile, KeyAblation, ScoreContributions
 from interp.corpora import TokenClasses
-from interp.distributions import MeanPredictions, Variant
 from interp.encoding.neurons import MeanNeurons, NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.regression import MeanHeadInput
 from interp.encoding.steering import LogOdds, SteeredMeans
-from interp.observers import Observer, observe
-from interp.outliers import DimensionCorrelations, DimensionProfile, KeyAblation
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.run.observers import Observer, observe
 
 CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)
 LOG_UNIGRAM = torch.linspace(-9, -1, 67, dtype=torch.float64)

@@ -11,8 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from interp.training import data as training_data
-from interp.training import run as training
+from interp.training import data as training_data, run as training
 
 KINDS = ("gpt2", "bert")
 VOCAB = {"gpt2": 300, "bert": 90}

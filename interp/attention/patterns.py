@@ -11,9 +11,9 @@ from torch import Tensor
 
 from interp.attention.scores import KeyClassBatch, warn_of_absent
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
-from interp.observers import Observer, observe
-from interp.qk import check_layers, span
-from interp.sites import Model, Recipe, hook_name
+from interp.models.qk import check_layers, span
+from interp.models.sites import Model, Recipe, hook_name
+from interp.run.observers import Observer, observe
 
 
 class AttentionByClass(Observer):

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from interp.checks import check_table, warn
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
-from interp.corpora.batches import check_ids
+from interp.corpora.batching import check_ids
 from interp.models import check_weights
-from interp.observers import Observer, observe
-from interp.qk import QKCircuit, check_layers, qk_circuit
-from interp.running import running
-from interp.sites import Model, Recipe, check_model, hook_name
+from interp.models.qk import QKCircuit, check_layers, qk_circuit
+from interp.models.running import running
+from interp.models.sites import Model, Recipe, check_model, hook_name
+from interp.run.observers import Observer, observe
 
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
@@ -318,8 +318,9 @@ def score_contributions(
     `ln_bias_mean` is the part of `mean` that comes from the bias of the norm before x: without RoPE it is the same
     for all keys, with RoPE it is not. A class without a token in the text has no row.
 
-    Raises ValueError where a score is no sum over residual dimensions (see `interp.qk.qk_circuit`), for a layer that
-    does not exist, padding on the left, or a class function that returns something else than a class for each token.
+    Raises ValueError where a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
+    that does not exist, padding on the left, or a class function that returns something else than a class for each
+    token.
     """
     classes = token_classes(model, key_classes)
     observer = ScoreContributions(

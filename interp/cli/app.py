@@ -22,13 +22,12 @@ from interp.cli.generate import generate
 from interp.cli.listing import corpora, models
 from interp.cli.output import Stopped
 from interp.cli.page import page
-from interp.cli.parallel import alone, merge, parallel
-from interp.cli.parallel import arguments as running
+from interp.cli.parallel import alone, arguments as running, merge, parallel
 from interp.cli.probe import probe
 from interp.cli.report import report
 from interp.cli.train import train
 from interp.cli.unigrams import unigrams
-from interp.files import FULL
+from interp.disk.files import FULL
 
 app = typer.Typer(
     name="interp",

@@ -20,7 +20,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
-from interp.marks import check_page
+from interp.disk.marks import check_page
 from interp.paths import corpus_file, model_directory
 
 
@@ -69,7 +69,8 @@ def attention(
     check_output(out, "attention", overwrite=overwrite)
     check_page(out)
 
-    from interp import corpora, models, outliers, report
+    from interp import corpora, models, pages
+    from interp.attention.tables import study
 
     with progress(f"loading {model}"):
         loaded = models.load(model, device=device)
@@ -77,25 +78,25 @@ def attention(
     batches = corpora.batches(loaded, source, bos=bos, batch_size=batch_size)
     sample = 100 if paper else None
     with unfinished(out, "attention") as directory:
-        study = outliers.study(
+        found = study(
             loaded, batches, layers=chosen, scaled=scaled, unigram=unigram, sample=sample, seed=seed,
             directory=directory,
         )  # fmt: skip
-        save({out: [study]}, directory)
-        page = report.write_page(out)
-    by_layer = study.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
+        save({out: [found]}, directory)
+        page = pages.write_page(out)
+    by_layer = found.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
     where = f"{Path(model).name} on {source.name}"
     if paper:
         by_layer["layer"] += 1
     tables = {
         "attention": (f"attention by class of the key, mean over heads: {where}", by_layer),
-        "outliers": (f"outlier dimensions: {where}", study.outliers),
+        "outliers": (f"outlier dimensions: {where}", found.outliers),
     }
     show(tables, page, as_json=as_json)
 
 
 def _print_cost(model: str, as_json: bool) -> None:
-    from interp.attention.cost import cost
+    from interp.attention.costs import cost
 
     found = cost(model)
     if as_json:

@@ -7,7 +7,7 @@ import typer
 
 from interp.cli.options import JsonOption, OutOption
 from interp.cli.output import check_writable, show
-from interp.marks import check_own, check_page
+from interp.disk.marks import check_own, check_page
 
 
 def compare(
@@ -27,6 +27,6 @@ def compare(
     check_own(out / "comparison")
     check_page(out)
 
-    from interp import report
+    from interp import pages
 
-    show({}, report.write_comparison(directories, out), as_json=as_json)
+    show({}, pages.write_comparison(directories, out), as_json=as_json)

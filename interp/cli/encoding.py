@@ -19,7 +19,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
-from interp.marks import check_page
+from interp.disk.marks import check_page
 from interp.paths import corpus_file, model_directory
 
 
@@ -59,10 +59,10 @@ def encoding(
     check_output(out, "encoding", overwrite=overwrite)
     check_page(out)
 
-    from interp import corpora, models, report
-    from interp.encoding.study import study
+    from interp import corpora, models, pages
+    from interp.encoding.tables import study
     from interp.frequency import MASK_RATE
-    from interp.sites import is_encoder
+    from interp.models.sites import is_encoder
 
     with progress(f"loading {model}"):
         loaded = models.load(model, device=device)
@@ -82,9 +82,9 @@ def encoding(
     with unfinished(out, "encoding") as directory:
         found = study(loaded, batches, other=unseen, unigram=unigram, seed=seed, directory=directory, **options)
         save({out: [found]}, directory)
-        page = report.write_page(out)
+        page = pages.write_page(out)
     where = f"{Path(model).name} on {Path(corpus).name}"
-    removable, error = report.removable(found.pruning), report.steering_error(found.steering)
+    removable, error = found.removable, found.steering_error
     tables = {
         "regression": (f"−log α on the output embeddings: {where}", found.regression),
         "removable": ("fraction of dimensions removed before top-1 agreement falls", removable),

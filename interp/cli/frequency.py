@@ -21,7 +21,7 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
-from interp.marks import check_page
+from interp.disk.marks import check_page
 from interp.paths import corpus_file, model_directory
 
 _BIASES = ("ln", "fc", "last")
@@ -67,9 +67,9 @@ def frequency(
     check_output(out, "frequency", overwrite=overwrite)
     check_page(out)
 
-    from interp import corpora, models, report
+    from interp import corpora, models, pages
     from interp.frequency import MASK_RATE, bias_effect
-    from interp.sites import is_encoder
+    from interp.models.sites import is_encoder
 
     with progress(f"loading {model}"):
         loaded = models.load(model, device=device)
@@ -93,6 +93,6 @@ def frequency(
             loaded, batches, unigram=counts, biases=chosen_biases, scales=chosen_scales, directory=directory
         )
         save({out: [effect]}, directory)
-        page = report.write_page(out)
+        page = pages.write_page(out)
     columns = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
     show({"kl": (f"{Path(model).name} on {source.name}", effect.kl[columns])}, page, as_json=as_json)

@@ -17,7 +17,7 @@ from interp.cli.options import (
     parse_scales,
 )
 from interp.cli.output import check_output, progress, save, show, unfinished
-from interp.marks import check_page
+from interp.disk.marks import check_page
 from interp.paths import check_mauve, corpus_file, model_directory
 
 _DECODERS = ("greedy", "beam", "sample", "top_k", "top_p")
@@ -72,7 +72,7 @@ def generate(
     check_output(out, "generation", overwrite=overwrite)
     check_page(out)
 
-    from interp import corpora, generation, models, report
+    from interp import corpora, generation, models, pages
 
     with progress(f"loading {model}"):
         loaded = models.load(model, device=device)
@@ -84,6 +84,6 @@ def generate(
             seed=seed, batch_size=batch_size, directory=directory,
         )  # fmt: skip
         save({out: [found]}, directory)
-        page = report.write_page(out)
+        page = pages.write_page(out)
     shown = found.metrics[_SHOWN].dropna(axis=1, how="all")
     show({"metrics": (f"{Path(model).name} continues {source.name}", shown)}, page, as_json=as_json)

@@ -32,7 +32,7 @@ def corpora(as_json: JsonOption = False) -> None:
     have = cached("datasets")
     text = BUNDLED / "text.txt"
     rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
-    rows += [("bundled", "--pairs", "bundled", "", "generated: interp.pairs.generate")]
+    rows += [("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate")]
     for name, source in HUB_CORPORA.items():
         path = have.get(source["path"])
         where = "hub" if path is None else "cached"

@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from interp.cli.parallel import COMMAND, arguments, is_alone, remember
-from interp.files import FULL, remove, replacing, tidy
-from interp.interrupts import uninterrupted
-from interp.marks import check_own, result_names
+from interp.disk.files import FULL, remove, replacing, tidy
+from interp.disk.interrupts import uninterrupted
+from interp.disk.marks import check_own, result_names
 
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
@@ -134,7 +134,7 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
 
     Raises `Unmerged` for one of several parts (`--shard`), even where all others are there.
     """
-    from interp import distributed
+    from interp.run import distributed
 
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")

@@ -7,7 +7,7 @@ import typer
 
 from interp.cli.options import JsonOption
 from interp.cli.output import check_writable, show
-from interp.marks import check_page
+from interp.disk.marks import check_page
 
 
 def page(
@@ -23,6 +23,6 @@ def page(
     check_writable(directory)
     check_page(directory)
 
-    from interp import report
+    from interp import pages
 
-    show({}, report.write_page(directory), as_json=as_json)
+    show({}, pages.write_page(directory), as_json=as_json)

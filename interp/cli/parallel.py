@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.files import remove, replacing
+from interp.disk.files import remove, replacing
 
 arguments: ContextVar[list[str]] = ContextVar("arguments")
 """The command line that is being run."""
@@ -42,7 +42,7 @@ def parallel(command: Callable[..., None]) -> Callable[..., None]:
         part = None if shard is None else _parse(shard)
         if part and grouped:
             raise ValueError("--shard is for processes that torchrun did not start; leave it out")
-        from interp import distributed
+        from interp.run import distributed
 
         try:
             with distributed.shard(*part) if part else distributed.group(options.get("device")):
@@ -78,14 +78,14 @@ def _parse(shard: str) -> tuple[int, int]:
 
 def is_alone() -> bool:
     """Whether no other process does a part of this run."""
-    from interp import distributed
+    from interp.run import distributed
 
     return distributed.part().of == 1
 
 
 def remember(directory: Path) -> None:
     """Where this is a part of a run, note the command in its directory, so that `merge` can finish it."""
-    from interp import distributed
+    from interp.run import distributed
 
     if distributed.is_shard():
         directory.mkdir(parents=True, exist_ok=True)

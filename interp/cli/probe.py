@@ -9,7 +9,7 @@ import typer
 
 from interp.cli.options import MAX_SEED, JsonOption, ModelOption, items, parse_layers
 from interp.cli.output import check_output, progress, save, show, unfinished
-from interp.marks import check_page
+from interp.disk.marks import check_page
 from interp.paths import model_directory
 
 _METHODS = ("l0", "topk", "random", "dense")
@@ -55,7 +55,7 @@ def probe(
     Which few neurons of the residual stream tell good sentences from bad? Writes DIR/probing/*.parquet,
     result.json and DIR/index.html. A run that was killed goes on where it was.
     """
-    from interp import pairs as minimal_pairs
+    from interp.corpora import pairs as minimal_pairs
 
     chosen_methods: Any = items(methods, "--methods", _METHODS)
     if position is not None:
@@ -71,7 +71,7 @@ def probe(
     check_output(out, "probing", overwrite=overwrite)
     check_page(out)
 
-    from interp import models, probing, report
+    from interp import models, pages, probing
 
     with progress(f"loading {model}"):
         loaded = models.load(model, device=device)
@@ -87,20 +87,20 @@ def probe(
             bos=bos, seeds=[seed], device=device, directory=directory, **protocol,
         )  # fmt: skip
         save({out: [found]}, directory)
-        page = report.write_page(out)
+        page = pages.write_page(out)
     where = f"{Path(model).name} on {table.attrs['source']}"
-    tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {where}", report.by_state(found))}
+    tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {where}", found.by_state)}
     if not found.general.empty:
-        tables["never_seen"] = (f"probes on tasks they have not seen: {where}", report.never_seen(found))
+        tables["never_seen"] = (f"probes on tasks they have not seen: {where}", found.never_seen)
     removed = f"neurons removed at state {found.provenance['state']}: {where}"
-    show(tables | {"ablation": (removed, report.ablated(found.ablation))}, page, as_json=as_json)
+    show(tables | {"ablation": (removed, found.ablated)}, page, as_json=as_json)
 
 
 def _print_cost(
     model: str, table: Any, states: list[int] | None, methods: list[str], paper: bool, as_json: bool
 ) -> None:
-    from interp.probing.cost import cost, rate
-    from interp.probing.sweep import STRENGTHS
+    from interp.probing.costs import cost, rate
+    from interp.probing.sweeps import STRENGTHS
 
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     n_tasks = table["UID"].nunique()

@@ -23,8 +23,8 @@ from interp.cli.options import (
     unescaped,
 )
 from interp.cli.output import check_output, check_working, is_saving, save, show, unfinished
-from interp.files import remove
-from interp.marks import check_own, check_page, result_names
+from interp.disk.files import remove
+from interp.disk.marks import check_own, check_page, result_names
 from interp.paths import bundled_models, corpus_file, model_directory, short_name
 
 _ANALYSES = ("frequency", "generation", "attention", "encoding", "probing")
@@ -79,9 +79,8 @@ def report(
         for analysis in _ANALYSES:
             check_output(place, analysis, overwrite=overwrite or is_saving(out, "report"))
 
-    from interp import corpora, models
-    from interp import pairs as minimal_pairs
-    from interp import report as pages
+    from interp import corpora, models, pages
+    from interp.corpora import pairs as minimal_pairs
     from interp.survey import survey
 
     table = minimal_pairs.load(pairs, limit=pair_limit or (_BUNDLED_PAIRS if pairs == "bundled" else None))

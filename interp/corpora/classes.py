@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.checks import list_of_strings, whole_number
-from interp.sites import Model, check_model, is_encoder
+from interp.models.sites import Model, check_model, is_encoder
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,19 +9,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from interp import unigrams
-from interp.corpora.batches import Batches, tokenizer_of
+from interp.corpora import unigrams
+from interp.corpora.batching import Batches, tokenizer_of
 from interp.corpora.sources import Corpus, load
+from interp.corpora.unigrams import Unigrams
 from interp.corpora.unknown import Unknown, check_known, unknown_id
 from interp.models import origin
-from interp.sites import Model, is_encoder
-from interp.unigrams import Unigrams
+from interp.models.sites import Model, is_encoder
 
 
 def count_unigrams(
     model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int = 1
 ) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer. See `interp.unigrams.count`.
+    """Unigram counts of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`.
 
     Raises ValueError for a corpus of which the tokenizer knows nothing; warns above 5 % of unknown tokens.
     """
@@ -49,7 +49,7 @@ def unigrams_of(
         counts = unigrams.load(given)
     else:
         raise TypeError(
-            f"unigram counts are interp.unigrams.Unigrams, an array or a file of them, found {type(given).__name__}"
+            f"unigram counts are interp.corpora.Unigrams, an array or a file of them, found {type(given).__name__}"
         )
     d_vocab = model.W_U.shape[1]
     if len(counts.counts) != d_vocab:

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from interp.checks import check_seed
 from interp.corpora import Batch, Text, as_batches, sample_positions, unigrams_of
+from interp.corpora.unigrams import Unigrams
 from interp.encoding.regression import raw_head
-from interp.lm_head import real_tokens
-from interp.observers import Observer, fingerprint
-from interp.passes import Passes, Reading, run
-from interp.sites import Model, Recipe, hook_name, is_encoder, trunk_output
-from interp.unigrams import Unigrams
+from interp.models.head import real_tokens
+from interp.models.sites import Model, Recipe, hook_name, is_encoder, trunk_output
+from interp.run.observers import Observer, fingerprint
+from interp.run.passes import Passes, Reading, run
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
@@ -341,7 +341,7 @@ def neuron_passes(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Passes[pd.DataFrame]:
-    """`frequency_neurons` for `interp.passes`: a reading of the means, then one of the effects or two."""
+    """`frequency_neurons` for `interp.run.passes`: a reading of the means, then one of the effects or two."""
     if scan not in get_args(Scan):
         raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
     seed = check_seed(seed)

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from interp.checks import check_seed
 from interp.corpora import Batch, Text
-from interp.distributions import js, perplexity
 from interp.encoding.regression import Fit, predicted_batches, raw_head
-from interp.observers import Observer, fingerprint, observe
-from interp.sites import Model, Recipe, hook_name
+from interp.frequency.distributions import js, perplexity
+from interp.models.sites import Model, Recipe, hook_name
+from interp.run.observers import Observer, fingerprint, observe
 
 Order = Literal["spearman", "slope", "random", "reverse"]
 Basis = Literal["axis", "pca"]

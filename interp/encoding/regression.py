@@ -17,13 +17,13 @@ from torch import Tensor
 
 from interp.checks import check_seed
 from interp.corpora import Batch, Batches, Text, as_batches
-from interp.distributions import MeanPredictions, Variant
 from interp.frequency import MASK_RATE
-from interp.lm_head import PredictionHead, prediction_head
+from interp.frequency.distributions import MeanPredictions, Variant
 from interp.models import weight_hash
-from interp.observers import Observer, observe
-from interp.passes import Passes, Reading, run
-from interp.sites import Model, Recipe, hook_name, is_encoder
+from interp.models.head import PredictionHead, prediction_head
+from interp.models.sites import Model, Recipe, hook_name, is_encoder
+from interp.run.observers import Observer, observe
+from interp.run.passes import Passes, Reading, run
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +229,7 @@ def fit(
     Args:
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
         seed: of the shuffles that the nulls come from.
-        directory: see `interp.passes.run`.
+        directory: see `interp.run.passes.run`.
 
     Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, rank, n_not_tokens,
     n_never_predicted), target `-log alpha` and the same with α `shuffled` over types; and `dims` (basis, dim, slope,
@@ -244,7 +244,7 @@ def fit(
 
 
 def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]:
-    """`fit` for `interp.passes`: one reading."""
+    """`fit` for `interp.run.passes`: one reading."""
     seed = check_seed(seed)
     head = raw_head(model)
     predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)

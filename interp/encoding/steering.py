@@ -13,12 +13,12 @@ from torch import Tensor
 
 from interp.checks import check_seed, unicode_text
 from interp.corpora import Batch, Batches, Text
-from interp.distributions import kl
 from interp.encoding.regression import Fit, predicted_batches
-from interp.lm_head import real_tokens, token_names
-from interp.observers import Observer, fingerprint, observe
-from interp.passes import Passes, Reading, run
-from interp.sites import Model, Recipe, hook_name
+from interp.frequency.distributions import kl
+from interp.models.head import real_tokens, token_names
+from interp.models.sites import Model, Recipe, hook_name
+from interp.run.observers import Observer, fingerprint, observe
+from interp.run.passes import Passes, Reading, run
 
 Mode = Literal["exact", "constant", "regression"]
 MODES: tuple[Mode, ...] = ("exact", "constant", "regression")
@@ -301,7 +301,7 @@ def steering_passes(
     modes: Sequence[Mode] = MODES,
     seed: int = 0,
 ) -> Passes[pd.DataFrame]:
-    """`steering_report` for `interp.passes`: a reading of the log-odds, then one of the steered means a text."""
+    """`steering_report` for `interp.run.passes`: a reading of the log-odds, then one of the steered means a text."""
     ratios, modes = list(ratios), list(modes)
     check_asked(ratios, modes)
     if isinstance(tokens, str):

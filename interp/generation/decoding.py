@@ -15,14 +15,14 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from interp.checks import check_same, check_seed, unicode_text, whole_number
-from interp.corpora.batches import tokenizer_of
-from interp.files import checksum, replacing
+from interp.corpora.batching import tokenizer_of
+from interp.disk.files import checksum, replacing
 from interp.generation.adapter import HookedCache, Shell
 from interp.hooks import firing
-from interp.lm_head import token_names
 from interp.models import check_weights
-from interp.running import hooks_of_others
-from interp.sites import Model, check_vocabulary, is_encoder
+from interp.models.head import token_names
+from interp.models.running import hooks_of_others
+from interp.models.sites import Model, check_vocabulary, is_encoder
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
 """A decoder by name; what each stands for is in `PRESETS`."""

@@ -14,13 +14,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
-from interp.corpora.batches import tokenizer_of
+from interp.corpora.batching import tokenizer_of
+from interp.corpora.unigrams import Unigrams
 from interp.hooks import capture
 from interp.models import check_weights
+from interp.models.running import running
+from interp.models.sites import Model, hook_name, is_encoder
 from interp.paths import check_mauve
-from interp.running import running
-from interp.sites import Model, hook_name, is_encoder
-from interp.unigrams import Unigrams
 
 ORDERS = (1, 2, 3, 4)
 MAUVE_SEEDS = (0, 1, 2, 3, 4)

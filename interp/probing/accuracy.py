@@ -11,10 +11,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.checks import check_token_ids, list_of_strings
+from interp.corpora.pairs import check_pairs
 from interp.models import check_weights
-from interp.pairs import check_pairs
-from interp.running import HooksOfOthers, hooks_of_others, running
-from interp.sites import Model, check_model, check_vocabulary, is_encoder, trunk_output
+from interp.models.running import HooksOfOthers, hooks_of_others, running
+from interp.models.sites import Model, check_model, check_vocabulary, is_encoder, trunk_output
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
@@ -139,7 +139,7 @@ def minimal_pair_accuracy(
     For encoders the pseudo-log-likelihood, which needs a row for each token.
 
     Args:
-        pairs: a table from `interp.pairs`.
+        pairs: a table from `interp.corpora.pairs`.
         bos: see `sentence_log_probability`.
 
     Returns a table (task, accuracy, n_pairs), in the order of the tasks in `pairs`.

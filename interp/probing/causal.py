@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Float
 from tqdm.auto import tqdm
 
+from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
+from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.hooks import ablate_dims
-from interp.observers import observe
-from interp.outliers.profile import DimensionProfile
-from interp.pairs import COLUMNS, check_pairs
+from interp.models.running import running
+from interp.models.sites import Model, is_encoder
 from interp.probing.accuracy import sentence_log_probability
-from interp.probing.probe import Probe, check_probe
+from interp.probing.probes import Probe, check_probe
 from interp.probing.split import split_pairs
-from interp.running import running
-from interp.sites import Model, is_encoder
+from interp.run.observers import observe
 
 Mode = Literal["zero", "mean"]
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away

@@ -17,17 +17,17 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp import distributed
 from interp.checks import check_token_ids, list_of_strings, warn, whole_number
 from interp.corpora import Batch
+from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.corpora.unknown import Unknown, unknown_id
-from interp.files import checksum, replacing
-from interp.interrupts import uninterrupted
+from interp.disk.files import checksum, replacing
+from interp.disk.interrupts import uninterrupted
 from interp.models import check_weights, config_hash, weight_hash
-from interp.observers import forward
-from interp.pairs import COLUMNS, check_pairs
-from interp.running import active_hooks, hooks_of_others, running
-from interp.sites import Model, Recipe, check_model, hook_name, is_encoder, state_name
+from interp.models.running import active_hooks, hooks_of_others, running
+from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, state_name
+from interp.run import distributed
+from interp.run.observers import forward
 
 Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
@@ -96,7 +96,7 @@ def collect(
     """Read one vector a sentence and layer from a model, in one pass, keeping nothing else.
 
     Args:
-        pairs: a table from `interp.pairs`.
+        pairs: a table from `interp.corpora.pairs`.
         layers: which states: 0 … n_layers for the residual stream (0: the embeddings), block numbers for neurons and
             heads; all by default.
         position: `"eos"`: at an end-of-sequence token that is appended (an encoder's `[SEP]`), the default of causal

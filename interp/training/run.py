@@ -23,10 +23,10 @@ from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from interp.checks import check_seed, whole_number
-from interp.files import checksum, replacing, replacing_directory
-from interp.interrupts import uninterrupted
+from interp.corpora.unigrams import Unigrams, tokenizer_hash
+from interp.disk.files import checksum, replacing, replacing_directory
+from interp.disk.interrupts import uninterrupted
 from interp.training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
-from interp.unigrams import Unigrams, tokenizer_hash
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,440 @@
+"""The batches that a model reads: text → rows of token ids → batches, in constant memory."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+import torch
+import xxhash
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from interp.checks import check_seed, check_token_ids
+from interp.corpora.sources import Corpus, load
+from interp.corpora.unigrams import chunked, tokenizer_hash
+from interp.corpora.unknown import Unknown
+from interp.models.sites import Model, check_model, is_encoder
+
+_WINDOW = 1_000
+_LOGITS_PER_BATCH = 2**26
+_TOKENS_PER_BATCH = 4_096
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a model reads at once, and what is read off it.
+
+    `tokens` are the inputs; `mask` is 1 where they are real and 0 on (right) padding; `read` marks the positions
+    whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
+    `n_texts` is the number of source texts that ended in this batch (for progress).
+    """
+
+    tokens: Int[Tensor, "batch pos"]
+    mask: Int[Tensor, "batch pos"]
+    read: Bool[Tensor, "batch pos"]
+    targets: Int[Tensor, "batch pos"]
+    n_texts: int = 0
+
+    @cached_property
+    def padded(self) -> bool:
+        return not bool(self.mask.all())
+
+    @cached_property
+    def reads_all(self) -> bool:
+        return bool(self.read.all())
+
+    @cached_property
+    def n_read(self) -> int:
+        return int(self.read.sum())
+
+    @property
+    def read_targets(self) -> Int[Tensor, " n_read"]:
+        return self.targets[self.read]
+
+    def select(self, activation: Tensor) -> Tensor:
+        """An activation `[batch, pos, …]` at the positions that are read: `[n_read, …]`.
+
+        Inside `observe` the prediction head may see only those positions, as `[1, n_read, …]`; that passes
+        through.
+        """
+        if activation.shape[:2] == self.read.shape:
+            return activation.flatten(0, 1) if self.reads_all else activation[self.read]
+        if activation.shape[:2] == (1, self.n_read):
+            return activation[0]
+        raise ValueError(
+            f"expected an activation [batch, pos, …] = {tuple(self.read.shape)}, found {tuple(activation.shape)}"
+        )
+
+    def to(self, device: torch.device) -> "Batch":
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            mask=self.mask.to(device),
+            read=self.read.to(device),
+            targets=self.targets.to(device),
+        )
+
+
+Layout = Literal["packed", "texts"]
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A re-readable stream of batches, the same at every reading. Made by `batches`.
+
+    `settings` says all that decides which tokens are read at which positions; it goes into the provenance, and a
+    checkpoint of other settings is refused.
+    """
+
+    settings: dict[str, Any]
+    n_texts: int | None
+    read: Callable[[], Iterator[Batch]] = field(repr=False)
+    corpus: Corpus | None = None
+    tokenizer: Any = field(default=None, repr=False)
+    unknown: Unknown = field(default_factory=Unknown, repr=False)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The settings and, as `unknown_share`, the share of the text's tokens that the tokenizer does not know, which
+        takes reading it to the end where nobody has."""
+        if self.unknown.n_tokens is None and self.corpus is not None:
+            for _ in _encoded(self.tokenizer, self.corpus, self.unknown):
+                pass
+        return self.settings | {"unknown_share": self.unknown.share}
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.read()
+
+
+Text: TypeAlias = str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"]
+"""What every analysis reads: anything `batches` takes, or its batches."""
+
+
+def batches(
+    model: Model,
+    corpus: str | os.PathLike[str] | Iterable[str] | Corpus | Int[Tensor, "rows pos"],
+    *,
+    layout: Layout | None = None,
+    context: int | None = None,
+    batch_size: int | None = None,
+    bos: bool = False,
+    eos: bool = False,
+    mask_rate: float | int | None = None,
+    seed: int = 0,
+) -> Batches:
+    """Cut a corpus into batches for a model.
+
+    `"packed"` joins all texts into one stream and cuts it into full rows of `context` tokens (an incomplete last
+    row is left out); `"texts"` puts one text on a row, right-padded, a text longer than a row going on in the
+    next row, rows sorted by length within windows of 1,000. Every row of an encoder is
+    `[CLS] … [SEP]`. For causal models each real position is read, its target the next token of the row. For
+    encoders with a `mask_rate` the masked positions are read.
+
+    Args:
+        corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are, none of them
+            padding.
+        layout: `"packed"` for causal models and `"texts"` for encoders by default.
+        context: tokens in a row; the model's own by default.
+        batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits.
+        bos: put the beginning-of-sequence token before each text (causal models).
+        eos: put the end-of-sequence token after each text (causal models).
+        mask_rate: replace this share of an encoder's tokens by `[MASK]`, each drawn independently (Kobayashi et
+            al. 2023: 12 %, all of them by `[MASK]`). None masks nothing.
+        seed: of the masking; what is masked depends on the row, not on the batch size.
+
+    Raises:
+        ValueError: impossible settings; token ids all of which are unknown; while reading: a corpus shorter than one
+            row, or of which the tokenizer knows nothing. Above 5 % of unknown tokens it warns.
+    """
+    check_model(model)
+    encoder = is_encoder(model)
+    given = corpus if isinstance(corpus, Tensor) else None
+    if given is not None and (given.ndim != 2 or given.dtype not in (torch.int64, torch.int32) or not given.numel()):
+        raise ValueError(f"token ids must be whole numbers [rows, pos], found {given.dtype} {tuple(given.shape)}")
+    if context is None:
+        context = model.cfg.n_ctx if given is None else given.shape[1]
+    layout = layout or ("texts" if encoder else "packed")
+    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
+    if batch_size is None:
+        rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
+        batch_size = max(1, rows)
+    device = model.W_U.device
+    known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
+    pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0
+    special = [token_id for token_id in known.values() if token_id is not None]
+
+    settings: dict[str, Any] = {
+        "layout": layout, "context": int(context), "batch_size": int(batch_size), "bos": bos, "eos": eos,
+        "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
+    }  # fmt: skip
+    if given is not None:
+        ids = given.detach().cpu().numpy()
+        settings |= {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
+        settings |= {"largest_id": int(ids.max())}
+        n_texts: int | None = len(ids)
+        source = None
+        unknown = Unknown.of(ids, model.tokenizer, "these token ids")
+
+        def rows_of() -> Iterator["_Row"]:
+            return (_Row(index, row, 1) for index, row in enumerate(ids))
+    else:
+        source = load(corpus)
+        settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
+        settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
+        n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
+        frame = _frame(model, bos, eos)
+        unknown = Unknown()
+        cut = _packed_rows if layout == "packed" else _text_rows
+
+        def rows_of() -> Iterator["_Row"]:
+            return cut(_encoded(model.tokenizer, source, unknown), context, frame, encoder)
+
+    def read() -> Iterator[Batch]:
+        empty = True
+        for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
+            empty = False
+            batch = _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder)
+            check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
+            yield batch.to(device)
+        if empty and layout == "packed":
+            raise ValueError(
+                f"the corpus is shorter than one row of {context} tokens; give a smaller context, or "
+                "layout='texts' to read one text a row"
+            )
+        if empty:
+            raise ValueError("the corpus is empty: no text in it has a token")
+
+    return Batches(settings, n_texts, read, source, None if given is not None else model.tokenizer, unknown)
+
+
+def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
+    """The same batches with only a random share of the positions read, for what is dear at every position.
+
+    The model still sees the whole rows; its prediction head runs at the chosen positions alone.
+
+    Raises ValueError for a share outside 0 … 1.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie above 0 and be at most 1, found {share}")
+    seed = check_seed(seed)
+
+    def read() -> Iterator[Batch]:
+        rng = np.random.default_rng(seed)
+        for batch in prepared:
+            chosen = torch.from_numpy(rng.random(batch.read.shape) < share).to(batch.read.device)
+            yield replace(batch, read=batch.read & chosen)
+
+    return replace(prepared, settings=prepared.settings | {"share": float(share), "share_seed": seed}, read=read)
+
+
+def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
+    """Batches as they are, or `batches(model, data, **settings)` of anything else; None leaves a setting open.
+
+    Raises ValueError for batches that were made with other settings, or for another model.
+    """
+    check_model(model)
+    given = {key: value for key, value in settings.items() if value is not None}
+    if isinstance(data, Batches):
+        different = {key: value for key, value in given.items() if data.settings.get(key) != value}
+        if different:
+            raise ValueError(
+                f"these batches were made with other settings than asked for here ({different}); set them in "
+                "interp.corpora.batching"
+            )
+        check_batches(model, data)
+        return data
+    return batches(model, data, **given)
+
+
+def check_batches(model: Model, prepared: Batches) -> None:
+    """Raise ValueError for batches that were made for a model of another kind, TypeError for what are no batches."""
+    if not isinstance(prepared, Batches):
+        raise TypeError(f"expected batches, found {type(prepared).__name__}; make them with interp.corpora.batches")
+    settings, tokenizer = prepared.settings, prepared.tokenizer
+    largest, context = settings.get("largest_id", 0), settings.get("context", 0)
+    alike = tokenizer is None or model.tokenizer is None or tokenizer is model.tokenizer
+    if not alike and settings["tokenizer"] != tokenizer_hash(model.tokenizer):
+        reason = "tokenised otherwise"
+    elif largest >= model.cfg.d_vocab:
+        reason = f"with token id {largest}, of a larger vocabulary"
+    elif context > model.cfg.n_ctx:
+        reason = f"in rows of {context}, longer than its context"
+    elif settings.get("mask_rate") is not None and not is_encoder(model):
+        reason = "masked, for an encoder"
+    else:
+        return
+    raise ValueError(
+        f"these batches were made for another model ({reason}); make them with this one: "
+        "interp.corpora.batches(model, …)"
+    )
+
+
+def tokenizer_of(model: Model) -> Any:
+    """The model's tokenizer. Raises ValueError where it has none."""
+    check_model(model)
+    if model.tokenizer is None:
+        raise ValueError(
+            "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
+            "token ids [rows, pos]"
+        )
+    return model.tokenizer
+
+
+def _check_settings(
+    model: Model,
+    layout: str,
+    context: int,
+    batch_size: int | None,
+    bos: bool,
+    eos: bool,
+    mask_rate: float | int | None,
+    given: Tensor | None,
+) -> None:
+    encoder = is_encoder(model)
+    if layout not in ("packed", "texts"):
+        raise ValueError(f"unknown layout {layout!r}; expected 'packed' or 'texts'")
+    smallest = 3 if encoder else 2 + bos + eos
+    if not smallest <= context <= model.cfg.n_ctx:
+        raise ValueError(f"context must be {smallest} … {model.cfg.n_ctx} tokens for this model, found {context}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1 row, found {batch_size}")
+    if encoder and (bos or eos):
+        raise ValueError("an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models")
+    if mask_rate is not None:
+        if not encoder:
+            raise ValueError("mask_rate is for encoders (BERT); a causal model reads every position")
+        if not 0 < mask_rate < 1:
+            raise ValueError(f"mask_rate must lie between 0 and 1, found {mask_rate}")
+        if tokenizer_of(model).mask_token_id is None:
+            raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
+    if given is None:
+        tokenizer_of(model)
+        return
+    if bos or eos:
+        raise ValueError("token ids are read as they are; put bos and eos into them yourself")
+    if context != given.shape[1]:
+        raise ValueError(f"these token ids have rows of {given.shape[1]}, found context={context}; leave context out")
+    check_ids(model, given)
+
+
+def check_ids(model: Model, ids: Tensor) -> None:
+    """Raise ValueError for given token ids that the model has no embedding of."""
+    if ids.min() < 0 or ids.max() >= model.cfg.d_vocab:
+        raise ValueError(
+            f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(ids.min())} … "
+            f"{int(ids.max())}"
+        )
+
+
+def _frame(model: Model, bos: bool, eos: bool) -> tuple[list[int], list[int]]:
+    """The token ids put before and after each text (causal) or each row (encoder)."""
+    tokenizer = tokenizer_of(model)
+    wanted = (
+        [("cls_token", True), ("sep_token", True)] if is_encoder(model) else [("bos_token", bos), ("eos_token", eos)]
+    )
+    frame = []
+    for name, use in wanted:
+        token_id = getattr(tokenizer, f"{name}_id")
+        if use and (token_id is None or token_id >= model.cfg.d_vocab):
+            raise ValueError(f"this model's tokenizer has no {name}; it is needed here")
+        frame.append([token_id] if use else [])
+    return frame[0], frame[1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    index: int
+    ids: NDArray[np.int64]
+    n_texts: int
+
+
+def _encoded(tokenizer: Any, texts: Corpus, unknown: Unknown) -> Iterator[list[int]]:
+    """Token ids of each text; unknown ones are counted."""
+    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+    rows = (ids for chunk in chunked(texts) for ids in tokenizer(chunk, **options)["input_ids"])
+    return unknown.counting(rows, tokenizer, texts.name)
+
+
+def _packed_rows(
+    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], encoder: bool
+) -> Iterator[_Row]:
+    before, after = frame
+    room = context - len(before) - len(after) if encoder else context
+    buffer: list[int] = []
+    index = finished = 0
+    for ids in encoded:
+        buffer += ids if encoder else before + ids + after
+        finished += 1
+        start = 0
+        while len(buffer) - start >= room:
+            piece = buffer[start : start + room]
+            yield _Row(index, np.array(before + piece + after if encoder else piece), finished)
+            start += room
+            index += 1
+            finished = 0
+        del buffer[:start]
+
+
+def _text_rows(
+    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], encoder: bool
+) -> Iterator[_Row]:
+    before, after = frame
+    room = context - len(before) - len(after)
+    index = 0
+    for ids in encoded:
+        pieces = [ids[start : start + room] for start in range(0, len(ids), room)]
+        for number, piece in enumerate(pieces, 1):
+            yield _Row(index, np.array(before + piece + after), int(number == len(pieces)))
+            index += 1
+
+
+def _groups(rows: Iterator[_Row], batch_size: int, *, sort: bool) -> Iterator[list[_Row]]:
+    if not sort:
+        while group := list(islice(rows, batch_size)):
+            yield group
+        return
+    while window := list(islice(rows, max(_WINDOW, batch_size))):
+        window.sort(key=lambda row: len(row.ids))
+        for start in range(0, len(window), batch_size):
+            yield window[start : start + batch_size]
+
+
+def _collate(
+    group: list[_Row],
+    pad_id: int,
+    special: list[int],
+    mask_rate: float | int | None,
+    mask_id: int | None,
+    seed: int,
+    encoder: bool,
+) -> Batch:
+    width = max(len(row.ids) for row in group)
+    tokens = np.full((len(group), width), pad_id, dtype=np.int64)
+    targets = np.full_like(tokens, -1)
+    mask = np.zeros_like(tokens)
+    read = np.zeros(tokens.shape, dtype=bool)
+    for i, row in enumerate(group):
+        n = len(row.ids)
+        tokens[i, :n] = row.ids
+        mask[i, :n] = 1
+        if not encoder:
+            targets[i, : n - 1] = row.ids[1:]
+            read[i, :n] = True
+        elif mask_rate is not None:
+            chosen = np.random.default_rng([seed, row.index]).random(n) < mask_rate
+            chosen &= ~np.isin(row.ids, special)
+            read[i, :n] = chosen
+            targets[i, :n][chosen] = row.ids[chosen]
+            tokens[i, :n][chosen] = cast(int, mask_id)
+    return Batch(
+        tokens=torch.from_numpy(tokens),
+        mask=torch.from_numpy(mask),
+        read=torch.from_numpy(read),
+        targets=torch.from_numpy(targets),
+        n_texts=sum(row.n_texts for row in group),
+    )

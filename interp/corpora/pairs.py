@@ -1,0 +1,424 @@
+"""Minimal pairs: two sentences that differ in one grammatical point, of which one is right.
+
+Every function returns the same table, with the columns of BLiMP (Warstadt et al. 2020, TACL 8, 377-392), all
+strings: `sentence_good`, `sentence_bad`, `UID` (the task), `pairID` (unique within its task), `field` and
+`linguistics_term`.
+
+    pairs = generate(n_per_task=200)                 # the bundled tasks, named in TASKS
+    pairs = load("blimp", tasks=["npi_present_1"])   # the published ones
+    pairs = load("my_pairs.csv")                     # your own
+"""
+
+import difflib
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pandas import DataFrame
+
+from interp.checks import list_of_strings
+
+COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
+_SENTENCES = COLUMNS[:2]
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_LEXICON: dict[str, Any] = json.loads(
+    (resources.files("interp") / "bundled" / "lexicon.json").read_text(encoding="utf-8")
+)
+
+TASKS: tuple[str, ...] = tuple(_LEXICON["tasks"])
+"""Names of the bundled tasks. `bundled/lexicon.json` says of each what it tests."""
+
+
+# The generator
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Words that can stand in the same place, each with its forms (of a noun: sg, pl)."""
+
+    forms: tuple[str, ...]
+    entries: tuple[str, ...]
+
+    def form(self, entry: str, name: str | None) -> str:
+        """One form of an entry: of "is/are here", "is here" is the first and "are here" the second."""
+        which = self.forms.index(name) if name else 0
+        return " ".join(word.split("/")[which] if "/" in word else word for word in entry.split(" "))
+
+
+def _groups(words: dict[str, Any]) -> dict[str, _Group]:
+    groups = {
+        name: _Group(tuple(group.get("forms", ())), tuple(group["entries"]))
+        for name, group in words.items()
+        if "entries" in group
+    }
+    unions = {name: group["union"] for name, group in words.items() if "union" in group}
+    for name, parts in unions.items():
+        groups[name] = _Group((), tuple(entry for part in parts for entry in groups[part].entries))
+    return groups
+
+
+_GROUPS = _groups(_LEXICON["words"])
+
+
+class _Template:
+    """A numbered list of pairs, written as `The {person.sg} [is|are] {place}.`
+
+    `{group.form}` is a word; `{person1}` and `{person2}` are two different words of one group,
+    `{person1}` twice is the same word. `[good|bad]` is where the two sentences differ.
+    """
+
+    _slot = re.compile(r"\{([a-z_]+)(\d?)(?:\.(\w+))?\}")
+    _contrast = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.slots = tuple(dict.fromkeys((m[1], m[2]) for m in self._slot.finditer(text)))
+        names = [group for group, _ in self.slots]
+        choices = (len(_GROUPS[name].entries) - names[:i].count(name) for i, name in enumerate(names))
+        self.n_pairs = prod(choices)
+
+    def pair(self, number: int) -> tuple[str, str]:
+        """The good and the bad sentence of this number, 0 to n_pairs - 1."""
+        chosen: dict[tuple[str, str], str] = {}
+        for slot in self.slots:
+            used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
+            free = [entry for entry in _GROUPS[slot[0]].entries if entry not in used]
+            number, which = divmod(number, len(free))
+            chosen[slot] = free[which]
+        filled = self._slot.sub(lambda m: _GROUPS[m[1]].form(chosen[m[1], m[2]], m[3]), self.text)
+        return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
+
+
+def _shuffled(n: int, rng: random.Random) -> Iterator[int]:
+    """0 … n-1 in random order, lazily (Fisher and Yates, keeping only the places that were swapped).
+
+    It draws with `rng.random()` alone, the one method whose sequence Python promises to keep.
+    """
+    moved: dict[int, int] = {}
+    for i in range(n):
+        j = i + int(rng.random() * (n - i))
+        yield moved.get(j, j)
+        moved[j] = moved.pop(i, i)
+
+
+def _draw(templates: Sequence[_Template], rng: random.Random) -> Iterator[tuple[str, str]]:
+    """All pairs of a task in random order, the templates in turn so that every stretch is balanced."""
+    numbers = {template: _shuffled(template.n_pairs, rng) for template in templates}
+    while numbers:
+        turn = list(numbers)
+        for which in _shuffled(len(turn), rng):
+            number = next(numbers[turn[which]], None)
+            if number is None:
+                del numbers[turn[which]]
+            else:
+                yield turn[which].pair(number)
+
+
+def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | None = None) -> DataFrame:
+    """Makes minimal pairs from the bundled templates.
+
+    A task's pairs depend on `seed` and the task's name only: a larger `n_per_task` continues a smaller
+    one, and the choice of `tasks` (default: all of TASKS) changes nothing within a task. The two
+    sentences of a pair have the same number of words.
+
+    In most tasks each template has a mirror image, or its two sentences have the same words; over the
+    task, a word is right as often as wrong, and words without their order do not tell good from bad. It is
+    not so in `npi_ever` and `npi_any` (the negative words, which are what is tested, are always right) nor
+    in `causative` (a verb such as "melt" is right with an object and without). In `npi_question` the words
+    are balanced; the question mark is not.
+
+    Raises ValueError for an unknown task, and for an `n_per_task` below 1 or above what the templates can
+    make.
+    """
+    tasks = None if tasks is None else _listed(tasks)
+    if n_per_task < 1:
+        raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
+    rows = []
+    for task in TASKS if tasks is None else _known_tasks(tasks, TASKS, "the bundled generator"):
+        entry = _LEXICON["tasks"][task]
+        templates = [_Template(text) for text in entry["templates"]]
+        possible = sum(template.n_pairs for template in templates)
+        if n_per_task > possible:
+            raise ValueError(
+                f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different "
+                f"pairs; ask for {possible} or fewer, or leave the task out"
+            )
+        drawn = _draw(templates, random.Random(f"{seed}-{task}"))
+        rows += [
+            (good, bad, task, str(number), entry["field"], entry["linguistics_term"])
+            for number, (good, bad) in zip(range(n_per_task), drawn, strict=False)
+        ]
+    return DataFrame(rows, columns=list(COLUMNS))
+
+
+# The sources
+
+
+def load(
+    source: str | os.PathLike[str] | DataFrame,
+    *,
+    tasks: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> DataFrame:
+    """Reads minimal pairs and checks them.
+
+    `source` is "bundled" (`generate()`), "blimp" (`nyu-mll/blimp` on the Hugging Face hub), a directory
+    of .jsonl files, one .jsonl, .csv or .parquet file in UTF-8, or a DataFrame. A table needs the columns
+    `sentence_good` and `sentence_bad`. Of the others, a missing UID becomes the name of the file (of a
+    DataFrame: "pairs"), a missing pairID a running number within its task, a missing field or term "";
+    further columns are dropped.
+
+    `tasks` are the UIDs to keep, in the order of the source; `limit` is the number of pairs a task, from
+    the first on (for "bundled", the number to generate).
+
+    Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) are published with two identical
+    sentences. They are kept, so that a task has its 1000 pairs; in any other pair that is an error.
+
+    `attrs["source"]` of the table is what the pairs are called in a provenance: "bundled pairs", the name of
+    the file or directory, or how many they are.
+
+    Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
+    a table of minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
+    """
+    tasks = None if tasks is None else _listed(tasks)
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
+    if isinstance(source, DataFrame):
+        tables = {"DataFrame": _checked(_numbered(source), "DataFrame", "pairs")}
+    elif not isinstance(source, str | os.PathLike):
+        raise TypeError(f"minimal pairs are a file, a name or a pandas.DataFrame, found {type(source).__name__}")
+    elif source == "bundled":
+        made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
+        made.attrs["source"] = "bundled pairs"
+        return made
+    elif source == "blimp":
+        tables = _from_hub("nyu-mll/blimp", tasks)
+    else:
+        tables = {str(path): _from_file(path) for path in _files(Path(source))}
+    name = "the DataFrame" if isinstance(source, DataFrame) else f"{str(source)!r}"
+    pairs = pd.concat(tables)
+    if pairs.empty:
+        raise ValueError(f"{name} has no rows; expected one minimal pair a row")
+    pairs["pairID"] = pairs["pairID"].mask(pairs["pairID"] == "", pairs.groupby("UID").cumcount().astype(str))
+    _refuse_repeated_ids(pairs)
+    if tasks is not None:
+        pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
+    if limit is not None:
+        pairs = pairs.groupby("UID", sort=False).head(limit)
+    pairs = pairs.reset_index(drop=True)
+    if isinstance(source, DataFrame):
+        pairs.attrs["source"] = str(source.attrs.get("source", f"{len(pairs):,} minimal pairs"))
+    else:
+        pairs.attrs["source"] = Path(source).name
+    return pairs
+
+
+def check_pairs(pairs: DataFrame) -> None:
+    """Raise TypeError for what is no table, or has a UID that is no string (a missing one); ValueError for one without
+    pairs."""
+    if not isinstance(pairs, DataFrame):
+        raise TypeError(f"expected a table of minimal pairs from interp.corpora.pairs, found {type(pairs).__name__}")
+    missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
+    if missing or pairs.empty:
+        raise ValueError(
+            f"expected a table of minimal pairs from interp.corpora.pairs, missing: {missing or 'any row'}"
+        )
+    list_of_strings(pairs["UID"], "the column UID of the pairs")
+
+
+def _from_hub(name: str, tasks: Sequence[str] | None) -> dict[str, DataFrame]:
+    import datasets
+
+    try:
+        configs = datasets.get_dataset_config_names(name)
+        wanted = configs if tasks is None else _known_tasks(tasks, configs, name)
+        loaded = {task: datasets.load_dataset(name, task, split="train").to_pandas() for task in wanted}
+    except _UnknownTask:
+        raise
+    except Exception as error:
+        raise ConnectionError(
+            f"could not read {name!r} from the Hugging Face hub: {type(error).__name__}: {error}. With no "
+            "network, give the path of a directory that holds BLiMP's .jsonl files instead"
+        ) from error
+    tables = {task: _numbered(table.rename(columns={"pair_id": "pairID"})) for task, table in loaded.items()}
+    return {f"{name} {task}": _checked(table, f"{name} {task}", task) for task, table in tables.items()}
+
+
+def _files(path: Path) -> list[Path]:
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"no such file or directory: {str(path)!r}; expected 'bundled', 'blimp', a directory of .jsonl "
+            "files, or a .jsonl, .csv or .parquet file"
+        )
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.glob("*.jsonl"))
+    if not files:
+        suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
+        raise FileNotFoundError(
+            f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'}); "
+            "expected one .jsonl file a task, as in BLiMP's data folder; name a .csv or .parquet file itself"
+        )
+    return files
+
+
+def _read_csv(path: Path) -> DataFrame:
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if not isinstance(table.index, pd.RangeIndex):
+        raise ValueError("its rows have more columns than its first line; a sentence with a comma in it needs quotes")
+    return table
+
+
+_READERS: dict[str, Callable[[Path], DataFrame]] = {".csv": _read_csv, ".parquet": pd.read_parquet}
+
+
+def _from_file(path: Path) -> DataFrame:
+    if not path.is_file():
+        raise ValueError(f"{path} is {'a directory' if path.is_dir() else 'no regular file'}; expected a file")
+    if path.suffix == ".jsonl":
+        return _checked(_read_jsonl(path), str(path), path.stem)
+    if path.suffix not in _READERS:
+        found = path.suffix or "a file without suffix"
+        raise ValueError(f"{path}: cannot read {found}; expected .jsonl, .csv or .parquet")
+    try:
+        table = _READERS[path.suffix](path)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from error
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from error
+    return _checked(_numbered(table), str(path), path.stem)
+
+
+def _read_jsonl(path: Path) -> DataFrame:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from error
+    rows: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: not JSON ({error.msg} at column {error.colno}): {line[:60]!r}; "
+                "expected one JSON object a line"
+            ) from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}, line {number}: not JSON that can be read ({error})") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: a {type(row).__name__}; expected a JSON object a line")
+        rows[number] = {column: row[column] for column in COLUMNS if column in row}
+    return DataFrame(list(rows.values()), index=list(rows), dtype=object)
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> ValueError:
+    return ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8")
+
+
+def _numbered(table: DataFrame) -> DataFrame:
+    """The table with its rows numbered from 1, as errors name them."""
+    return table.set_axis(range(1, len(table) + 1))
+
+
+def _place(source: str, row: Hashable) -> str:
+    return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {row}"
+
+
+def _checked(table: DataFrame, source: str, default_task: str) -> DataFrame:
+    """The table with exactly the columns of BLiMP, as strings, once every pair in it has been found sound."""
+    missing = [column for column in _SENTENCES if column not in table.columns]
+    if missing and len(table):
+        found = ", ".join(map(str, table.columns))
+        raise ValueError(
+            f"{source}: no column {' or '.join(map(repr, missing))} (found: {found}); name the column of "
+            "right sentences 'sentence_good', that of wrong ones 'sentence_bad'"
+        )
+    repeated = table.columns[table.columns.duplicated()].intersection(list(COLUMNS))
+    if len(repeated):
+        raise ValueError(f"{source}: there are several columns {repeated[0]!r}; expected one")
+    table = table.reindex(columns=list(COLUMNS)).astype(object)
+    for column, texts in table.items():
+        for row, text in texts.items():
+            if isinstance(text, str) and _LONE_SURROGATE.search(text):
+                raise ValueError(
+                    f"{_place(source, row)}: {column} is {text!r}, which has a lone surrogate and is no Unicode text; "
+                    "correct or remove the row"
+                )
+    for column in _SENTENCES:
+        wrong = [row for row, text in table[column].items() if not (isinstance(text, str) and text.strip())]
+        if wrong:
+            raise ValueError(
+                f"{_place(source, wrong[0])}: {column} is {table.at[wrong[0], column]!r}; expected a "
+                f"sentence ({len(wrong)} such rows); give both sentences or remove the row"
+            )
+    for column in COLUMNS[2:]:
+        table[column] = table[column].map(_as_text)
+    table["UID"] = table["UID"].replace("", default_task)
+    same = table["sentence_good"].str.strip() == table["sentence_bad"].str.strip()
+    for row, uid, pair_id, text in table.loc[same, ["UID", "pairID", "sentence_good"]].itertuples(name=None):
+        if (uid, pair_id) not in _PUBLISHED_IDENTICAL:
+            raise ValueError(
+                f"{_place(source, row)}: the two sentences are the same: {text!r}; expected them to differ; "
+                "correct or remove the row"
+            )
+    return table.astype(str)
+
+
+_PUBLISHED_IDENTICAL = frozenset(
+    [("passive_1", number) for number in ("324", "810")]
+    + [("principle_A_case_2", number) for number in ("105", "287", "372", "816", "967")]
+)
+
+
+def _as_text(value: Any) -> str:
+    """A cell of a column of names as a string: a missing one is "", a whole number has no decimal point."""
+    if value is None or value is pd.NA or value != value:
+        return ""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _refuse_repeated_ids(pairs: DataFrame) -> None:
+    repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
+    if repeated.empty:
+        return
+    uid, pair_id = repeated.iloc[0][["UID", "pairID"]]
+    same = repeated[(repeated["UID"] == uid) & (repeated["pairID"] == pair_id)]
+    places = [_place(source, row) for source, row in same.index]
+    raise ValueError(
+        f"pairID {pair_id!r} of task {uid!r} occurs {len(places)} times ({'; '.join(places[:3])}); expected "
+        "it once; number the pairs anew or leave the column pairID out"
+    )
+
+
+class _UnknownTask(ValueError):
+    pass
+
+
+def _listed(tasks: Iterable[str]) -> list[str]:
+    if isinstance(tasks, str):
+        raise ValueError(f"tasks is the string {tasks!r}; expected a list of names: [{tasks!r}]")
+    names = list(tasks)
+    if not names:
+        raise ValueError("tasks is empty; name at least one task, or pass None for all of them")
+    return names
+
+
+def _known_tasks(tasks: Sequence[str], known: Sequence[str], source: str) -> list[str]:
+    """The tasks without repetition, all of which `source` has."""
+    for task in tasks:
+        if task not in known:
+            near = difflib.get_close_matches(str(task), known, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(known)}"
+            raise _UnknownTask(f"no task {task!r} in {source}; {hint}")
+    return list(dict.fromkeys(tasks))

@@ -1,0 +1,258 @@
+"""Unigram counts of a corpus: how often each token of a vocabulary occurs.
+
+Light on purpose (no torch): counting runs in worker processes that import only this module.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xxhash
+from jaxtyping import Bool, Float, Integer
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+
+from interp.checks import check_token_ids
+from interp.disk.files import replacing
+
+_TEXTS_AT_ONCE = 1_000
+_CHARACTERS_AT_ONCE = 1_000_000
+_AROUND_A_TEXT = {"truncation", "padding", "post_processor"}
+_NO_OPTIONS = {"name_or_path", "vocab_file", "tokenizer_file", "model_max_length", "special_tokens_map_file"}
+_tokenizer: Tokenizer | None = None  # of a worker process
+
+
+@dataclass(frozen=True, eq=False)
+class Unigrams:
+    """Token counts over a vocabulary, `counts[token_id]`, and the name of the corpus they come from.
+
+    `tokenizer` identifies the tokenizer that they were counted with (`tokenizer_hash`), where it is known.
+
+    Tokens that the batching adds (BOS, `[CLS]` …) are not in the counts; special tokens that stand in the text
+    are.
+    """
+
+    counts: Integer[np.ndarray, " d_vocab"]
+    corpus: str
+    tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.counts, np.ndarray):
+            raise TypeError(f"unigram counts must be a numpy array, found {type(self.counts).__name__}")
+        if self.counts.ndim != 1 or self.counts.dtype.kind not in "iu" or (self.counts.astype(np.int64) < 0).any():
+            raise ValueError(
+                f"unigram counts must be one row of whole numbers ≥ 0, found {self.counts.dtype} of shape "
+                f"{self.counts.shape}"
+            )
+        if not self.counts.any():
+            raise ValueError(f"the unigram counts of {self.corpus} are all zero; count a corpus with text in it")
+        if self.counts.sum(dtype=float) >= 2**63:
+            raise ValueError(f"the unigram counts of {self.corpus} add up to more than 2⁶³; expected counts of tokens")
+        object.__setattr__(self, "counts", self.counts.astype(np.int64))
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def distribution(self) -> Float[np.ndarray, " d_vocab"]:
+        """`u(w) = count(w) / Σ count`, float64."""
+        return self.counts / self.counts.sum()
+
+    def log_prior(self, real: Bool[np.ndarray, " d_vocab"] | None = None) -> Float[np.ndarray, " d_vocab"]:
+        """`log((count + 1) / Σ (count + 1))` in nats: add-one smoothed, so that unseen types stay finite.
+
+        Args:
+            real: which rows of the vocabulary are tokens; the others get 0 and take no part in the sum. All by
+                default.
+        """
+        smoothed = self.counts + 1.0
+        if real is None:
+            return np.log(smoothed / smoothed.sum())
+        return np.where(real, np.log(smoothed / smoothed[real].sum()), 0.0)
+
+    def merge(self, other: "Unigrams") -> "Unigrams":
+        """Counts of both corpora together. Raises ValueError where the vocabularies differ in size."""
+        if len(self.counts) != len(other.counts):
+            raise ValueError(
+                f"cannot merge counts over {len(self.counts)} types with counts over {len(other.counts)}: they "
+                "come from different tokenizers"
+            )
+        if self.tokenizer and other.tokenizer and self.tokenizer != other.tokenizer:
+            raise ValueError("cannot merge these counts: they come from different tokenizers")
+        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.tokenizer)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file with one int64 tensor `counts`, and the corpus and the tokenizer as metadata.
+
+        Raises FileExistsError where something else than such counts has that name.
+        """
+        check_counts_file(Path(path))
+        about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})  # one entry: several have no order
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as temporary:
+            save_file({"counts": self.counts}, temporary, {"about": about})
+
+
+def check_counts_file(path: Path) -> None:
+    """Raise FileExistsError where there is something at a path that is no file of counts, which may be replaced."""
+    if not os.path.lexists(path):
+        return
+    tensors: list[str] = []
+    if path.is_file() and not path.is_symlink():
+        with suppress(SafetensorError, OSError), safe_open(path, "np") as file:
+            tensors = list(file.keys())
+    if tensors != ["counts"]:
+        raise FileExistsError(f"{path} holds no token counts of interp, and would be replaced; choose another name")
+
+
+def load(path: str | os.PathLike[str]) -> Unigrams:
+    """Read counts that `Unigrams.save` wrote, or a `.json` list of counts in the order of token ids.
+
+    Raises FileNotFoundError for a missing file and ValueError for one that holds no counts.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"unigram counts {str(path)!r} do not exist; expected a file of counts")
+    if source.suffix == ".json":
+        try:
+            counts = np.array(json.loads(source.read_text(encoding="utf-8")))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{source} is not a JSON list of counts: {error}") from None
+        return Unigrams(counts, source.name)
+    try:
+        with safe_open(source, "np") as file:
+            metadata, counts = file.metadata() or {}, file.get_tensor("counts")
+    except SafetensorError as error:
+        raise ValueError(
+            f"{source} is not a file of unigram counts ({error}); expected safetensors with a tensor 'counts', or .json"
+        ) from None
+    if "vocabulary" in metadata:
+        raise ValueError(
+            f"{source} was counted by an earlier version of interp, which did not note the whole tokenizer; count "
+            "again (interp unigrams)"
+        )
+    about = json.loads(metadata.get("about", "{}"))
+    return Unigrams(counts, about.get("corpus", source.name), about.get("tokenizer"))
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """A 128-bit hash (xxh3) of everything that decides how text becomes token ids, and ids text.
+
+    Of a fast tokenizer: vocabulary and merges, normaliser, pre-tokeniser, decoder and added tokens. Truncation, padding
+    and what the tokenizer itself would put around a text are left out: interp frames every row itself. Of a tokenizer
+    written in Python: its class, vocabulary, added tokens and options.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        options = {key: str(value) for key, value in tokenizer.init_kwargs.items() if key not in _NO_OPTIONS}
+        described: Any = [type(tokenizer).__name__, tokenizer.get_vocab(), tokenizer.get_added_vocab(), options]
+    else:
+        described = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _AROUND_A_TEXT}
+    return xxhash.xxh3_128(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, processes: int = 1) -> Unigrams:
+    """Count the tokens of all texts, without special tokens added, in constant memory.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        texts: any number of strings.
+        corpus: a name for the source, kept with the counts.
+        d_vocab: the size of the model's output vocabulary.
+        processes: worker processes, for a fast tokenizer (a `tokenizer.json`). More than one needs the caller's
+            script to be importable, its work under `if __name__ == "__main__":`.
+
+    Raises:
+        ValueError: a token id outside the vocabulary, or no token at all.
+        TypeError: one string, a table or a mapping for the texts.
+    """
+    if isinstance(texts, str | bytes | Mapping | pd.DataFrame):
+        raise TypeError(f"texts must be strings, one after the other, found {type(texts).__name__}; put them in a list")
+    chunks = chunked(texts)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rows = (tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"] for chunk in chunks)
+        counts = _total(map(_bincount, rows), d_vocab, corpus)
+    elif processes == 1:
+        counts = _total(map(partial(_count, _copy(backend.to_str())), chunks), d_vocab, corpus)
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, context, initializer=_start, initargs=(backend.to_str(),)) as pool:
+            counts = _total(_bounded_map(pool, chunks, 2 * processes), d_vocab, corpus)
+    return Unigrams(counts, corpus, tokenizer_hash(tokenizer))
+
+
+def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of at most 1,000 texts and about a million characters, to tokenise at once."""
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text)
+        if len(chunk) == _TEXTS_AT_ONCE or size > _CHARACTERS_AT_ONCE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: int) -> Iterator[NDArray[np.int64]]:
+    """`pool.map` that reads at most `ahead` chunks before their turn, so memory stays constant."""
+    waiting = []
+    for chunk in chunks:
+        waiting.append(pool.submit(_count_chunk, chunk))
+        if len(waiting) > ahead:
+            yield waiting.pop(0).result()
+    for future in waiting:
+        yield future.result()
+
+
+def _total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
+    counts = np.zeros(d_vocab, dtype=np.int64)
+    for part in parts:
+        check_token_ids(len(part) - 1, d_vocab, f"{corpus} has")
+        counts[: len(part)] += part
+    if not counts.any():
+        raise ValueError(f"corpus {corpus} is empty: no token to count")
+    return counts
+
+
+def _start(backend_json: str) -> None:
+    global _tokenizer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that counts together
+    _tokenizer = _copy(backend_json)
+
+
+def _count_chunk(chunk: list[str]) -> NDArray[np.int64]:
+    assert _tokenizer is not None
+    return _count(_tokenizer, chunk)
+
+
+def _copy(backend_json: str) -> Tokenizer:
+    """A tokenizer of one's own, which neither cuts nor pads."""
+    tokenizer = Tokenizer.from_str(backend_json)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _count(tokenizer: Tokenizer, chunk: list[str]) -> NDArray[np.int64]:
+    return _bincount([encoding.ids for encoding in tokenizer.encode_batch(chunk, add_special_tokens=False)])
+
+
+def _bincount(rows: list[list[int]]) -> NDArray[np.int64]:
+    return np.bincount(np.array(list(chain.from_iterable(rows)), dtype=np.int64))

@@ -1,0 +1,1 @@
+"""What interp writes: whole files or none, and only in place of its own."""

@@ -1,0 +1,167 @@
+"""Files and folders that are whole or not there, whatever happens to the process, the disk or the machine.
+
+What is written goes to a folder beside its place, locked by the living process, to the disk (fsync), and then by one
+rename to its place. A folder is replaced only where all of it is interp's (`interp.disk.marks`).
+"""
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import xxhash
+
+from interp.disk.interrupts import uninterrupted
+from interp.disk.marks import CONTENTS, Listed, check_own, contents
+
+try:
+    import fcntl
+except ImportError:  # Windows: what killed processes left there stays
+    fcntl = None  # type: ignore[assignment]
+
+_OLD = "old"  # what a folder that takes the place of another calls that one until it is removed
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What `OSError.errno` is where there is no room to write."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that takes the place of the file `path` at the end, whole and on disk, or not at all.
+
+    Raises OSError with `path` and a number of `FULL` where there is no room for it.
+    """
+    with writing(path), _scratch(path) as folder:
+        temporary = folder / path.name
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
+
+
+@contextmanager
+def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterator[Path]:
+    """A temporary folder that takes the place of `target` at the end, whole and on disk, or is gone after an exception.
+
+    Args:
+        listed: see `check_own`. By default the folder gets a list of its contents, which is read here.
+
+    Raises FileExistsError as `check_own` does, before anything is written, and OSError as `replacing` does.
+    """
+    check_own(target, listed or contents)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _scratch(target) as folder:
+            temporary = folder / target.name
+            temporary.mkdir()
+            yield temporary
+            if listed is None:
+                names = sorted(path.name for path in temporary.iterdir())
+                (temporary / CONTENTS).write_text(json.dumps({"written by interp": names}), encoding="utf-8")
+            for path in (*temporary.rglob("*"), temporary):
+                _sync(path)
+            with uninterrupted():
+                if target.exists():
+                    os.replace(target, folder / _OLD)
+                os.replace(temporary, target)
+            _sync(target.parent)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder in one step: whatever happens to the process, nothing of it is left under its name."""
+    with _scratch(folder) as scratch:
+        os.replace(folder, scratch / folder.name)
+
+
+def tidy(path: Path) -> None:
+    """Remove what killed processes left of `path` beside it, which no living process has locked.
+
+    A folder that was about to be replaced comes back.
+    """
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
+    for left in path.parent.glob("*.tmp"):
+        if not pattern.fullmatch(left.name) or left.is_symlink():
+            continue
+        with suppress(OSError):  # another process may be at it too, or holds it
+            lock = _lock(left)
+            try:
+                if (left / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
+                    os.replace(left / _OLD, path)
+                shutil.rmtree(left)
+            finally:
+                os.close(lock)
+
+
+def checksum(content: bytes) -> str:
+    """XXH3, 128 bits."""
+    return xxhash.xxh3_128(content).hexdigest()
+
+
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """A folder beside `path`, locked by this process while the context lasts and gone afterwards."""
+    tidy(path)
+    while True:
+        folder = path.with_name(f".{path.name}.interp-{secrets.token_hex(8)}.tmp")
+        folder.mkdir()
+        try:
+            lock = _lock(folder)
+        except OSError:  # a file system without locks, on which nobody removes what is not locked either
+            lock = None
+        if folder.exists():  # nobody tidied it away before it was locked
+            break
+        if lock is not None:
+            os.close(lock)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Lock a folder; the descriptor that holds the lock until it is closed, or its process ends.
+
+    Raises OSError where somebody else holds it, and where the system has no such locks.
+    """
+    if fcntl is None:
+        raise OSError("no locks on folders here")
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _sync(path: Path) -> None:
+    """Have the disk hold what was written to a file, or what a folder lists."""
+    if path.is_dir():
+        if os.name != "posix":
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+    else:
+        descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise OSError with the path that was being written where the room ran out; not all libraries do."""
+    try:
+        yield
+    except Exception as error:
+        said = re.search(r"\(os error (\d+)\)|\bcode: (\d+)", str(error))
+        number = error.errno if isinstance(error, OSError) else said and int(said[1] or said[2])
+        if number in FULL:
+            raise OSError(number, os.strerror(number), str(path)) from error
+        raise

@@ -1,0 +1,69 @@
+"""What stands side by side of several results of `interp encoding`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from interp.encoding.tables import EncodingStudy
+from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
+from interp.figures.style import GREY, figure, run_styles
+
+_PRUNED = 0.3  # by the paper
+
+
+def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
+    rows: dict[str, dict[str, Any]] = {}
+    for name, study in studies.items():
+        r2 = study.regression.set_index("target")["adj_r2"]
+        rows[name] = {"adj_r2": r2["-log alpha"], "adj_r2_shuffled": r2["shuffled"]}
+        for basis, part in _ranked(study).groupby("basis", sort=False):
+            at = part.iloc[(part["fraction"] - _PRUNED).abs().argmin()]
+            rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
+        missed = study.steering_error
+        fitted = missed[missed["text"] == "fitted"].set_index("mode")["all"]
+        rows[name] |= {f"steering_{mode}": value for mode, value in fitted.items()}
+    numbers = numbers_of(rows)
+    figures = {"fit": _fit(studies)}
+    for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):
+        figures[f"pruning_{basis}"] = _pruning(having, basis)
+    what = "Adjusted R² of −log α on the output embeddings"
+    return Sides(numbers, figures, extremes(what, numbers["adj_r2"], "{:.3f}"))
+
+
+def _ranked(study: EncodingStudy) -> pd.DataFrame:
+    return study.pruning[study.pruning["order"] == "spearman"]
+
+
+def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
+    """Adjusted R² of −log α on the output embeddings, and that of α shuffled."""
+    out = figure("Token probability from the output embedding", "adjusted R² of −log α", "")
+    for name, style in run_styles(list(studies)).items():
+        r2 = studies[name].regression.set_index("target")["adj_r2"]
+        for target, marker in (
+            ("-log alpha", {"color": style["color"], "symbol": style["symbol"], "size": 12}),
+            ("shuffled", {"color": GREY, "symbol": "circle-open", "size": 10}),
+        ):
+            out.add_scatter(
+                x=[round(float(r2[target]), 4)], y=[style["name"]], mode="markers", marker=marker,
+                name="α shuffled" if target == "shuffled" else style["name"],
+                showlegend=target == "shuffled" and name == next(iter(studies)),
+                hovertemplate="%{x:.3f}<extra></extra>",
+            )  # fmt: skip
+    out.update_yaxes(autorange="reversed", type="category")
+    return out
+
+
+def _pruning(studies: Mapping[str, EncodingStudy], basis: str = "axis", order: str = "spearman") -> go.Figure:
+    """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
+    axes = "axes of W_U" if basis == "axis" else "principal axes"
+    out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |{order}|")
+    lines = {}
+    for name, study in studies.items():
+        part = study.pruning[(study.pruning["basis"] == basis) & (study.pruning["order"] == order)]
+        lines[name] = part.set_index("fraction")["top1_agreement"].sort_index()
+    draw_runs(out, lines, list(studies))
+    out.update_xaxes(tickformat=".0%")
+    out.update_yaxes(rangemode="tozero")
+    return out

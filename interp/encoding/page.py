@@ -1,0 +1,82 @@
+"""What the page says of `interp encoding`."""
+
+import numpy as np
+import pandas as pd
+
+from interp import plots
+from interp.encoding.tables import EncodingStudy, around
+from interp.figures.section import Section
+
+TITLE = "Token probability in output embeddings"
+DEFINITIONS = {
+    "Source": "Cho et al., “Understanding Token Probability Encoding in Output Embeddings”, COLING 2025 (arXiv "
+    "2406.01468); neurons: Stolfo et al. 2024.",
+    "α, A, B": "α_w is the mean output probability of token w, E_w its output embedding; −log α_w ≈ A·E_w + B "
+    "by least squares over the vocabulary.",
+    "Adjusted R²": "1 − (1 − R²)(n − 1)/(n − d − 1), n types and d dimensions.",
+    "Removed dimensions": "Set to zero in the input of the unembedding; KL(full‖pruned) is the mean over "
+    "positions, top-1 agreement the share of positions whose likeliest token stays. The paper removes 30 %.",
+    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression, "
+    "the paper's), by log r (constant), or by the shift that solves for r (exact).",
+    "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
+    "mean) ⊙ γ.",
+}
+
+
+def section(study: EncodingStudy) -> Section:
+    """What the page says of `interp encoding`; every number comes from the result."""
+    figures = {"fit": plots.probability_fit(study), "dimensions": plots.dimension_slopes(study)}
+    figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
+    figures |= {"steering": plots.steering(study), "directions": plots.direction_cosines(study)}
+    tables = {"−log α on the output embeddings": study.regression, "How much text the fit needs": study.few_shot}
+    tables["Dimensions removed before top-1 agreement falls"] = study.removable
+    tables["Steering: median |log(got/asked)|"] = study.steering_error
+    if not study.neurons.empty:
+        figures["neurons"] = plots.neurons(study)
+        strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
+        tables["Neurons of the largest effect on entropy"] = strongest
+    if not study.dynamics.empty:
+        figures["dynamics"] = plots.dynamics(study)
+    return Section(
+        title=TITLE,
+        question="encoding",
+        summary=_sentences(study)[0],
+        main="fit",
+        finding=" ".join(_sentences(study)),
+        definitions=DEFINITIONS,
+        figures=figures,
+        tables=tables,
+        provenance=study.provenance,
+    )
+
+
+def _sentences(study: EncodingStudy) -> list[str]:
+    fitted = study.regression.set_index("target")["adj_r2"]
+    untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
+    before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
+    missed = study.steering_error
+    error = missed[missed["text"] == "fitted"].set_index("mode")["all"] if "text" in missed else pd.Series(dtype=float)
+    sentences = [
+        f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
+        f"({fitted['shuffled']:.3f} with α shuffled{before})."
+    ]
+    axes = study.pruning[study.pruning["basis"] == "axis"]
+    curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
+    if not curves["spearman"].empty:
+        at_random = "" if curves["random"].empty else f"; in random order it {_fall(curves['random'])}"
+        sentences.append(
+            f"Top-1 agreement {_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
+            f"{at_random}."
+        )
+    parts = [f"{mode} {value:.3f}" for mode, value in error.items()]
+    if parts:
+        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
+    return sentences
+
+
+def _fall(curve: pd.DataFrame) -> str:
+    """Where top-1 agreement falls below 95 %."""
+    before, after = around(curve, 0.95)
+    if np.isnan(after):
+        return f"stays at 95 % or more up to {100 * before:.3g} %"
+    return f"falls below 95 % between {100 * before:.3g} % and {100 * after:.3g} %"

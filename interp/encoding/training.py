@@ -1,0 +1,97 @@
+"""How the encoding of frequency comes about in training."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Integer
+from scipy import stats
+
+from interp import models
+from interp.corpora import batches, load, unigrams_of
+from interp.corpora.unigrams import Unigrams
+from interp.encoding.regression import fit_arrays, raw_head
+from interp.frequency import MASK_RATE
+from interp.frequency.distributions import MeanPredictions, Variant, kl
+from interp.models.sites import Model, is_encoder
+from interp.run.observers import observe
+
+
+def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Iterator[tuple[int, Model]]:
+    """The models of a training run, one at a time: `(step, model)`.
+
+    Args:
+        source: a directory that `interp train` wrote, whose `checkpoints/step-N` are read; or a hub name that has
+            checkpoints ("pythia-70m"), with its steps.
+        steps: which ones; all of a directory.
+
+    Raises ValueError for a hub name without steps, FileNotFoundError for a directory without such checkpoints.
+    """
+    root = Path(source)
+    steps = None if steps is None else list(steps)
+    if not root.is_dir():
+        if not steps:
+            raise ValueError(f"{source} is no directory; for a hub name give the steps of its checkpoints")
+        for step in steps:
+            yield step, models.load(str(source), checkpoint=step)
+        return
+    found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
+    missing = sorted(set(steps or []) - set(found))
+    if not found or missing:
+        what = f"no checkpoint of step {missing[0]}" if missing else "no checkpoints/step-N"
+        raise FileNotFoundError(f"{root} has {what}; expected the directory of an interp train run")
+    for step in sorted(steps or found):
+        with tempfile.TemporaryDirectory() as directory:
+            for path in (*root.glob("*token*.json"), *found[step].iterdir()):
+                shutil.copy(path, directory)
+            yield step, models.load(directory)
+
+
+def dynamics(
+    checkpoints: Iterable[tuple[int, Model]],
+    text: Any,
+    *,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str],
+    progress: bool = True,
+) -> pd.DataFrame:
+    """How the encoding of frequency comes about in training: one row for each (step, model).
+
+    Columns: step, adj_r2 (of −log α on the output embeddings), spearman (of b_LN W_U with log u; NaN without
+    b_LN, or while it is zero), kl_unigram_model (KL(u‖q), nats), loss (mean NLL, nats; of masked tokens for an
+    encoder). One forward pass a checkpoint.
+
+    Args:
+        text: what `interp.corpora.load` takes.
+        unigram: token counts with the checkpoints' tokenizer.
+
+    Raises:
+        ValueError: no checkpoint, a folded one, or counts of another vocabulary or tokenizer.
+    """
+    corpus = load(text)
+    rows = []
+    for step, model in checkpoints:
+        head = raw_head(model)
+        prepared = batches(model, corpus, mask_rate=MASK_RATE if is_encoder(model) else None)
+        u = unigrams_of(model, prepared, unigram).distribution
+        predictions = MeanPredictions(model, [Variant()])
+        observe(model, prepared, predictions, progress=progress)
+        q, real = predictions.distributions[0], head.real.cpu().numpy()
+        effect = head.effect("ln").double().cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
+        seen = real & (u > 0)
+        rows.append(
+            {
+                "step": step,
+                "adj_r2": fit_arrays(head.W_U.double().cpu().numpy(), q, use=real).adj_r2,
+                "spearman": stats.spearmanr(effect[seen], u[seen]).statistic if np.ptp(effect[seen]) > 0 else np.nan,
+                "kl_unigram_model": kl(u, q),
+                "loss": float(predictions.nll[0]),
+            }
+        )
+    if not rows:
+        raise ValueError("there is no checkpoint; expected an iterable of (step, model)")
+    return pd.DataFrame(rows)

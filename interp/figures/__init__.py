@@ -1,0 +1,1 @@
+"""What all figures share: style, views, and the section of a page."""

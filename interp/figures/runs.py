@@ -1,0 +1,71 @@
+"""Several runs side by side: key numbers, figures with one trace for each run, and what differs most."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from interp.figures.style import run_styles
+
+DEPTH = "relative depth (1: after the last layer)"
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """A row of numbers and a trace in each figure for every run, and one sentence of what differs most."""
+
+    numbers: pd.DataFrame
+    figures: dict[str, go.Figure]
+    summary: str
+
+
+def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(list(rows.values()), index=list(rows))
+
+
+def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Each name that two results or more have, with those."""
+    known = {run: list(names(result)) for run, result in results.items()}
+    for name in dict.fromkeys(one for of_run in known.values() for one in of_run):
+        having = {run: result for run, result in results.items() if name in known[run]}
+        if len(having) > 1:
+            yield name, having
+
+
+def extremes(what: str, values: pd.Series, form: str) -> str:
+    """Between which runs a number varies, and how far, in the digits that are printed."""
+    known = values.dropna().sort_values()
+    if known.empty:
+        return f"{what} is known of no run."
+    least, most = (form.format(known.iloc[i]) for i in (0, -1))
+    if least == most:
+        return f"{what} is {least} in {'all' if len(known) == len(values) else ', '.join(map(str, known.index))}."
+    return f"{what} goes from {least} in {known.index[0]} to {most} in {known.index[-1]}."
+
+
+def draw_runs(out: go.Figure, lines: Mapping[str, pd.Series], names: list[str]) -> None:
+    for name, style in run_styles(names).items():
+        values = lines[name].round(5)
+        out.add_scatter(
+            x=values.index, y=values, name=style["name"], legendgroup=style["name"], mode="lines+markers",
+            line={"width": 2, "color": style["color"], "dash": style["dash"]}, showlegend=True,
+            marker={"size": 7, "symbol": style["symbol"]},
+            hovertemplate="%{x:.3g}: %{y:.4g}<extra>" + style["name"] + "</extra>",
+        )  # fmt: skip
+
+
+def layers_of(run: str, provenance: Mapping[str, Any]) -> int:
+    """How many layers the model of a run has."""
+    if "n_layers" not in provenance:
+        raise ValueError(
+            f"the provenance of {run} does not say how many layers its model has (n_layers): it was saved by another "
+            "version of interp; make it again"
+        )
+    return int(provenance["n_layers"])
+
+
+def by_depth(table: Any, n_layers: int) -> Any:
+    """With the relative depth after each layer as index."""
+    return table.set_axis((table.index + 1) / n_layers)

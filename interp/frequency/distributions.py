@@ -1,0 +1,221 @@
+"""What the questions share: corpus-mean predicted distributions, divergences, perplexity."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.special import rel_entr
+from torch import Tensor
+
+from interp.corpora import Batch
+from interp.models.head import prediction_head
+from interp.models.running import head_is_hooked
+from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, trunk_output
+from interp.run.observers import Observer, fingerprint
+
+Distribution = Float[np.ndarray, " d_vocab"]
+
+_ELEMENTS_AT_ONCE = 2**22
+_LARGEST_LOG_RANGE = 60.0
+"""Beyond this range of a shift (in nats) float32 loses the small terms of the shared exponential."""
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """An edit of the prediction head: a vector added to all logits, or b_FC of an encoder multiplied by `fc`.
+
+    `name` says in words what it is, in a refused checkpoint.
+    """
+
+    shift: Float[Tensor, " d_vocab"] | None = None
+    fc: float = 1.0
+    name: str = ""
+
+
+class MeanPredictions(Observer):
+    """Corpus-mean predicted distribution and NLL under any number of head edits, in one pass.
+
+    For each variant v, summed over the positions that are read: `Σ softmax(logits_v)` by token and
+    `Σ −log p_v(target)` by target type. Variants that add a vector c to the logits share one exponential: with
+    `e = exp(logits − max)` and `w = exp(c)`, `Z = e·w` and `p = w ⊙ e / Z`, so n of them cost one exponential and
+    two skinny matrix products. A shift whose values range over more than 60 nats is computed on its own. Rows of the
+    vocabulary that are no tokens (`PredictionHead.real`) take no part: the softmax is over the tokens.
+
+    After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, `balanced_nll`.
+
+    Raises:
+        ValueError: a model that does not predict the tokens it reads, logits that are soft-capped (a shift of the
+            logits is then no shift of the head), fc on a model without b_FC, shifts or logits that are not finite.
+        RuntimeError: fc while somebody else has hooks on the head, whose edits a recomputed head would not have.
+    """
+
+    def __init__(self, model: Model, variants: Sequence[Variant]) -> None:
+        if not variants:
+            raise ValueError("MeanPredictions needs at least one variant; Variant() is the model as it is")
+        if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
+            raise ValueError("this model soft-caps its logits, so a vector added to them is not an edit of its head")
+        check_vocabulary(model)
+        d_vocab = model.W_U.shape[1]
+        super().__init__(model.W_U.device, variants=[_describe(variant) for variant in variants])
+        self.model, self.head = model, prediction_head(model)
+        self.names = hook_name(model, "logits"), trunk_output(model)
+        self.variants = tuple(variants)
+        linear = [i for i, variant in enumerate(variants) if variant.fc == 1.0]
+        self._dense = [i for i, variant in enumerate(variants) if variant.fc != 1.0]
+        if self._dense:
+            self.head.require("fc")
+        zero = torch.zeros(d_vocab, dtype=torch.float64, device=model.W_U.device)
+        shifts = [zero if v.shift is None else v.shift.to(zero) for v in variants]
+        self._shifts = torch.stack(shifts)
+        if not torch.isfinite(self._shifts).all():
+            raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
+        ranges = self._shifts.amax(1) - self._shifts.amin(1)
+        self._unreal = None if bool(self.head.real.all()) else ~self.head.real
+        self._wide = [i for i in linear if ranges[i] >= _LARGEST_LOG_RANGE]
+        self._shared = [i for i in linear if ranges[i] < _LARGEST_LOG_RANGE]
+        for name in ("probability", "nll"):
+            self.add_state(name, (len(variants), d_vocab))
+        self.add_state("count", (d_vocab,))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        logits_name, trunk_name = self.names
+        if self._dense and head_is_hooked(self.model):
+            raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
+        trunk: list[Tensor] = []
+        recipe: Recipe = [(logits_name, lambda logits, hook: self._read(batch.select(logits), batch, trunk))]
+        if self._dense:
+            recipe.append((trunk_name, lambda resid, hook: trunk.append(batch.select(resid))))
+        return recipe
+
+    def _read(self, logits: Tensor, batch: Batch, trunk: list[Tensor]) -> None:
+        targets = batch.read_targets
+        scored = targets >= 0
+        self.add("n", float(len(targets)))
+        self.add("count", torch.bincount(targets[scored], minlength=logits.shape[1]))
+        probability = torch.zeros_like(self.state["probability"])
+        nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
+        step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
+        for start in range(0, len(targets), step):
+            rows = slice(start, start + step)
+            part = self._real(logits[rows])
+            self._read_shared(part, targets[rows], probability, nll[:, rows])
+            for i in self._wide:
+                self._read_one(part, targets[rows], i, probability, nll[:, rows])
+            for i in self._dense:
+                dense = self._real(self.head.encoder_logits(trunk[0][rows], self.variants[i].fc))
+                self._read_one(dense, targets[rows], i, probability, nll[:, rows])
+        if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
+            raise ValueError(
+                "the model's predictions are not finite (NaN or infinite logits); check its weights and dtype"
+            )
+        self.add("probability", probability)
+        by_type = torch.zeros_like(probability)
+        by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
+        self.add("nll", by_type)
+
+    def _real(self, logits: Tensor) -> Tensor:
+        """Logits in float32 at least, −∞ on rows that are no tokens."""
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return wide if self._unreal is None else wide.masked_fill(self._unreal, -torch.inf)
+
+    def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> None:
+        """All variants of moderate shift from one exponential."""
+        if not self._shared:
+            return
+        shifts = self._shifts[self._shared]
+        top = shifts.amax(1, keepdim=True)
+        weights = (shifts - top).exp()
+        peak = logits.amax(1, keepdim=True)
+        target_logits = logits.gather(1, targets.clamp(min=0)[:, None])
+        shared = (logits - peak).exp_()
+        Z = shared @ weights.T.to(shared)
+        shares = Z.reciprocal().T
+        sums = shares @ shared
+        if self._underflows(sums, shares.sum(1, keepdim=True)):
+            for i in self._shared:
+                self._read_one(logits, targets, i, probability, nll)
+            return
+        probability[self._shared] += (weights * sums).to(probability)
+        log_Z = peak + Z.log()
+        nll[self._shared] = (top + log_Z.T - target_logits.T - shifts[:, targets.clamp(min=0)]).to(nll)
+
+    def _read_one(self, logits: Tensor, targets: Tensor, i: int, probability: Tensor, nll: Tensor) -> None:
+        """One variant by itself, in float64 where float32 has no number as small as its probabilities."""
+        log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
+        sums = log_p.exp().sum(0)
+        if logits.dtype != torch.float64 and self._underflows(sums, torch.ones_like(sums) * len(logits)):
+            log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
+            sums = log_p.exp().sum(0)
+        nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]
+        probability[i] += sums.to(probability)
+
+    def _underflows(self, sums: Tensor, most: Tensor) -> bool:
+        """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
+        small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
+        return bool((small if self._unreal is None else small & ~self._unreal).any())
+
+    @property
+    def n_tokens(self) -> int:
+        """Positions that were read."""
+        return int(self.state["n"])
+
+    @property
+    def n_scored(self) -> int:
+        """Positions with a known target, which the NLL averages over."""
+        return int(self.state["count"].sum())
+
+    @property
+    def distributions(self) -> Float[np.ndarray, "n_variants d_vocab"]:
+        """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs)."""
+        if not self.n_tokens:
+            raise ValueError(
+                "no position was read, so there is no mean distribution; give more text or a higher mask_rate"
+            )
+        return (self.state["probability"] / self.state["n"]).cpu().numpy()
+
+    @property
+    def nll(self) -> Float[np.ndarray, " n_variants"]:
+        """Mean NLL of the true token, weighted by token, in nats; NaN where no target was known."""
+        return (self.state["nll"].sum(1) / self.state["count"].sum()).cpu().numpy()
+
+    @property
+    def balanced_nll(self) -> Float[np.ndarray, " n_variants"]:
+        """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
+        seen = self.state["count"] > 0
+        return (self.state["nll"][:, seen] / self.state["count"][seen]).mean(1).cpu().numpy()
+
+
+def _describe(variant: Variant) -> dict[str, Any]:
+    return {
+        "name": variant.name,
+        "fc": variant.fc,
+        "shift": None if variant.shift is None else fingerprint(variant.shift),
+    }
+
+
+def kl(p: Distribution, q: Distribution) -> float:
+    """`KL(p‖q) = Σ p log(p/q)` in nats, over types with p > 0; infinite where q = 0 there."""
+    return float(rel_entr(p, q).sum())
+
+
+def js(p: Distribution, q: Distribution) -> float:
+    """Jensen–Shannon divergence `½ KL(p‖m) + ½ KL(q‖m)`, `m = (p + q)/2`, in nats; at most log 2."""
+    middle = (p + q) / 2
+    return (kl(p, middle) + kl(q, middle)) / 2
+
+
+def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:
+    """`KL(q‖u)` over types with u > 0, q renormalised there; and the mass of q on the other types."""
+    seen = u > 0
+    kept = q[seen].sum()
+    return kl(q[seen] / kept, u[seen]), float(max(0.0, q.sum() - kept))
+
+
+def perplexity(nll: float) -> float:
+    """`exp` of a mean NLL in nats; infinite rather than an error where that overflows, NaN for NaN."""
+    return math.inf if nll > 700 else math.exp(nll)

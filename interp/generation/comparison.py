@@ -1,0 +1,56 @@
+"""What stands side by side of several results of `interp generation`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
+from interp.figures.style import DECODER_NAME, figure, plain
+from interp.generation.tables import HUMAN, GenerationSweep
+
+
+def sides(sweeps: Mapping[str, GenerationSweep]) -> Sides:
+    rows: dict[str, dict[str, Any]] = {}
+    largest, smallest = _shared_ends(sweeps)
+    for name, sweep in sweeps.items():
+        by_scale = sweep.metrics.set_index(["decoder", "scale"])
+        human = by_scale.loc[HUMAN].iloc[0]
+        names = [decoder for decoder in sweep.metrics["decoder"].unique() if decoder != HUMAN]
+        rows[name] = {"largest_scale": largest, "smallest_scale": smallest}
+        for at, scale in (("largest", largest), ("smallest", smallest)):
+            rows[name][f"perplexity_at_{at}"] = by_scale["perplexity"].get((names[0], scale), np.nan)
+        rows[name]["human_diversity"] = human["diversity"]
+        for decoder in names:
+            for at, scale in (("largest", largest), ("smallest", smallest)):
+                value = by_scale["diversity"].get((decoder, scale), np.nan)
+                rows[name][f"{DECODER_NAME.get(decoder, decoder)}_at_{at}"] = value
+    numbers = numbers_of(rows)
+    decoders_of = shared(sweeps, lambda one: [name for name in one.metrics["decoder"].unique() if name != HUMAN])
+    figures = {f"diversity_{i}": _diversity(having, name) for i, (name, having) in enumerate(decoders_of)}
+    added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
+    what = f"What scaling b_LN from λ = {largest:g} to {smallest:g} adds to the perplexity"
+    if not largest > smallest:
+        added[:] = np.nan
+        what = "What scaling b_LN down adds to the perplexity"
+    return Sides(numbers, figures, extremes(what, added, "{:+z.2f}"))
+
+
+def _shared_ends(sweeps: Mapping[str, GenerationSweep]) -> tuple[float, float]:
+    """The largest and the smallest λ that all runs have, one-λ runs aside unless all are; NaN where they share none."""
+    scales = [set(sweep.metrics["scale"].dropna()) for sweep in sweeps.values()]
+    shared = set.intersection(*([one for one in scales if len(one) > 1] or scales))
+    return max(shared, default=np.nan), min(shared, default=np.nan)
+
+
+def _diversity(sweeps: Mapping[str, GenerationSweep], decoder: str) -> go.Figure:
+    """Diversity of a decoder's texts against the scale of b_LN."""
+    name = plain(DECODER_NAME.get(decoder, decoder))
+    out = figure(f"Diversity of the text, {name}", "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")
+    lines = {
+        run: sweep.metrics[sweep.metrics["decoder"] == decoder].set_index("scale")["diversity"].sort_index()
+        for run, sweep in sweeps.items()
+    }
+    draw_runs(out, lines, list(sweeps))
+    return out

@@ -1,0 +1,104 @@
+"""Figures of question 1, generation: what a model writes with b_LN scaled (Kobayashi et al. 2023, table 2)."""
+
+from typing import Literal, get_args
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from interp.figures.style import GREY, INK, PAPER, decoder_styles, figure
+from interp.generation import GenerationSweep
+from interp.generation.tables import HUMAN
+
+TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
+"""What `text_measure` draws."""
+_TITLE = {
+    "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
+    "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
+    "frequent_share": ("Frequent tokens in the text", "share of all tokens", "types that make up half of the corpus"),
+    "repetition": ("Repetition within a text", "share of repeated 4-grams", ""),
+    "perplexity": ("Perplexity of the model on human text", "perplexity", ""),
+}
+_COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
+
+
+def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> go.Figure:
+    """A measure of the texts against λ, one line a decoder, with that of the human texts where there is one.
+
+    Raises ValueError for an unknown measure, or one that was not part of the run.
+    """
+    if measure not in get_args(TextMeasure):
+        raise ValueError(f"unknown measure {measure!r}; expected one of {', '.join(get_args(TextMeasure))}")
+    column, error = _COLUMNS.get(measure, (measure, None))
+    human, written = _split(sweep)
+    if written[column].isna().all():
+        raise ValueError(f"{measure} was not part of this run")
+    title, y, subtitle = _TITLE[measure]
+    out = figure(title, "scale λ of b<sub>LN</sub>", y, subtitle=subtitle)
+    if measure == "perplexity":
+        written = written.drop_duplicates("scale").assign(decoder="every decoder")
+    _draw(out, written, "scale", column, error)
+    for value in human[column].dropna():
+        out.add_scatter(
+            x=[written["scale"].min(), written["scale"].max()],
+            y=[value, value],
+            name="human",
+            mode="lines",
+            line={"color": INK, "width": 1.5, "dash": "longdashdot"},
+            hovertemplate="human: %{y:.4g}<extra></extra>",
+        )
+    return out
+
+
+def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
+    """Diversity of the texts against the perplexity of the same model on human text, along λ, one line a decoder."""
+    human, written = _split(sweep)
+    out = figure(
+        "Diversity against perplexity along λ",
+        "perplexity on human text",
+        "diversity D = ¼ Σ distinct-n",
+        subtitle="a point for each λ; dotted: the λ named below; level line: human text",
+    )
+    _draw(out, written, "perplexity", "diversity", "diversity_se")
+    for scale, x in _named_scales(written).items():
+        out.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
+        out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor=PAPER)
+    for value in human["diversity"].dropna():
+        out.add_hline(y=value, line={"color": INK, "width": 1.5, "dash": "longdashdot"})
+    out.update_yaxes(range=[0, 1])  # of D
+    return out
+
+
+def _split(sweep: GenerationSweep) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The row of the human texts, where there is one, and those of the decoders."""
+    is_human = sweep.metrics["decoder"] == HUMAN
+    return sweep.metrics[is_human], sweep.metrics[~is_human]
+
+
+def _draw(out: go.Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
+    """A line for each decoder, its points in the order of λ."""
+    styles = decoder_styles(list(written["decoder"].unique()))
+    for decoder, part in written.groupby("decoder", sort=False):
+        style, ordered = styles[str(decoder)], part.sort_values("scale")
+        out.add_scatter(
+            x=ordered[x],
+            y=ordered[y],
+            error_y=None if error is None else {"array": ordered[error], "thickness": 1, "width": 3},
+            name=style["name"],
+            mode="lines+markers",
+            line={"width": 2, "color": style["color"], "dash": style["dash"]},
+            marker={"size": 8, "symbol": style["symbol"]},
+            customdata=ordered[["scale", "perplexity"]],
+            hovertemplate="λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
+            f"<extra>{style['name']}</extra>",
+            showlegend=True,
+        )
+
+
+def _named_scales(written: pd.DataFrame) -> dict[float, float]:
+    """The perplexity at the ends of the λ, and at the middle where that stands apart from both."""
+    curve = written.drop_duplicates("scale").set_index("scale")["perplexity"].sort_index()
+    low, high = curve.index[0], curve.index[-1]
+    middle = curve.index[len(curve) // 2]
+    apart = 0.12 * (curve.max() - curve.min())
+    named = [low, high] + [middle] * bool(min(abs(curve[middle] - curve[end]) for end in (low, high)) > apart)
+    return {float(scale): float(curve[scale]) for scale in named}

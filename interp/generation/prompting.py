@@ -1,0 +1,92 @@
+"""Prompts cut from a corpus, with what people wrote after them."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from interp.checks import whole_number
+from interp.corpora import Corpus, load
+from interp.corpora.batching import tokenizer_of
+from interp.corpora.unigrams import chunked, tokenizer_hash
+from interp.corpora.unknown import Unknown
+from interp.generation.decoding import NEW_TOKENS
+from interp.models.sites import Model, check_model
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Beginnings of human texts as token ids, and how each went on; all of the same length.
+
+    `ids` begin with the beginning-of-sequence token where one was asked for; `settings` says where they come from.
+    """
+
+    ids: Int[np.ndarray, "n pos"]
+    human: Int[np.ndarray, "n new"]
+    corpus: Corpus
+    settings: dict[str, Any]
+
+
+def prompts(
+    model: Model,
+    text: str | os.PathLike[str] | Iterable[str] | Corpus,
+    *,
+    n: int = 100,
+    length: int = 10,
+    max_new_tokens: int = NEW_TOKENS,
+    bos: bool = False,
+) -> Prompts:
+    """The first tokens of the first texts that are long enough to hold a human continuation too.
+
+    Args:
+        text: anything `interp.corpora.load` takes. Texts shorter than `length + max_new_tokens` tokens are left out.
+        n: how many prompts.
+        length: tokens of a prompt, without the beginning-of-sequence token.
+        max_new_tokens: tokens of a continuation.
+        bos: put the beginning-of-sequence token before each.
+
+    Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
+    without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for; TypeError for
+    numbers that are not whole.
+    """
+    check_model(model)
+    n, length = whole_number(n, "n"), whole_number(length, "length")
+    max_new_tokens = whole_number(max_new_tokens, "max_new_tokens")
+    if min(n, length) < 1 or max_new_tokens < 4:
+        raise ValueError(
+            "n and length must be at least 1 and max_new_tokens at least 4, since diversity counts 4-grams; found "
+            f"{n}, {length} and {max_new_tokens}"
+        )
+    whole = length + max_new_tokens
+    if bos + whole > model.cfg.n_ctx:
+        raise ValueError(
+            f"prompts of {length + bos} tokens with {max_new_tokens} new ones are past this model's context of "
+            f"{model.cfg.n_ctx}; lower length or max_new_tokens"
+        )
+    tokenizer = tokenizer_of(model)
+    if bos and tokenizer.bos_token_id is None:
+        raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
+    corpus = load(text)
+    found: list[list[int]] = []
+    for chunk in chunked(corpus):
+        encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+        found += [ids[:whole] for ids in encoded if len(ids) >= whole]
+        if len(found) >= n:
+            break
+    if len(found) < n:
+        raise ValueError(
+            f"{corpus.name} has {len(found)} texts of at least {whole} tokens, expected {n}; lower n, length or "
+            "max_new_tokens, or give more text"
+        )
+    ids = np.array(found[:n], dtype=np.int64)
+    first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
+    settings = {
+        "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
+        "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
+        "prompt_tokens": length, "max_new_tokens": max_new_tokens, "bos": bos,
+        "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
+    }  # fmt: skip
+    return Prompts(np.concatenate([first, ids[:, :length]], 1), ids[:, length:], corpus, settings)

@@ -1,0 +1,240 @@
+"""What a model writes with b_LN scaled: every decoder at every λ, and measures of the texts."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+import torch
+import xxhash
+from jaxtyping import Integer
+from tqdm.auto import tqdm
+from transformers import GenerationConfig
+
+from interp import models
+from interp.checks import check_seed, whole_number
+from interp.corpora import Corpus, batches, unigrams_of
+from interp.corpora.unigrams import Unigrams
+from interp.frequency import bias_effect
+from interp.generation.decoding import (
+    BATCH_SIZE,
+    DECODERS,
+    PRESETS,
+    Begun,
+    Decoder,
+    Generation,
+    check_decodes,
+    continuation,
+    decode,
+    resolved,
+)  # fmt: skip
+from interp.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
+from interp.generation.prompting import Prompts, prompts
+from interp.hooks import scale_bias
+from interp.models.head import prediction_head
+from interp.models.running import active_hooks
+from interp.models.sites import Model, is_encoder
+from interp.paths import check_mauve
+from interp.results import DECIDING, Result, kept_each, provenance, versions
+
+HUMAN = "human"
+"""What the tables call the human continuations in place of a decoder; their scale is NaN."""
+
+
+@dataclass(frozen=True, eq=False)
+class GenerationSweep(Result):
+    """What `sweep` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
+
+    - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
+    - `metrics` (decoder, scale, diversity, diversity_se, perplexity, mauve_mean, mauve_sd, frequent_share, repetition,
+      distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text, n_texts, n_tokens): see
+      `text_metrics`. `perplexity` is that of the model with b_LN scaled, on the human texts, whatever the decoder.
+    """
+
+    analysis: ClassVar[str] = "generation"
+
+    texts: pd.DataFrame
+    metrics: pd.DataFrame
+
+
+def sweep(
+    model: Model,
+    prompts_or_text: Prompts | str | os.PathLike[str] | Iterable[str] | Corpus,
+    *,
+    scales: Iterable[float | int] = (0.0, 0.5, 1.0),
+    decoders: Sequence[Decoder] | Mapping[str, GenerationConfig] = DECODERS,
+    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    features: Model | str | None = None,
+    seed: int = 0,
+    batch_size: int = BATCH_SIZE,
+    directory: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> GenerationSweep:
+    """Continue prompts with b_LN → λ b_LN at every λ by every decoder, and measure the texts.
+
+    Every text gets as many new tokens as its human continuation has, the end-of-sequence token being held back:
+    distinct n-grams are comparable for equal amounts of text alone. Source: Kobayashi et al. 2023, table 2.
+
+    Args:
+        prompts_or_text: what `prompts` returns, or a text that it takes, for its defaults.
+        scales: the λ.
+        decoders: names, or `GenerationConfig`s by names of yours.
+        unigram: token counts whose most frequent types `frequent_share` asks for. None takes those that ship with
+            the model, or else counts the corpus of the prompts, all of it.
+        features: the model by whose last hidden states MAUVE compares the texts (prompt and continuation), or its
+            name; mauve-text's own is `MAUVE_MODEL`. None leaves MAUVE out.
+        seed: of sampling, the same at every λ.
+        batch_size: prompts at once; see `generate`.
+        directory: keep what is finished here, a decoder and λ at a time, and go on from there.
+        progress: show a progress bar.
+
+    Raises ValueError for an encoder, a model without b_LN, scales that are not finite or repeated, no or unknown
+    decoders, prompts of another tokenizer, MAUVE without mauve-text, a directory of another run or while hooks are
+    active on the model, and what `prompts` and `generate` raise.
+    """
+    if is_encoder(model):
+        raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
+    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
+    prediction_head(model).require("ln")
+    check_decodes(model)
+    if directory is not None and active_hooks(model):
+        raise ValueError(
+            "a directory cannot tell which hooks were active on the model; run without one, or reset the hooks"
+        )
+    if features is not None:
+        check_mauve()
+    given = prompts_or_text if isinstance(prompts_or_text, Prompts) else prompts(model, prompts_or_text)
+    configs = {name: _of_length(model, config, given) for name, config in _named(decoders).items()}
+    prepared = batches(model, given.corpus)
+    tokenizer = prepared.settings["tokenizer"]
+    if given.settings.get("tokenizer", tokenizer) != tokenizer:
+        raise ValueError("these prompts were made with another tokenizer; make them with this model's")
+    counts = unigrams_of(model, prepared, unigram)
+    perplexity = _perplexity(model, given, counts, list(scales))
+    judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
+    rows = given.ids.tolist()
+    human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
+    human_features = None if judge is None else text_features(judge, _whole(human))
+
+    def measured(decoder: str, scale: float, found: list[Generation]) -> dict[str, pd.DataFrame]:
+        compared = None
+        if judge is not None and decoder != HUMAN:
+            compared = text_features(judge, _whole(found))
+        measures = text_metrics(
+            [generation.token_ids for generation in found],
+            unigram=counts,
+            features=compared,
+            human_features=None if compared is None else human_features,
+        )
+        where: dict[str, Any] = {"decoder": decoder, "scale": scale}
+        return {"texts": _texts(found, len(rows)).assign(**where), "metrics": pd.DataFrame([measures | where])}
+
+    parts = [measured(HUMAN, np.nan, human)]
+    settings = {
+        "model": models.weight_hash(model), "config": models.config_hash(model), "prompts": given.settings,
+        "seed": seed, "batch_size": batch_size,
+        "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
+        "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
+        "features": None if judge is None else models.weight_hash(judge),
+        "versions": versions("torch", *DECIDING),
+    }  # fmt: skip
+    described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
+    edits = [(decoder, scale) for decoder in configs for scale in perplexity]
+    paths = [None if directory is None else Path(directory) / f"{quote(d, safe='')}-{scale}" for d, scale in edits]
+    left = sum(path is None or not path.exists() for path in paths)
+    with tqdm(total=left, unit="setting", disable=None if progress else True, desc="generating") as bar:
+
+        def one(decoder: str, scale: float, path: Path | None, about: dict[str, Any]) -> dict[str, pd.DataFrame]:
+            begun = None if path is None else Begun(_begun(path), about)
+            recipe, config = scale_bias(model, "ln", scale), deepcopy(configs[decoder])
+            config.use_cache = config.use_cache is not False
+            found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, begun=begun)
+            bar.update()
+            return measured(decoder, scale, found)
+
+        abouts = [settings | {"decoder": described[decoder], "scale": scale} for decoder, scale in edits]
+        parts += kept_each(
+            [
+                (path, about, partial(one, decoder, scale, path, about))
+                for path, about, (decoder, scale) in zip(paths, abouts, edits, strict=True)
+            ]
+        )
+    for path in paths:
+        if path is not None:
+            _begun(path).unlink(missing_ok=True)
+    texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
+    frequent = frequent_types(counts)
+    return GenerationSweep(
+        provenance=provenance(
+            model,
+            given.settings,
+            scales=list(perplexity),
+            decoders=described,
+            seed=seed,
+            batch_size=batch_size,
+            unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
+            frequent={"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())},
+            mauve=None if judge is None else {"features": models.origin(judge).name, "seeds": list(MAUVE_SEEDS)},
+        ),
+        texts=texts[["decoder", "scale", *texts.columns.drop(["decoder", "scale"])]],
+        metrics=metrics.assign(perplexity=metrics["scale"].map(perplexity))[_METRICS],
+    )
+
+
+_METRICS = [
+    "decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share",
+    "repetition", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "distinct_1_text", "distinct_2_text",
+    "distinct_3_text", "distinct_4_text", "diversity_text", "n_texts", "n_tokens",
+]  # fmt: skip
+
+
+def _begun(path: Path) -> Path:
+    """The file beside the tables of a decoder and λ in which its finished batches are kept until those are there."""
+    return path.with_name(f"{path.name}.begun.json")
+
+
+def _named(decoders: Sequence[Decoder] | Mapping[str, GenerationConfig]) -> dict[str, GenerationConfig]:
+    if isinstance(decoders, Mapping):
+        if HUMAN in decoders or not decoders:
+            raise ValueError(f"expected at least one decoder, and none called {HUMAN!r}, found {list(decoders)}")
+        return dict(decoders)
+    names = [] if isinstance(decoders, str) else list(decoders)
+    if not names or not set(names) <= set(DECODERS):
+        raise ValueError(f"expected a list of decoders of {', '.join(DECODERS)}, found {decoders!r}")
+    return {name: GenerationConfig(**PRESETS[name]) for name in names}
+
+
+def _of_length(model: Model, config: GenerationConfig, given: Prompts) -> GenerationConfig:
+    found = resolved(model, config, given.human.shape[1])
+    found.min_new_tokens = found.max_new_tokens
+    return found
+
+
+def _perplexity(model: Model, given: Prompts, counts: Unigrams, scales: list[float | int]) -> dict[float, float]:
+    """Of the model with b_LN at each scale, on prompts and human continuations."""
+    rows = torch.from_numpy(np.concatenate([given.ids, given.human], 1))
+    kl = bias_effect(model, rows, unigram=counts, biases=["ln"], scales=scales, progress=False).kl
+    return dict(zip(kl["scale"], kl["perplexity"], strict=True))
+
+
+def _whole(generations: Iterable[Generation]) -> list[str]:
+    return [generation.prompt + generation.text for generation in generations]
+
+
+def _texts(generations: list[Generation], n_prompts: int) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "prompt_id": np.arange(len(generations)) * n_prompts // len(generations),
+            "prompt": [generation.prompt for generation in generations],
+            "text": [generation.text for generation in generations],
+            "n_tokens": [len(generation.token_ids) for generation in generations],
+            "token_ids": [np.array(generation.token_ids) for generation in generations],
+        }
+    )

@@ -1,0 +1,5 @@
+"""Models with raw weights, and what interp needs of one: sites, prediction head, QK circuit, hooks that act."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,198 @@
+"""The prediction head of any model, seen as one thing.
+
+HookedTransformer: `logits = ((x − m)/s ⊙ γ + b_LN) W_U + b_last`.
+HookedEncoder (BERT): `x' = GELU(x W_fc + b_fc)`, then the same on `x'`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, SupportsInt, TypeAlias, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.models.sites import Model, is_encoder
+
+Bias: TypeAlias = Literal["ln", "fc", "last"]
+BIASES: tuple[Bias, ...] = get_args(Bias)
+_DESCRIPTION = {
+    "ln": "layer-norm bias b_LN before the unembedding",
+    "fc": "dense-layer bias b_FC in the prediction head",
+    "last": "output bias b_last on the logits",
+}
+_HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM", "GPTNeoXForCausalLM")
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionHead:
+    """A view (no copies) of the prediction head: tensors of the model, and which of its biases exist.
+
+    `W_U` is `[d_model, d_vocab]`; `gamma` and `b_ln` are the final norm's scale and bias (None where there is
+    none, or where they are folded into `W_U` and `b_U`); `W_fc`, `b_fc` belong to BERT; `b_last` is the bias on
+    the logits. `folded` says that TransformerLens has folded the norm into the unembedding; then `b_U` holds
+    `b_LN W_U` up to a constant over the vocabulary. `real` marks the rows of the vocabulary that are tokens
+    (padded vocabularies have more rows than the tokenizer has tokens).
+    """
+
+    W_U: Float[Tensor, "d_model d_vocab"]
+    gamma: Float[Tensor, " d_model"] | None
+    b_ln: Float[Tensor, " d_model"] | None
+    W_fc: Float[Tensor, "d_model d_model"] | None
+    b_fc: Float[Tensor, " d_model"] | None
+    b_last: Float[Tensor, " d_vocab"] | None
+    b_U: Float[Tensor, " d_vocab"]
+    real: Bool[Tensor, " d_vocab"]
+    eps: float
+    folded: bool
+    why_absent: dict[str, str]
+
+    @property
+    def d_vocab(self) -> int:
+        return self.W_U.shape[1]
+
+    @property
+    def biases(self) -> tuple[Bias, ...]:
+        """The biases that exist and can be scaled, in the order ln, fc, last."""
+        return tuple(bias for bias in BIASES if bias not in self.why_absent)
+
+    def require(self, bias: str) -> None:
+        """Raise `ValueError` unless this head has that bias and it can be scaled."""
+        if bias not in BIASES:
+            raise ValueError(f"unknown bias {bias!r}; expected one of {', '.join(BIASES)}")
+        if bias in self.why_absent:
+            raise ValueError(
+                f"this model has no {_DESCRIPTION[bias]} to scale: {self.why_absent[bias]}; "
+                f"available here: {', '.join(self.biases) or 'none'}"
+            )
+
+    @cached_property
+    def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
+        wide = torch.promote_types(self.W_U.dtype, torch.float32)
+        return self.b_U if self.b_ln is None else self.b_ln.to(wide) @ self.W_U.to(wide)
+
+    def effect(self, bias: Bias) -> Float[Tensor, " d_vocab"]:
+        """What a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.
+
+        Units: logits (nats). Raises ValueError for an absent bias and for fc, whose effect is not a constant.
+        """
+        self.require(bias)
+        if bias == "fc":
+            raise ValueError(
+                "b_FC acts before the activation: its effect differs from position to position and is no single "
+                "vector; use interp.hooks.scale_bias(model, 'fc', factor) and look at the logits"
+            )
+        if bias == "last":
+            assert self.b_last is not None
+            return self.b_last
+        return self._ln_effect
+
+    def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
+        """BERT's `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: what the head's norm gives before `·γ + b`."""
+        assert self.W_fc is not None
+        assert self.b_fc is not None
+        hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
+        return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
+
+    def encoder_logits(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_vocab"]:
+        """BERT's logits from the last residual stream, with b_fc multiplied by `fc`."""
+        assert self.gamma is not None
+        assert self.b_ln is not None
+        return (self.encoder_norm(resid, fc) * self.gamma + self.b_ln) @ self.W_U + self.b_U
+
+
+def prediction_head(model: Model) -> PredictionHead:
+    """The prediction head of a `HookedTransformer` (raw or folded) or a `HookedEncoder`.
+
+    Where a folded `b_U` may mix b_LN with a bias of the head's own, neither counts as there: `require` says why.
+    """
+    if is_encoder(model):
+        head = model.mlm_head
+        return _view(model, gamma=head.ln.w, b_ln=head.ln.b, W_fc=head.W, b_fc=head.b, b_last=model.b_U, absent={})
+
+    norm = model.cfg.normalization_type
+    b_U = model.b_U
+    absent = {"fc": "only a BERT-like head has a dense layer"}
+    has_last = bool(b_U.any())
+    if not has_last:
+        absent["last"] = "the unembedding has no bias (b_U is zero)"
+    gamma = getattr(getattr(model, "ln_final", None), "w", None)
+    b_ln = getattr(getattr(model, "ln_final", None), "b", None)
+    if norm is None:
+        absent["ln"] = "there is no final norm"
+    elif norm in ("RMS", "RMSPre") or model.cfg.final_rms:
+        absent["ln"] = "its final norm is an RMSNorm, which has no bias"
+    elif norm == "LNPre" or (has_last and _is_identity(gamma, b_ln)):
+        return _folded(model, absent | dict.fromkeys(("ln", "last"), _ambiguity(model)))
+    return _view(model, gamma=gamma, b_ln=b_ln, b_last=b_U if has_last else None, absent=absent)
+
+
+def _is_identity(gamma: Tensor | None, b_ln: Tensor | None) -> bool:
+    return gamma is not None and b_ln is not None and bool((gamma == 1).all()) and not bool(b_ln.any())
+
+
+def _ambiguity(model: Model) -> str:
+    return (
+        "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
+        f"the head's own, or both, and for this architecture ({model.cfg.original_architecture}) they cannot be told "
+        "apart; load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+    )
+
+
+def _folded(model: Model, absent: dict[str, str]) -> PredictionHead:
+    """A head whose norm was folded: `b_U = b_LN W_U − mean`, where the head is known to have had no bias."""
+    if not model.b_U.any():
+        absent |= dict.fromkeys(("ln", "last"), "the layer norm is folded away and b_U is zero, so nothing is left")
+    elif model.cfg.original_architecture in _HEADS_WITHOUT_BIAS:
+        del absent["ln"]
+        absent["last"] = "the layer norm is folded into b_U, and the head had no bias of its own"
+    return _view(model, folded=True, absent=absent)
+
+
+def _view(
+    model: Model,
+    *,
+    absent: dict[str, str],
+    gamma: Tensor | None = None,
+    b_ln: Tensor | None = None,
+    W_fc: Tensor | None = None,
+    b_fc: Tensor | None = None,
+    b_last: Tensor | None = None,
+    folded: bool = False,
+) -> PredictionHead:
+    return PredictionHead(
+        W_U=model.W_U.detach(),
+        gamma=None if gamma is None else gamma.detach(),
+        b_ln=None if b_ln is None else b_ln.detach(),
+        W_fc=None if W_fc is None else W_fc.detach(),
+        b_fc=None if b_fc is None else b_fc.detach(),
+        b_last=None if b_last is None else b_last.detach(),
+        b_U=model.b_U.detach(),
+        real=real_tokens(model),
+        eps=float(model.cfg.eps),
+        folded=folded,
+        why_absent=absent,
+    )
+
+
+def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
+    """Tokens as the vocabulary spells them; their ids where there is no tokenizer."""
+    numbers = [int(i) for i in ids]
+    if model.tokenizer is None:
+        return [str(i) for i in numbers]
+    return list(model.tokenizer.convert_ids_to_tokens(numbers))
+
+
+def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:
+    """Which rows of the output vocabulary are tokens: those the tokenizer knows, or all without a tokenizer.
+
+    Pythia, for one, has more rows than tokens; the surplus rows are untrained.
+    """
+    d_vocab = model.W_U.shape[1]
+    if model.tokenizer is None:
+        return torch.ones(d_vocab, dtype=torch.bool, device=model.W_U.device)
+    ids = torch.tensor(sorted(model.tokenizer.get_vocab().values()))
+    real = torch.zeros(d_vocab, dtype=torch.bool)
+    real[ids[ids < d_vocab]] = True
+    return real.to(model.W_U.device)

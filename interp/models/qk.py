@@ -1,0 +1,197 @@
+"""The query–key circuit of a block, seen as one thing in every model: what turns residual vectors into scores.
+
+`S[m, n] = (R_m q_m) · (R_n (x_n W_K + b_K))`, `q_m = x_m W_Q + b_Q`, R the rotation of RoPE (the identity without).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from interp.checks import whole_number
+from interp.models.sites import Model, check_model, hook_name, is_encoder
+
+_POSITIONS = {
+    "alibi": "ALiBi adds a bias that belongs to no residual dimension",
+    "relative_positional_bias": "relative positions add a bias that belongs to no residual dimension",
+    "shortformer": "position embeddings are added to queries and keys alone",
+}
+_OPTIONS = {
+    "use_qk_norm": "queries and keys are normalised, so a score is not linear in the key's residual vector",
+    "clip_qkv": "keys are clamped, so a score is not linear in the key's residual vector",
+    "use_logn_attn": "queries are rescaled by position after their hook point",
+    "use_attention_sinks": "the softmax has a sink beside the keys",
+    "use_split_qkv_input": "queries, keys and values have an input for each head; set model.cfg's flag to False",
+    "use_attn_in": "the attention has an input for each head; set model.cfg's flag to False",
+    "load_in_4bit": "the weights are packed in 4 bits",
+}
+_NORMALISED_QK = ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which keys a query sees: all, those before it and itself (`causal`), or the last `window` of them."""
+
+    causal: bool
+    window: int | None
+
+    def mask(self, length: int) -> Bool[Tensor, "query key"]:
+        visible = torch.ones(length, length, dtype=torch.bool)
+        if self.causal:
+            visible = visible.tril()
+        return visible if self.window is None else visible.triu(1 - self.window)
+
+    def up_to(self, values: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "batch pos *rest"]:
+        """For each query, the sum of the values over the keys it sees."""
+        if not self.causal:
+            return values.sum(1, keepdim=True).expand_as(values)
+        sums = values.cumsum(1)
+        if self.window is None or self.window >= values.shape[1]:
+            return sums
+        return torch.cat([sums[:, : self.window], sums[:, self.window :] - sums[:, : -self.window]], 1)
+
+
+def span(model: Model, layer: int) -> Span:
+    """Which keys the queries of a block see."""
+    attn = model.blocks[layer].attn
+    return Span(not is_encoder(model), model.cfg.window_size if attn.attn_type == "local" else None)
+
+
+@dataclass(frozen=True, eq=False)
+class QKCircuit:
+    """A view of one block's keys and scores.
+
+    `W_K` `[n_heads, d_model, d_head]` and `b_K` `[n_heads, d_head]` have a slice for each query head (grouped keys
+    repeated); `W_K_stored` has one for each head that `hook_k` has. `scale` is what scores are divided by. `ln_bias`
+    is the part of x that every token shares, the bias of the norm that x comes from.
+    """
+
+    layer: int
+    W_Q: Float[Tensor, "n_heads d_model d_head"]
+    W_K: Float[Tensor, "n_heads d_model d_head"]
+    b_K: Float[Tensor, "n_heads d_head"]
+    W_K_stored: Float[Tensor, "n_kv_heads d_model d_head"]
+    gamma: Float[Tensor, " d_model"] | None
+    ln_bias: Float[Tensor, " d_model"] | None
+    scale: float
+    span: "Span"
+    input_name: str
+    query_name: str
+    _rotary: Any
+
+    def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """x, what W_Q and W_K read, from what flows at the site `attn_input`."""
+        if not self.span.causal:
+            return activation
+        x = activation if self.gamma is None else activation * self.gamma
+        return (x if self.ln_bias is None else x + self.ln_bias).to(self.W_K.dtype)
+
+    def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        """`R_n k_n` for the vector at each position n."""
+        return k if self._rotary is None else self._rotary.apply_rotary(k)
+
+    def rotate_back(self, u: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        """`R_nᵀ u_n` for the vector at each position n."""
+        if self._rotary is None:
+            return u
+        length, width = u.shape[1], self._rotary.cfg.rotary_dim
+        cos, sin = (table[None, :length, None] for table in (self._rotary.rotary_cos, self._rotary.rotary_sin))
+        turned, rest = u[..., :width], u[..., width:]
+        return torch.cat([turned * cos - self._rotary.rotate_every_two(turned * sin), rest], -1)
+
+
+def qk_circuit(model: Model, layer: int) -> QKCircuit:
+    """The query–key circuit of a block.
+
+    Raises ValueError for a layer that does not exist and where a score is no sum over residual dimensions (ALiBi and
+    relative positions, normalised or clamped queries and keys, soft-capped scores), or a folded model, whose weights
+    are centred.
+    """
+    rotary = model.cfg.positional_embedding_type == "rotary"
+    input_name = hook_name(model, "resid_pre" if model.cfg.normalization_type is None else "attn_input", layer)
+    _refuse(model)
+    block = model.blocks[layer]
+    attn = block.attn
+    if not is_encoder(model):
+        norm = getattr(block, "ln1", None)
+    else:
+        norm = model.blocks[layer - 1].ln2 if layer else model.embed.ln
+    grouped = hasattr(attn, "_W_K") and not model.cfg.ungroup_grouped_query_attention
+    gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
+    return QKCircuit(
+        layer=layer,
+        W_Q=attn.W_Q.detach(),
+        W_K=attn.W_K.detach(),
+        b_K=attn.b_K.detach(),
+        W_K_stored=(attn._W_K if grouped else attn.W_K).detach(),
+        gamma=None if gamma is None else gamma.detach(),
+        ln_bias=None if bias is None else bias.detach(),
+        scale=float(attn.attn_scale),
+        span=span(model, layer),
+        input_name=input_name,
+        query_name=hook_name(model, "rotated_q" if rotary else "q", layer),
+        _rotary=attn if rotary else None,
+    )
+
+
+def check_layers(model: Model, layers: Sequence[int] | None) -> list[int]:
+    """All layers, or those given.
+
+    Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
+    """
+    check_model(model)
+    n_layers = model.cfg.n_layers
+    chosen = list(range(n_layers)) if layers is None else [whole_number(layer, "a layer") for layer in layers]
+    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= layer < n_layers for layer in chosen):
+        raise ValueError(f"layers must be different numbers in 0 … {n_layers - 1}, found {chosen}")
+    return chosen
+
+
+def check_dims(model: Model, dims: Sequence[int]) -> list[int]:
+    """Dimensions of the residual stream.
+
+    Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
+    """
+    check_model(model)
+    d_model = model.cfg.d_model
+    chosen = [whole_number(dim, "a dimension") for dim in dims]
+    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= dim < d_model for dim in chosen):
+        raise ValueError(f"dims must be different numbers in 0 … {d_model - 1}, found {chosen}")
+    return chosen
+
+
+def _refuse(model: Model) -> None:
+    cfg = model.cfg
+    positions = cfg.positional_embedding_type
+    reason = _POSITIONS.get(positions)
+    if reason is None and positions not in ("standard", "rotary"):
+        reason = f"positions of type {positions!r} are not known here"
+    if cfg.original_architecture in _NORMALISED_QK:
+        reason = _OPTIONS["use_qk_norm"]
+    if cfg.attn_scores_soft_cap > 0:
+        reason = "scores are soft-capped"
+    if not is_encoder(model) and cfg.attention_dir != "causal":
+        reason = "a HookedTransformer with bidirectional attention does not mask its padding"
+    for option, why in _OPTIONS.items():
+        if getattr(cfg, option, None):
+            reason = why
+    if reason is not None:
+        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {reason}")
+    if not is_encoder(model) and (cfg.normalization_type in ("LNPre", "RMSPre") or _is_folded(model)):
+        raise ValueError(
+            "the layer norms of this model are folded into its weights, which changes what each dimension contributes; "
+            "load it raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+        )
+
+
+def _is_folded(model: Model) -> bool:
+    """Whether the first norm is the identity and the key weights are centred, as TransformerLens leaves them."""
+    norm = model.blocks[0].ln1
+    gamma, bias = getattr(norm, "w", None), getattr(norm, "b", None)
+    if gamma is None or bias is None or not bool((gamma == 1).all()) or bool(bias.any()):
+        return False
+    W_K = model.blocks[0].attn.W_K
+    return bool(W_K.mean(1).abs().max() < 1e-5 * W_K.abs().max())

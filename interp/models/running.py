@@ -1,0 +1,111 @@
+"""Running a model that somebody else may be running too.
+
+Hooks belong to a model and not to a thread: what one thread sets fires on the batches of all. So every forward pass of
+interp is inside `running`, which takes turns with interp's other threads and whose hooks act in its own thread alone.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+
+from interp.models.sites import Model, head_sites
+
+Hook: TypeAlias = tuple[str, Callable[..., Any]]
+HooksOfOthers: TypeAlias = frozenset[tuple[str, int]]
+
+_levels = itertools.count(1_000_000)  # of TransformerLens' hook contexts, whose own numbers stay small
+_locks: WeakKeyDictionary[Model, threading.RLock] = WeakKeyDictionary()
+_making_a_lock = threading.Lock()
+
+
+@contextmanager
+def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOthers | None = None) -> Iterator[None]:
+    """Have the model to oneself, with the hooks of a recipe, for as long as the context lasts.
+
+    Other threads that run the same model through interp wait; a thread that runs it past interp does not meet these
+    hooks. After an exception none of them is left.
+
+    Args:
+        recipe: `[(hook name, hook function), …]`; they come after the hooks that are there.
+        expected: `hooks_of_others` at the start of a computation of several passes.
+
+    Raises:
+        ValueError: a hook point that this model does not have.
+        RuntimeError: `torch.autocast` is on, whose precision no provenance would show; or somebody else's hooks were
+            set or removed meanwhile.
+    """
+    thread, level = threading.get_ident(), next(_levels)
+
+    def own(function: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(activation: Any, hook: Any) -> Any:
+            return function(activation, hook=hook) if threading.get_ident() == thread else None
+
+        return hooked
+
+    with _lock_of(model):
+        _check_autocast(model)
+        before = hooks_of_others(model)
+        _check_unchanged(before, before if expected is None else expected)
+        points = [(_point(model, name), function) for name, function in recipe]
+        try:
+            for point, function in points:
+                point.add_hook(own(function), level=level)
+            yield
+            _check_unchanged(hooks_of_others(model, level), before)
+        finally:
+            for point, _ in points:
+                point.remove_hooks(level=level)
+
+
+def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
+    """Every hook on the model but those of one context, by the name of its point; the lock keeps other threads' out."""
+    with _lock_of(model):
+        return frozenset(
+            (name, id(handle.hook))
+            for name, point in model.hook_dict.items()
+            for handle in (*point.fwd_hooks, *point.bwd_hooks)
+            if level is None or handle.context_level != level
+        )
+
+
+def active_hooks(model: Model) -> list[str]:
+    """The hook points on which somebody has hooks right now."""
+    return sorted({name for name, _ in hooks_of_others(model)})
+
+
+def head_is_hooked(model: Model) -> bool:
+    """Whether somebody has hooks on the prediction head right now."""
+    return bool(head_sites(active_hooks(model)))
+
+
+def _lock_of(model: Model) -> threading.RLock:
+    with _making_a_lock:
+        return _locks.setdefault(model, threading.RLock())
+
+
+def _point(model: Model, name: str) -> Any:
+    if name not in model.hook_dict:
+        raise ValueError(f"this model has no hook point {name!r}; see model.hook_dict for those it has")
+    return model.hook_dict[name]
+
+
+def _check_autocast(model: Model) -> None:
+    if torch.is_autocast_enabled(model.W_U.device.type):
+        raise RuntimeError(
+            "torch.autocast is on: it changes the numbers, and their provenance would not say so; leave its context, "
+            "or load the model in the dtype that is wanted (interp.load(…, dtype=torch.bfloat16))"
+        )
+
+
+def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
+    if found != expected:
+        names = ", ".join(sorted({name for name, _ in found ^ expected}))
+        raise RuntimeError(
+            f"hooks on {names} were set or removed while the model was being read, so that some batches met them and "
+            "others did not; edit a model in one thread, or give each thread a copy (copy.deepcopy(model))"
+        )

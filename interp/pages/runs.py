@@ -1,0 +1,67 @@
+"""The results in a directory."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from interp.checks import warn
+from interp.pages.analyses import ANALYSES
+from interp.results import Result
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run directory with its results by analysis."""
+
+    directory: Path
+    results: dict[str, Result]
+
+
+@contextmanager
+def showing(places: Iterable[Path]) -> Iterator[None]:
+    """Raises ValueError where a result lacks what is shown of it: columns, rows, or entries of its provenance."""
+    try:
+        yield
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
+        raise ValueError(
+            f"{' or '.join(map(str, places))} is no result of this version of interp, or is damaged "
+            f"({type(error).__name__}: {error}); make it again"
+        ) from error
+
+
+def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
+    """The directory itself, where it holds results, and its subdirectories that do; hidden ones aside.
+
+    A result that cannot be read, such as one of another version, is left out with a warning.
+
+    Raises FileNotFoundError where there is no result.
+    """
+    runs = []
+    for folder, kinds in saved_results(directory).items():
+        results = {}
+        for kind in kinds:
+            try:
+                results[kind.analysis] = kind.load(folder)
+            except (OSError, ValueError, KeyError) as error:
+                warn(f"left out {folder / kind.analysis}: {error}")
+        if results:
+            runs.append(Run(folder, results))
+    if not runs:
+        raise FileNotFoundError(
+            f"{directory} holds no result that can be read, nor do its subdirectories; expected the --out of a run, "
+            "with a folder such as frequency in it"
+        )
+    return runs
+
+
+def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[type[Result]]]:
+    """What results a directory and its subdirectories hold, hidden ones aside."""
+    root = Path(directory)
+    inside = sorted(path for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
+    found = {
+        folder: [shown.result for name, shown in ANALYSES.items() if (folder / name / "result.json").is_file()]
+        for folder in [root, *inside]
+    }
+    return {folder: kinds for folder, kinds in found.items() if kinds}

@@ -1,0 +1,44 @@
+"""Results → plotly figures. Figures are returned, never shown; they read in grey and to the colour-blind."""
+
+from interp.attention.figures import (
+    ablation,
+    attention_by_layer,
+    attention_view,
+    contribution_table,
+    contributions,
+    dimension_means,
+    outlier_values,
+)
+from interp.encoding.figures import (
+    dimension_slopes,
+    direction_cosines,
+    dynamics,
+    neurons,
+    probability_fit,
+    pruning,
+    steering,
+)
+from interp.figures.images import show_images
+from interp.frequency.figures import bias_curve, kl_by_scale, projection
+from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
+from interp.probing.figures import (
+    beyond_words,
+    gate_agreement,
+    general_probes,
+    neuron_overlap,
+    probe_ablation,
+    probe_view,
+    random_dims,
+    sparse_probes,
+    token_views,
+    topk_probes,
+    transfer_matrix,
+)
+
+__all__ = [
+    "TextMeasure", "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve",
+    "contribution_table", "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics",
+    "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons",
+    "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims",
+    "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+]  # fmt: skip

@@ -1,0 +1,142 @@
+"""What the page says of `interp probe`."""
+
+import pandas as pd
+
+from interp import plots
+from interp.figures.section import Section
+from interp.figures.words import count
+from interp.probing import ProbingStudy
+
+_HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
+
+TITLE = "Sparse probes for grammar"
+DEFINITIONS = {
+    "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
+    "top-k: Gurnee et al. 2023.",
+    "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept; dense: L2 logistic "
+    "regression. Pairs, not sentences, are split 60 : 20 : 20; accuracy is on the test sentences, pair "
+    "accuracy the share of pairs whose good sentence scores higher.",
+    "λ": "L0 probes minimise λ·BCE + (1 − λ)·mean P(z ≠ 0): hard-concrete gates m that a small λ closes.",
+    "Top k": "The k dimensions of the largest |Welch t| on the training split.",
+    "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same "
+    "architecture with random weights; the residual stream in a random basis.",
+    "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale "
+    "a pair. It was trained where the pairs are read (the appended EOS, or [CLS]) and is out of its range "
+    "elsewhere: that shows where a distinction appears, no probabilities.",
+    "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
+    "minimal-pair accuracy, against random neurons and others of matched magnitude.",
+}
+
+
+def section(study: ProbingStudy) -> Section:
+    """What the page says of `interp probe`; every number comes from the result."""
+    methods = set(study.probes["method"])
+    figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
+    figures["beyond_words"] = plots.beyond_words(study)
+    if "topk:welch" in methods:
+        figures["topk"] = plots.topk_probes(study)
+    if not study.random_k.empty:
+        figures["random"] = plots.random_dims(study, study.provenance["state"])
+    if not study.agreement.empty:
+        figures["agreement"] = plots.gate_agreement(study)
+    if not study.ablation.empty:
+        figures["ablation"] = plots.probe_ablation(study)
+    if not study.transfer.empty:
+        figures["transfer"] = plots.transfer_matrix(study)
+        figures["transfer_difference"] = plots.transfer_matrix(study, difference=True)
+        figures["general"] = plots.general_probes(study)
+        figures["overlap"] = plots.neuron_overlap(study)
+    tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
+    if not study.ablation.empty:
+        tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
+    if not study.general.empty:
+        tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
+    tables["Tasks"] = study.tasks
+    return Section(
+        title=TITLE,
+        question="probing",
+        summary=_summary(study),
+        main=next(iter(figures)),
+        finding=_finding(study),
+        definitions=DEFINITIONS,
+        figures=figures,
+        tables=tables,
+        provenance=study.provenance,
+        views=plots.token_views(study),
+    )
+
+
+def _hard_tasks(study: ProbingStudy) -> list[str]:
+    """How far dense probes go where the words alone say little."""
+    at = study.probes[(study.probes["state"] == study.provenance["state"]) & (study.probes["method"] == "dense")]
+    columns = ["accuracy", "bag_of_words"]
+    trained, untrained = (at[at["control"] == name].groupby("task")[columns].mean() for name in ("none", "untrained"))
+    if trained.empty:
+        return []
+    hard = trained[trained["bag_of_words"] < _HARD]
+    above = int((trained["accuracy"] > trained["bag_of_words"]).sum())
+    sentence = f"Dense probes are above the bag of words on {above} of {count(len(trained), 'task')}"
+    if hard.empty:
+        return [sentence + "."]
+    chance = untrained["accuracy"].reindex(hard.index).mean()
+    return [
+        f"{sentence}; on the {count(len(hard), 'task')} where that gets less than {_HARD:g} "
+        f"({hard['bag_of_words'].mean():.3f} on average) they get {hard['accuracy'].mean():.3f}"
+        + (f", those of the untrained model {chance:.3f}." if chance == chance else ".")
+    ]
+
+
+def _at(study: ProbingStudy) -> pd.Series:
+    """The row of `by_state` that the sentences are about."""
+    return study.by_state.set_index("state").loc[study.provenance["state"]]
+
+
+def _summary(study: ProbingStudy) -> str:
+    at = _at(study)
+    parts = []
+    if "l0" in at:
+        strength = study.provenance["strength"]
+        parts.append(f"sparse probes with {at['l0_open']:.1%} of the gates open (λ = {strength:g}) {at['l0']:.3f}")
+    if "dense" in at:
+        parts.append(f"dense probes {at['dense']:.3f}")
+    if "topk" in at:
+        parts.append(f"probes of the top {study.largest_k:g} dimensions {at['topk']:.3f}")
+    of = count(len(study.tasks), "task")
+    return (
+        f"Accuracy at state {study.provenance['state']}, {'mean over ' if len(study.tasks) > 1 else ''}{of}: "
+        f"{', '.join(parts)}; a bag of words {at['bag_of_words']:.3f}."
+    )
+
+
+def _finding(study: ProbingStudy) -> str:
+    strength, at = study.provenance["strength"], _at(study)
+    sentences = [_summary(study)]
+    controls = []
+    if "dense_untrained" in at:
+        controls.append(f"dense probes of the untrained model {at['dense_untrained']:.3f}")
+    if "dense_flipped" in at:
+        controls.append(f"dense probes with flipped labels {at['dense_flipped']:.3f}")
+    if "l0_rotated" in at:
+        controls.append(
+            f"sparse probes in a random basis {at['l0_rotated']:.3f} with {at['l0_rotated_open']:.1%} of the gates open"
+        )
+    if controls:
+        sentences.append(f"Controls: {', '.join(controls)}.")
+    sentences += _hard_tasks(study)
+    if not study.transfer.empty:
+        other = study.transfer[study.transfer["train_task"] != study.transfer["test_task"]]
+        means = other.groupby(["method", "strength"])["pair_accuracy"].mean()
+        sentences.append(
+            f"On the pairs of other tasks sparse probes are right on {means['l0', strength]:.3f}, dense ones on "
+            f"{means['dense', 1.0]:.3f}."
+        )
+    if not study.ablation.empty:
+        table = study.ablated
+        for mode, part in table.groupby("mode", sort=False):
+            change = part.set_index("set")["accuracy"]
+            value = "their means" if mode == "mean" else "zero"
+            sentences.append(
+                f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
+                f"{count(int(part['n_tasks'].iloc[0]), 'task')}, matched ones by {change['matched']:+z.3f}."
+            )
+    return " ".join(sentences)

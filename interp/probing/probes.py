@@ -1,0 +1,151 @@
+"""One fitted probe on a model: its score at every token, and the recipe that moves along it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.corpora.pairs import check_pairs
+from interp.models.running import running
+from interp.models.sites import Model, Recipe, check_model, state_name
+from interp.probing.states import sentence_rows
+from interp.probing.sweeps import Sweep, check_neurons
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A linear probe of one hidden state, on the state's own scale: `score(x) = direction · x + offset`.
+
+    For a probe with weights w and gates m on states standardised by mean μ and SD σ: `direction` is `(w ⊙ m)/σ` and
+    `offset` is `−direction · μ`. A score above 0 says good; σ(score) is the probability that the probe gives it.
+    """
+
+    task: str
+    state: int
+    direction: Float[np.ndarray, " d_model"]
+    offset: float
+
+    @property
+    def dims(self) -> list[int]:
+        """The neurons that it reads."""
+        return [int(dim) for dim in np.flatnonzero(self.direction)]
+
+    def score(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
+        """In float64."""
+        return x.double() @ torch.from_numpy(self.direction).to(x.device) + self.offset
+
+
+def probe(found: Sweep, task: str, state: int) -> Probe:
+    """The sparse probe of a task and state from the table `neurons` of a sweep of the residual stream.
+
+    Raises ValueError for a task or state that the table does not have, a table that lacks dimensions of it or has them
+    twice, and for a sweep of MLP neurons or heads.
+    """
+    of = found.provenance.get("of") or "residual"
+    if of != "residual":
+        raise ValueError(f"this sweep read {of}; a probe that acts on the model reads the residual stream")
+    neurons = found.neurons
+    part = neurons[(neurons["task"] == task) & (neurons["state"] == state)].sort_values("dim")
+    if part.empty:
+        known, states = (", ".join(map(str, neurons[name].unique())) for name in ("task", "state"))
+        raise ValueError(f"no probe of task {task!r} at state {state}; found tasks {known}; states {states}")
+    check_neurons(part)
+    scale = part["scale"].to_numpy(dtype=np.float64)
+    direction = (part["gate"] * part["weight"]).to_numpy(dtype=np.float64) / scale
+    return Probe(task, state, direction, -float(direction @ part["mean"].to_numpy(dtype=np.float64)))
+
+
+def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
+    """Raise a probe's score by `shift` at every position, along the probe: `x + shift · v/‖v‖²`, `v = (w ⊙ m)/σ`.
+
+    It is the smallest change of the residual stream that does so. One position alone (an appended EOS) could not
+    change the probability of the sentence before it.
+
+    Args:
+        shift: in the score's units, nats of log-odds.
+
+    Raises ValueError for a probe of another width, a state that the model does not have, a probe without neurons, or
+    a shift that is not finite.
+    """
+    if not math.isfinite(shift):
+        raise ValueError(f"shift must be a finite number, found {shift}")
+    v = torch.from_numpy(probe.direction)
+    check_probe(model, probe)
+    if not v.any():
+        raise ValueError(f"the probe of {probe.task} at state {probe.state} reads no neuron, so it has no direction")
+    step = (shift * v / v.square().sum()).to(model.W_U.device)
+
+    def add(resid: Tensor, hook: object) -> Tensor:
+        return (resid + step).to(resid.dtype)
+
+    return [(state_name(model, probe.state), add)]
+
+
+@torch.no_grad()
+def token_scores(
+    model: Model, probe: Probe, sentence: str, *, bos: bool | None = None
+) -> tuple[list[str], Float[np.ndarray, " pos"]]:
+    """The tokens of a sentence as the model reads them, special ones too, and the probe's score at each.
+
+    The probe was trained where its states were collected (the appended EOS, say): at other tokens it is read out of
+    its range, which shows where a distinction appears, no probabilities.
+
+    Args:
+        bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
+
+    Raises ValueError for a model without tokenizer, a sentence without a token or longer than the context, and a probe
+    of another width or of a state that the model does not have; TypeError for what is no sentence.
+    """
+    check_probe(model, probe)
+    [row] = sentence_rows(model, [sentence], "eos", bos=bos)
+    seen: dict[str, Tensor] = {}
+    name = state_name(model, probe.state)
+
+    def keep(resid: Tensor, hook: object) -> None:
+        seen[name] = resid
+
+    tokens = torch.tensor([row], device=model.W_U.device)
+    with running(model, [(name, keep)]):
+        model(tokens)
+    assert model.tokenizer is not None
+    names = [model.tokenizer.decode([token_id]) for token_id in row]
+    return names, probe.score(seen[name][0]).cpu().numpy()
+
+
+def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:
+    """The score of each probe at every token of the first pair of its task (see `token_scores`).
+
+    Returns the table `views` (task, state, sentence, position, token, score), `sentence` good or bad.
+
+    Raises ValueError for a probe whose task has no pair, and what `token_scores` raises.
+    """
+    check_pairs(pairs)
+    probes, known = list(probes), list(dict.fromkeys(pairs["UID"]))
+    for one in probes:
+        check_probe(model, one)
+        if one.task not in known:
+            raise ValueError(f"no pair of task {one.task!r}; found {', '.join(known)}")
+    rows = []
+    for one in probes:
+        pair = pairs[pairs["UID"] == one.task].iloc[0]
+        for sentence in ("good", "bad"):
+            tokens, scores = token_scores(model, one, pair[f"sentence_{sentence}"], bos=bos)
+            for position, (token, score) in enumerate(zip(tokens, scores, strict=True)):
+                rows.append((one.task, one.state, sentence, position, token, float(score)))
+    return pd.DataFrame(rows, columns=["task", "state", "sentence", "position", "token", "score"])
+
+
+def check_probe(model: Model, probe: Probe) -> None:
+    """Raise ValueError for a probe of another width than the model's, or of a state that the model does not have."""
+    check_model(model)
+    if len(probe.direction) != model.cfg.d_model:
+        raise ValueError(
+            f"the probe of {probe.task} reads {len(probe.direction)} dimensions, the residual stream has "
+            f"{model.cfg.d_model}; it belongs to another model"
+        )
+    state_name(model, probe.state)

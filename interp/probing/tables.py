@@ -1,0 +1,232 @@
+"""Question 4 in whole, on one model and one table of minimal pairs."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pandas as pd
+
+from interp.checks import whole_number
+from interp.corpora import pairs as minimal_pairs
+from interp.models import untrained
+from interp.models.sites import Model, check_model
+from interp.probing.accuracy import minimal_pair_accuracy
+from interp.probing.causal import LEAST_ACCURACY, ablation_effect
+from interp.probing.fitting import STEPS
+from interp.probing.group import Control
+from interp.probing.probes import pair_scores, probe
+from interp.probing.selection import Selector
+from interp.probing.shared import general, overlap, transfer
+from interp.probing.split import split_tasks
+from interp.probing.states import Position, States, collect
+from interp.probing.sweeps import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, checked_options, sweep
+from interp.results import provenance
+
+_OF_A_STATE = {
+    "transfer": ["train_task", "test_task", "state", "method", "strength", "accuracy", "pair_accuracy"],
+    "general": ["task", "state", "trained_on", "method", "strength", "accuracy", "pair_accuracy"],
+    "overlap": ["task_a", "task_b", "state", "jaccard", "expected", "cosine"],
+    "ablation": ["task", "state", "mode", "set", "n_neurons", "accuracy_before", "accuracy_after"],
+    "views": ["task", "state", "sentence", "position", "token", "score"],
+}
+_ABLATED = 100  # test pairs a task, at most
+_VIEWED = 3  # tasks
+
+
+@dataclass(frozen=True, eq=False)
+class ProbingStudy(Sweep):
+    """What `study` found: the tables of `sweep`, and those of one state.
+
+    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
+      share of test pairs whose good sentence the model itself finds more probable.
+    - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
+    - `views` (task, state, sentence, position, token, score): the sparse probe at every token of a test pair, the first
+      of each of the three tasks on which the probes of `provenance["strength"]` are most accurate.
+
+    In `probes`, control `untrained` is the same architecture with random weights.
+    """
+
+    analysis: ClassVar[str] = "probing"
+
+    tasks: pd.DataFrame
+    transfer: pd.DataFrame
+    general: pd.DataFrame
+    overlap: pd.DataFrame
+    ablation: pd.DataFrame
+    views: pd.DataFrame
+
+    @property
+    def largest_k(self) -> float:
+        """The largest k of the top-k probes; NaN where there are none."""
+        return float(self.probes.loc[self.probes["method"] == "topk:welch", "strength"].max())
+
+    @property
+    def by_state(self) -> pd.DataFrame:
+        """Mean accuracies over tasks for each state: dense, sparse, the largest k, the controls, and words alone."""
+        probes, strength = self.probes, self.provenance["strength"]
+        columns = {}
+        for name, method, control, at in (
+            ("dense", "dense", "none", None),
+            ("l0", "l0", "none", strength),
+            ("topk", "topk:welch", "none", self.largest_k),
+            ("dense_flipped", "dense", "flip", None),
+            ("dense_untrained", "dense", "untrained", None),
+            ("l0_rotated", "l0", "rotation", strength),
+        ):
+            part = probes[(probes["method"] == method) & (probes["control"] == control)]
+            part = part if at is None else part[part["strength"] == at]
+            if not part.empty:
+                columns[name] = part.groupby("state")["accuracy"].mean()
+                if name in ("l0", "l0_rotated"):
+                    columns[f"{name}_open"] = part.groupby("state")["open_fraction"].mean()
+        columns["bag_of_words"] = probes[probes["control"] == "none"].groupby("state")["bag_of_words"].mean()
+        return pd.DataFrame(columns).rename_axis("state").reset_index()
+
+    @property
+    def ablated(self) -> pd.DataFrame:
+        """Mean changes over tasks by mode and set; in how many tasks the found neurons cost more than every match."""
+        if self.ablation.empty:
+            return pd.DataFrame(columns=["mode", "set", "n_tasks", "n_neurons", "magnitude", "accuracy", "margin"])
+        table = self.ablation.assign(
+            accuracy=self.ablation["accuracy_after"] - self.ablation["accuracy_before"],
+            margin=self.ablation["margin_after"] - self.ablation["margin_before"],
+        )
+        out = table.groupby(["mode", "set"], sort=False).agg(
+            n_tasks=("task", "nunique"), n_neurons=("n_neurons", "mean"), magnitude=("magnitude", "mean"),
+            accuracy=("accuracy", "mean"), margin=("margin", "mean"),
+        ).reset_index()  # fmt: skip
+        least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack()
+        worst = (least["found"] < least["matched"]).groupby("mode").sum()
+        out["below_every_match"] = out["mode"].map(worst).where(out["set"] == "found")
+        return out
+
+    @property
+    def never_seen(self) -> pd.DataFrame:
+        """Probes of other tasks on a task they have not seen, means over tasks by what they were trained on."""
+        return self.general.groupby(["method", "trained_on"], sort=False).agg(
+            n_tasks=("task", "nunique"), accuracy=("accuracy", "mean"), pair_accuracy=("pair_accuracy", "mean"),
+            n_open=("n_open", "mean"),
+        ).reset_index()  # fmt: skip
+
+
+def study(
+    model: Model,
+    pairs: pd.DataFrame | str | os.PathLike[str],
+    *,
+    tasks: Sequence[str] | None = None,
+    layers: Sequence[int] | None = None,
+    state: int | Literal["best"] = "best",
+    position: Position | None = None,
+    methods: Sequence[Method] = METHODS,
+    strengths: Sequence[float | int] = STRENGTHS,
+    ks: Sequence[int] | None = None,
+    selectors: Sequence[Selector] = ("welch",),
+    seeds: Sequence[int] = (0,),
+    controls: Sequence[Control] = ("none", "flip", "rotation"),
+    raw: bool = False,
+    bos: bool | None = None,
+    steps: int = STEPS,
+    device: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> ProbingStudy:
+    """States, probes with controls, and at one state what tasks share and what ablation does.
+
+    Args:
+        pairs: a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads.
+        state: where transfer, overlap, the general probe and ablation are done; `"best"`: where the dense probes (or
+            else all probes) are most accurate on the validation pairs, on average over tasks.
+        ks: of top-k; by default those of `KS` that the residual stream has dimensions for.
+        device: where probes are fitted; the model's GPU, or else the CPU.
+        directory: keep hidden states and finished sweeps here, and go on from there; in memory by default.
+
+    The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
+    strength) and the first seed; they are left out where `l0` is not among the methods, and the first three for a
+    single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6 and whose
+    probe opens a gate or more, and at most half of them.
+
+    Raises ValueError as the functions it is made of, and for a state that is not among the layers.
+    """
+    check_model(model)
+    table = minimal_pairs.load(pairs, tasks=tasks)
+    splits = split_tasks(table, None)
+    ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
+    root = None if directory is None else Path(directory)
+    layers = None if layers is None else list(layers)
+    fitting: dict[str, Any] = {
+        "raw": raw,
+        "steps": whole_number(steps, "steps", least=1),
+        "device": device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu"),
+    }
+
+    def kept(part: str) -> Path | None:
+        return None if root is None else root / part
+
+    def collected(which: Model, part: str) -> States:
+        return collect(
+            which, table, layers=layers, position=position, bos=bos, directory=kept(part), progress=progress
+        )  # fmt: skip
+
+    options = checked_options(model.cfg.d_model, methods, controls, selectors, strengths, ks, seeds)
+    sparse, seeds = "l0" in options["methods"], options["seeds"]
+    if "none" not in options["controls"] or not {"l0", "dense", "topk"} & set(options["methods"]):
+        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
+    states = collected(model, "states")
+    if state != "best" and state not in states.states:
+        raise ValueError(f"state {state} is not among the layers {', '.join(map(str, states.states))}")
+    found = sweep(states, **options, directory=kept("sweeps"), progress=progress, **fitting)
+    nearest = min(options["strengths"], key=lambda strength: abs(strength - SHOWN_STRENGTH))
+    by_chance = sweep(
+        collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if sparse else ["dense"],
+        strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"), progress=progress,
+        **fitting,
+    )  # fmt: skip
+    probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
+    chosen = _best(found.probes) if state == "best" else state
+    tested = table.iloc[[row for split in splits.values() for row in split.test]]
+    described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
+    shared: dict[str, pd.DataFrame] = {name: pd.DataFrame(columns=columns) for name, columns in _OF_A_STATE.items()}
+    if sparse:
+        at: dict[str, Any] = {"layers": [chosen], "seed": seeds[0], **fitting}
+        neurons = found.neurons[found.neurons["state"] == chosen]
+        if len(splits) > 1:
+            shared["transfer"] = transfer(states, strengths=sorted({float(nearest), 1.0}), **at)
+            shared["general"] = general(states, strength=nearest, **at)
+            shared["overlap"] = overlap(neurons)
+        able = described.loc[described["model_accuracy"] >= LEAST_ACCURACY, "task"]
+        fitted = [probe(found, task, chosen) for task in able]
+        fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
+        shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
+        viewed = [probe(found, task, chosen) for task in _most_accurate(found.probes, chosen, nearest)]
+        shared["views"] = pair_scores(model, tested, viewed, bos=bos)
+    about = found.provenance | {"state": chosen, "strength": float(nearest)}
+    return ProbingStudy(
+        provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
+        **(found.tables | {"probes": probes, "tasks": described} | shared),
+    )
+
+
+def _best(probes: pd.DataFrame) -> int:
+    plain = probes[probes["control"] == "none"]
+    dense = plain[plain["method"] == "dense"]
+    by_state = (plain if dense.empty else dense).groupby("state")["validation_accuracy"].mean()
+    return int(str(by_state.idxmax()))
+
+
+def _most_accurate(probes: pd.DataFrame, state: int, strength: float | int) -> list[str]:
+    """The tasks on which sparse probes that read a neuron do best."""
+    sparse = (probes["method"] == "l0") & (probes["control"] == "none") & (probes["strength"] == strength)
+    part = probes[sparse & (probes["state"] == state) & (probes["n_open"] > 0)]
+    return part.sort_values("accuracy", ascending=False, kind="stable")["task"].drop_duplicates().head(_VIEWED).tolist()
+
+
+def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
+    table = pairs.groupby("UID", sort=False).agg(
+        field=("field", "first"), linguistics_term=("linguistics_term", "first"), n_pairs=("UID", "size")
+    )
+    table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
+    own = judged.set_index("task")
+    table["model_accuracy"], table["n_judged"] = own["accuracy"], own["n_pairs"]
+    return table.rename_axis("task").reset_index()

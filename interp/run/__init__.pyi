@@ -1,0 +1,1 @@
+from .observers import Observer as Observer, observe as observe

@@ -1,0 +1,349 @@
+"""One pass over a corpus, many analyses.
+
+An `Observer` is named tensors, each with a reduction. `observe` runs every batch through the model once and lets
+all observers listen.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import xxhash
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from interp.checks import check_same
+from interp.corpora import Batch, Batches
+from interp.corpora.batching import check_batches
+from interp.disk.files import replacing
+from interp.disk.interrupts import uninterrupted
+from interp.hooks import firing
+from interp.models import check_weights, config_hash, weight_hash
+from interp.models.running import HooksOfOthers, active_hooks, head_is_hooked, hooks_of_others
+from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output
+from interp.results import DECIDING, versions
+from interp.run import moments
+
+Reduction = Literal["sum", "max", "min", "moments"]
+_COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "moments": moments.merged,
+}
+_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0}
+_SECONDS_BETWEEN_CHECKPOINTS = 20.0
+_ALL = "all"
+_SAME = 1e-5  # of numbers in options: what float32 computes elsewhere is the same, see `fingerprint`
+
+
+class Observer:
+    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min or as `interp.run.moments`.
+
+    A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
+    What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
+
+        class MeanResidual(Observer):
+            def __init__(self, model, layer):
+                super().__init__(model.W_U.device, layer=layer)
+                self.name = hook_name(model, "resid_post", layer)
+                self.add_state("sum", (model.cfg.d_model,))
+                self.add_state("n", ())
+
+            def hooks(self, batch):
+                def read(resid, hook):
+                    chosen = batch.select(resid)
+                    self.add("sum", chosen.sum(0))
+                    self.add("n", len(chosen))
+                return [(self.name, read)]
+
+    States are float64 (on the CPU for devices that lack it); `state` maps names to tensors.
+
+    Args:
+        device: where the states live.
+        options: what distinguishes this observer; observers merge, and resume, only with equal options.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
+        self.device = torch.device("cpu" if torch.device(device).type == "mps" else device)
+        self.options = {"observer": type(self).__name__} | options
+        self.state: dict[str, Tensor] = {}
+        self.reductions: dict[str, Reduction] = {}
+        self._scratch: dict[str, Tensor] = {}
+
+    def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
+        """Declare a tensor, filled with the reduction's neutral element."""
+        if reduce not in _COMBINE:
+            raise ValueError(f"unknown reduction {reduce!r}; expected one of {', '.join(_COMBINE)}")
+        self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
+        self.reductions[name] = reduce
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been committed yet."""
+        return all(bool((value == _NEUTRAL[self.reductions[name]]).all()) for name, value in self.state.items())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        """Reading hooks for this batch; they call `add`."""
+        raise NotImplementedError
+
+    def add(self, name: str, value: Tensor | float | int) -> None:
+        """Put a value of the state's shape into this batch's scratch."""
+        state = self.state[name]
+        new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
+        if new.shape != state.shape:
+            raise ValueError(f"state {name!r} has shape {tuple(state.shape)}, found a value of {tuple(new.shape)}")
+        seen = self._scratch.get(name)
+        self._scratch[name] = new.clone() if seen is None else _COMBINE[self.reductions[name]](seen, new)
+
+    def commit(self) -> None:
+        """Take the scratch over into the state."""
+        for name, value in self._scratch.items():
+            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value)
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget the scratch."""
+        self._scratch = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.discard()
+        for name, value in self.state.items():
+            self.state[name] = torch.full_like(value, _NEUTRAL[self.reductions[name]])
+
+    def merge(self, other: "Observer") -> None:
+        """Take another observer's state in, as if both corpora had been read here.
+
+        Raises ValueError for an observer with other options.
+        """
+        check_same("cannot merge these observers", other.options, self.options, rel_tol=_SAME)
+        for name, value in other.state.items():
+            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value.to(self.device))
+
+    def all_reduce(self) -> None:
+        """Reduce the state over all processes of the `torch.distributed` group, in place."""
+        operations = torch.distributed.ReduceOp
+        for name, reduction in self.reductions.items():
+            if reduction == "moments":
+                self.state[name] = moments.all_reduce(self.state[name])
+            else:
+                torch.distributed.all_reduce(self.state[name], getattr(operations, reduction.upper()))
+
+
+def observe(
+    model: Model,
+    batches: Batches,
+    *observers: Observer,
+    what: str = "reading",
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> None:
+    """Run a corpus through the model once and feed all observers; they are changed in place.
+
+    Logits are computed only if an observer listens at the prediction head, blocks past the last hook not at all,
+    and the head only at positions that are read (unless somebody else has hooks on the head). Hooks that are
+    active on the model stay active and come first: observing inside `with model.hooks(fwd_hooks=…)` observes the
+    edited model.
+
+    Args:
+        batches: from `interp.corpora.batches`.
+        what: name of the progress bar.
+        progress: show it (on a terminal or in a notebook).
+        checkpoint: a file that is written every 20 seconds, at Ctrl-C and at the end. A run that was killed and is
+            started again with the same checkpoint goes on from it and gives the same result, on a CPU to the last bit.
+
+    Raises:
+        ValueError: no observer, one given twice, observers or batches of another model, weights that are not finite,
+            or a checkpoint of another model, corpus or option.
+        RuntimeError: a hook of an observer that never fired.
+    """
+    if not observers or len(set(map(id, observers))) < len(observers):
+        raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
+    check_weights(model)
+    check_batches(model, batches)
+    if any(getattr(observer, "model", model) is not model for observer in observers):
+        raise ValueError("an observer was made for another model; make it with this one")
+    identity: dict[str, Any] = {}
+    done = 0
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        if active_hooks(model):
+            raise ValueError(
+                "a checkpoint cannot tell which hooks were active on the model; run without checkpoint, or reset "
+                "the hooks"
+            )
+        identity = _identity(model, batches, observers)
+        if any(not observer.is_empty for observer in observers):
+            raise ValueError("with a checkpoint the observers must be new: one of these already holds data")
+        resumed = _resume(path, identity, observers)
+        if resumed is None:
+            return
+        done = resumed
+    start, hooks = done, hooks_of_others(model)
+    saved = time.monotonic()
+    bar = tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1)
+    try:
+        with bar:
+            for number, batch in enumerate(batches):
+                if number >= start:
+                    _feed(model, batch.to(model.W_U.device), observers, hooks)
+                    with uninterrupted():
+                        for observer in observers:
+                            observer.commit()
+                        done = number + 1
+                    if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                        _save(path, identity, observers, done)
+                        saved = time.monotonic()
+                bar.update(batch.n_texts)
+    except KeyboardInterrupt:
+        if path is not None and done > start:
+            with uninterrupted():
+                _save(path, identity, observers, done)
+        raise
+    if path is not None:
+        _save(path, identity, observers, None)
+
+
+@torch.no_grad()
+def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
+    """Run one batch; what the observers add waits in their scratch."""
+    recipe = [hook for observer in observers for hook in observer.hooks(batch)]
+    stop = depth(name for name, _ in recipe)
+    if stop is None and not batch.reads_all and not head_is_hooked(model):
+        recipe = recipe + [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
+
+    try:
+        with firing(model, recipe, expected=hooks):
+            forward(model, batch, stop)
+    except BaseException:
+        for observer in observers:
+            observer.discard()
+        raise
+
+
+def forward(model: Model, batch: Batch, stop: int | None) -> None:
+    """Run the model as far as block `stop`; None runs the prediction head too."""
+    if is_encoder(model):
+        mask = batch.mask if batch.padded else None
+        if stop is None:
+            model(batch.tokens, one_zero_attention_mask=mask)
+        else:
+            model.encoder_output(batch.tokens, one_zero_attention_mask=mask)
+    else:
+        # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
+        left = model.tokenizer is not None and model.tokenizer.padding_side == "left"
+        model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
+
+
+def observe_parts(
+    model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], what: str, progress: bool = True
+) -> None:
+    """`observe` in parts (see `part_of`), one after the other: what the checkpoint of a part has is not read again."""
+    n = len(checkpoints)
+    total: dict[tuple[int, str], Tensor] = {}
+    for index, path in enumerate(checkpoints):
+        for observer in observers:
+            observer.clear()
+        part = part_of(batches, index, n)
+        observe(
+            model, part, *observers, what=f"{what}, part {index + 1} of {n}", progress=progress, checkpoint=path
+        )  # fmt: skip
+        for number, observer in enumerate(observers):
+            for name, value in observer.state.items():
+                known = total.get((number, name))
+                total[number, name] = value if known is None else _COMBINE[observer.reductions[name]](known, value)
+    for (number, name), value in total.items():
+        observers[number].state[name] = value
+
+
+def part_of(batches: Batches, index: int, of: int) -> Batches:
+    """Every `of`-th batch, from `index` on."""
+    n_texts = None if batches.n_texts is None else -(-batches.n_texts // of)
+    settings = batches.settings | {"part": [index, of]}
+    return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, of))
+
+
+def _identity(model: Model, batches: Batches, observers: Sequence[Observer]) -> dict[str, Any]:
+    """What a checkpoint must be of for a run to go on from it."""
+    described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
+    known = {"weights": weight_hash(model), "config": config_hash(model), "batches": batches.settings}
+    return known | described | {"versions": versions(*DECIDING)}
+
+
+def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer]) -> int | None:
+    """Load a checkpoint into the observers, if there is one; the number of batches it has seen, None for all."""
+    if not path.exists():
+        return 0
+    try:
+        with safe_open(path, "pt") as file:
+            meta = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        known = json.loads(meta["identity"])
+        if meta["checksum"] != _checksum(tensors, meta["identity"], meta["batches"]):
+            raise ValueError("the checksum does not match")
+        done = None if meta["batches"] == _ALL else int(meta["batches"])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"checkpoint {path} is damaged or no checkpoint ({error}); delete it to start anew") from None
+    check_same(f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity, rel_tol=_SAME)
+    for number, observer in enumerate(observers):
+        for name in observer.state:
+            observer.state[name] = tensors[f"{number}.{name}"].to(observer.device)
+    return done
+
+
+def is_finished(checkpoint: Path) -> bool:
+    """Whether a checkpoint is there, of a pass that was read to its end."""
+    if not checkpoint.exists():
+        return False
+    try:
+        with safe_open(checkpoint, "pt") as file:
+            return (file.metadata() or {}).get("batches") == _ALL
+    except SafetensorError:
+        return False
+
+
+def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...], done: int | None) -> None:
+    """Write a checkpoint after `done` batches, None for all."""
+    tensors = {
+        f"{number}.{name}": value.cpu().contiguous()
+        for number, observer in enumerate(observers)
+        for name, value in observer.state.items()
+    }
+    meta = {"identity": json.dumps(identity, sort_keys=True), "batches": _ALL if done is None else str(done)}
+    meta["checksum"] = _checksum(tensors, *meta.values())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, meta)
+
+
+def _checksum(tensors: dict[str, Tensor], *described: str) -> str:
+    digest = xxhash.xxh3_128("\0".join(described).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def fingerprint(values: Tensor | np.ndarray) -> dict[str, Any]:
+    """What identifies numbers in an observer's `options`: their shape and four random projections.
+
+    Options are compared to five digits, so that what another device or number of threads computed in float32 is the
+    same, and what differs by more is not.
+    """
+    numbers = torch.as_tensor(values).detach().double().cpu().numpy()
+    flat = numbers.ravel()
+    finite = np.where(np.isfinite(flat), flat, 0.0)
+    rest = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
+    rng = np.random.default_rng(0)
+    projections = [[float(r @ finite), float(r @ rest)] for r in (rng.standard_normal(flat.size) for _ in range(4))]
+    return {"shape": list(numbers.shape), "projections": projections}

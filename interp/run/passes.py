@@ -1,0 +1,121 @@
+"""Analyses side by side: each says what it wants read, and equal texts are read once.
+
+An analysis is a generator. It yields `Reading`s, finds their observers filled when it goes on, and returns its result:
+
+    def mean_residual(model, text):
+        batches = interp.corpora.batches(model, text)
+        observer = MeanResidual(model, layer=0)
+        yield [Reading("mean residual", batches, [observer])]
+        return observer.mean
+
+    run(model, mean_residual(model, text))
+
+So the same analysis runs alone, beside others, and in a run that was killed and resumed.
+"""
+
+import os
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from interp.corpora import Batches
+from interp.models.sites import Model
+from interp.run import distributed
+from interp.run.observers import Observer, is_finished, observe, observe_parts, part_of
+
+_R = TypeVar("_R")
+
+
+class Reading(NamedTuple):
+    """What an analysis wants read: batches, the observers that listen, and a name for the progress bar."""
+
+    what: str
+    batches: Batches
+    observers: Sequence[Observer]
+
+
+Passes: TypeAlias = Generator[list[Reading], None, _R]
+"""An analysis: yields readings, returns its result."""
+
+
+def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
+    """Several analyses as one, in step: their first readings together, then their second; a list of their results."""
+    results: list[Any] = [None] * len(analyses)
+    going = dict(enumerate(analyses))
+    while going:
+        wanted: list[Reading] = []
+        for number, analysis in list(going.items()):
+            try:
+                wanted += next(analysis)
+            except StopIteration as end:
+                results[number] = end.value
+                del going[number]
+        if wanted:
+            yield wanted
+    return results
+
+
+def run(
+    model: Model,
+    analysis: Passes[_R],
+    *,
+    progress: bool = True,
+    directory: str | os.PathLike[str] | None = None,
+) -> _R:
+    """Read for an analysis until it has its result. Readings that it yields together and whose batches are the same
+    (their `settings` are equal) are one forward pass.
+
+    Args:
+        progress: show a progress bar a pass.
+        directory: every pass keeps a checkpoint here; a run that was killed and is started again with the same
+            directory goes on from it and gives the same result. Remove it when the result is saved.
+
+    Among other processes (`interp.run.distributed`) each pass is shared out, and its sums are reduced; one of several
+    parts without a directory to leave them in reads all.
+
+    Raises what the analysis raises, and ValueError for a directory of another run (see `interp.observe`).
+    """
+    root = None if directory is None else Path(directory)
+    number = 0
+    while True:
+        try:
+            wanted = next(analysis)
+        except StopIteration as end:
+            return end.value
+        for reading in _merged(wanted):
+            number += 1
+            path = None if root is None else root / f"pass-{number}.safetensors"
+            _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
+
+
+def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
+    """One pass: whole, or this process's part of it and what the others have read."""
+    what, batches, observers = reading
+    options: dict[str, Any] = {"what": what, "progress": progress}
+    here = distributed.part()
+    parts = [] if path is None else distributed.parts_of(path)
+    if here.of > 1 and (here.grouped or parts):
+        mine = None if path is None else here.name(path)
+        observe(model, part_of(batches, here.index, here.of), *observers, checkpoint=mine, **options)
+        distributed.meet([part for part in parts if not is_finished(part)])
+    if here.grouped:
+        for observer in observers:
+            observer.all_reduce()
+    elif parts:
+        observe_parts(model, batches, *observers, checkpoints=parts, **options)
+    else:
+        observe(model, batches, *observers, checkpoint=path, **options)
+
+
+def _merged(wanted: list[Reading]) -> list[Reading]:
+    """One reading for all that read the same batches, in order of appearance."""
+    merged: list[Reading] = []
+    for reading in wanted:
+        for i, one in enumerate(merged):
+            if one.batches.settings == reading.batches.settings:
+                what = one.what if reading.what in one.what else f"{one.what} + {reading.what}"
+                merged[i] = Reading(what, one.batches, [*one.observers, *reading.observers])
+                break
+        else:
+            merged.append(reading)
+    return merged
