@@ -2,7 +2,7 @@
 
     python benchmarks/bundled_models.py RUNS BOOKS BLIMP
 
-RUNS holds tiny-gpt2 and tiny-bert, made by `interp train`; BOOKS is the text they were trained on (its last 1 %
+RUNS holds tiny-gpt2 and tiny-bert, made by `tools/train.py`; BOOKS is the text they were trained on (its last 1 %
 is held out); BLIMP is a directory of BLiMP's .jsonl files. Writes the models, dynamics.csv beside each, and the
 measured part of interp/bundled/README.md.
 """

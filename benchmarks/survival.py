@@ -32,13 +32,17 @@ import pyarrow.parquet as parquet
 from safetensors import safe_open
 from timing import markdown
 
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+
+import training.command
+import training.run
+
 import interp
 import interp.corpora.pairs
 import interp.pages
 import interp.plots
 import interp.run.observers
 import interp.survey
-import interp.training.run
 from interp.cli import main
 from interp.paths import BUNDLED
 
@@ -71,7 +75,10 @@ class Found:
 
 
 def commands(folder: Path, share: float) -> dict[str, list[str]]:
-    """Command lines of 10 to 40 seconds of one thread, or a share of what they read; what they write to is added."""
+    """Command lines of 10 to 40 seconds of one thread, or a share of what they read; what they write to is added.
+
+    `train` is `tools/train.py`.
+    """
     lines = (BUNDLED / "text.txt").read_text(encoding="utf-8").splitlines()
     corpus = folder / "text.txt"
     corpus.write_text("\n".join(lines * 20), encoding="utf-8")
@@ -102,10 +109,11 @@ def start(arguments: list[str], out: Path, said: Path, largest: int | None = Non
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
         interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
-        interp.training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
+        training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         if largest is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
-        code = main([*arguments, "--out", str(out)])
+        line = [*arguments, "--out", str(out)]
+        code = training.command.main(line[1:]) if line[0] == "train" else main(line)
         sys.stderr.flush()
         os._exit(code)
     except BaseException as error:
@@ -158,7 +166,7 @@ def truncated(out: Path) -> list[str]:
         ".safetensors": safetensors,
         ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
         ".html": lambda path: path.read_text(encoding="utf-8").rindex("</html>"),
-        ".pt": interp.training.run.load_resume,
+        ".pt": training.run.load_resume,
     }
     found = []
     for path in out.rglob("*"):

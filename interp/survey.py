@@ -57,7 +57,7 @@ def survey(
         unigram: token counts; the model's own, or else this text's.
         scales: the λ of word frequency (generated text: 0, .5 and 1).
         bos: a decoder's beginning-of-sequence token before each text, prompt and sentence. By default as the model was
-            trained, for one that `interp train` made; else none before texts, and before sentences what
+            trained, for one that `tools/train.py` made; else none before texts, and before sentences what
             TransformerLens knows of the model.
         seed: of masks, samples, nulls and probes.
         directory: keep what is finished here, and go on from there.
@@ -115,7 +115,7 @@ def _in(root: Path | None, part: str) -> Path | None:
 
 
 def _made_here(model: Model) -> bool:
-    """Whether `interp train` made it: it puts a beginning-of-sequence token before each text."""
+    """Whether `tools/train.py` made it: it puts a beginning-of-sequence token before each text."""
     directory = origin(model).directory
     return directory is not None and (directory / "training.json").is_file()
 

@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,15 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"no real models and data at {SHARED}; set INTERP_SHARED")
     return SHARED
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run a line of the command line, or of `tools/train.py` where it begins with `train`; the exit code."""
+    from training.command import main as train
+
+    from interp.cli import main
+
+    return train(arguments[1:]) if arguments[0] == "train" else main(arguments)
 
 
 def make_tokenizer() -> transformers.PreTrainedTokenizerFast:

@@ -21,7 +21,7 @@ from interp import encoding
 from interp.corpora.unigrams import Unigrams
 
 _SECONDS = 20  # ten times what is promised: test machines are busy
-_HOME = str(Path(interp.__file__).parent)
+_HOMES = str(Path(interp.__file__).parent), str(Path(__file__).parents[1] / "tools")
 
 TOY: dict[str, Any] = {
     "n_layers": 2, "d_model": 16, "n_ctx": 24, "d_head": 4, "n_heads": 4, "d_mlp": 64, "d_vocab": D_VOCAB,
@@ -172,14 +172,14 @@ Case = tuple[type[Exception], str, Callable[[Workshop], object]]
 
 
 def check_refused(case: Case, workshop: Workshop) -> None:
-    """A documented error from interp itself, with words that help, and soon."""
+    """A documented error from interp or its tools themselves, with words that help, and soon."""
     expected, message, attempt = case
     start = time.monotonic()
     with pytest.raises(expected) as caught:
         attempt(workshop)
     seconds = time.monotonic() - start
     frames = [frame for frame in traceback.extract_tb(caught.tb) if "contextlib" not in frame.filename]
-    assert frames[-1].filename.startswith(_HOME), f"raised in {frames[-1].filename}: {caught.value!r}"
+    assert frames[-1].filename.startswith(_HOMES), f"raised in {frames[-1].filename}: {caught.value!r}"
     assert message in str(caught.value)
     assert seconds < _SECONDS
     assert not (workshop.root / "ran").exists(), "code of a model directory ran"

@@ -221,11 +221,10 @@ def test_states_of_other_sentences_are_refused(commands, tmp_path, capsys, monke
         assert "another run" in said.err
 
 
-@pytest.mark.parametrize("command", ["train", "unigrams", "page", "merge"])
+@pytest.mark.parametrize("command", ["unigrams", "page", "merge"])
 def test_what_is_not_shared_out_is_refused(command, commands, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     arguments = {
-        "train": ["--kind", "gpt2", "--corpus", "bundled", "--tokens", "1000", "--out", tmp_path],
         "unigrams": ["--model", "tiny-gpt2", "--corpus", "bundled", "--out", tmp_path / "u.json"],
     }
     code, said = outcome(capsys, command, *arguments.get(command, [tmp_path]))

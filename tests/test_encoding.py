@@ -12,6 +12,7 @@ from scipy import stats
 from sklearn.decomposition import PCA
 from test_training import HELD_OUT, TEXTS, TINY
 from threadpoolctl import threadpool_limits
+from training.run import train
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import interp
@@ -21,7 +22,6 @@ from interp.encoding.pruning import PrunedPredictions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.models import weight_hash
 from interp.run.observers import observe
-from interp.training import train
 
 DOUBLE = torch.float64
 KINDS = ["gpt2", "gpt_neox", "gptj", "llama", "bert"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from conftest import run_command
 from hostile import Workshop
 
 from interp.cli import main
@@ -177,7 +178,7 @@ def test_bad_input(
     monkeypatch.chdir(workshop.root)
     given = arguments(workshop, run)
     before, start = files(workshop.root), time.monotonic()
-    assert main(given) == 2, capsys.readouterr().err
+    assert run_command(given) == 2, capsys.readouterr().err
     seconds = time.monotonic() - start
     captured = capsys.readouterr()
     lines = [line for line in captured.err.splitlines() if not line.startswith("interp: note")]

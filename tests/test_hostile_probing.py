@@ -12,9 +12,10 @@ import pytest
 import torch
 from conftest import D_VOCAB, WORDS
 from hostile import Case, Workshop, check_refused
+from training import run as training
 
 import interp
-from interp import generation, plots, probing, training
+from interp import generation, plots, probing
 from interp.corpora import pairs
 from interp.probing import Probe, SparseProbe, States, Sweep
 from interp.probing.fitting import fit_sparse

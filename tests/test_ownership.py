@@ -10,6 +10,7 @@ import sys
 
 import pandas as pd
 import pytest
+from conftest import run_command
 
 import interp
 from interp.cli import main
@@ -72,7 +73,7 @@ def test_nothing_of_the_users_is_touched(name, home, tmp_path, monkeypatch, caps
     flags = [[]] if name == "train" else [[], ["--overwrite"]]
     for out, more in itertools.product((".", "../to-home", "link/..", str(home)), flags):
         where = out if out != "link/.." else os.path.join("frequency", "..")
-        assert main([*COMMANDS[name], "--out", where, *more]) == 2
+        assert run_command([*COMMANDS[name], "--out", where, *more]) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1
         assert re.search("interp did not (write|make)|not written by interp|is not empty|already holds", said), said

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import run_command
 
 from interp.cli import main
 from interp.disk import files
@@ -16,12 +17,15 @@ from interp.probing.states import States
 from interp.results import kept
 
 FOLDERS = {"generate": "generation", "probe": "probing"}
+ROOT = Path(__file__).parents[1]
+MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
 SLOW = """
 import os, signal, sys, time
 import interp.run.observers as observers, interp.results as results
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
-import interp.training.run as training
+import training.run as training
 from interp.cli import main
+from training.command import main as train
 observers._SECONDS_BETWEEN_CHECKPOINTS = training.SAVE_SECONDS = 0.0
 def slowly(module, name):
     work = getattr(module, name)
@@ -32,7 +36,7 @@ if "FULL" in os.environ:
     save = observers._save
     full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
     observers._save = lambda *given: (full(), save(*given))
-sys.exit(main(sys.argv[1:]))
+sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
 """
 
 
@@ -59,9 +63,8 @@ def commands(hf_directory, texts, tmp_path):
 
 
 def begin(arguments: list[str], out: Path, **more: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()} | more
     command = [sys.executable, "-c", SLOW, *arguments, "--out", str(out)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=os.environ | MODULES | more, stderr=subprocess.PIPE, text=True)
 
 
 def when(run: subprocess.Popen[str], path: Path) -> None:
@@ -151,10 +154,9 @@ def test_ctrl_c(commands, tmp_path):
     same(out, tmp_path / "whole")
 
 
-def test_ctrl_c_while_importing():
-    run = subprocess.Popen(
-        [sys.executable, "-m", "interp", "models"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+@pytest.mark.parametrize("command", [["-m", "interp", "models"], [str(ROOT / "tools" / "train.py"), "--help"]])
+def test_ctrl_c_while_importing(command):
+    run = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     maps = Path(f"/proc/{run.pid}/maps")
     if not maps.exists():
         pytest.skip("needs /proc")
@@ -262,7 +264,7 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
     run.communicate()
     for content in ((out / kept_file).read_bytes()[:-1], b""):
         (out / kept_file).write_bytes(content)
-        assert main([*arguments, "--out", str(out)]) == 2
+        assert run_command([*arguments, "--out", str(out)]) == 2
         assert "resume.pt is damaged (the checksum does not match)" in capsys.readouterr().err
 
 
@@ -270,6 +272,7 @@ MOMENTS = """
 import os, signal, sys
 import interp.disk.interrupts
 from interp.cli import main
+from training.command import main as train
 import {module} as module
 real, calls = module.{name}, [0]
 def after(*given, **options):
@@ -280,7 +283,7 @@ def after(*given, **options):
     return found
 module.{name} = after
 signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.exit(main(sys.argv[1:]))
+sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
 """
 
 
@@ -293,7 +296,7 @@ sys.exit(main(sys.argv[1:]))
         ("probe", "interp.probing.states", "forward", 1, None),
         ("generate", "interp.generation.decoding", "_decode", 1, None),
         ("generate", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.begun.json"),
-        ("train", "interp.training.run", "_write_resume", 1, "resume.pt"),
+        ("train", "training.run", "_write_resume", 1, "resume.pt"),
     ],
 )
 def test_ctrl_c_writes_a_checkpoint_first(name, module, function, number, kept_file, commands, tmp_path):
@@ -301,10 +304,9 @@ def test_ctrl_c_writes_a_checkpoint_first(name, module, function, number, kept_f
     arguments, _ = commands[name]
     out, whole = tmp_path / "out", tmp_path / "whole"
     code = MOMENTS.format(module=module, name=function, number=number)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     run = subprocess.run(
         [sys.executable, "-c", code, *arguments, "--out", str(out)],
-        env=environment, capture_output=True, text=True, check=False,
+        env=os.environ | MODULES, capture_output=True, text=True, check=False,
     )  # fmt: skip
     said = run.stderr.splitlines()[-1]
     assert run.returncode == 130, run.stderr
@@ -317,8 +319,8 @@ def test_ctrl_c_writes_a_checkpoint_first(name, module, function, number, kept_f
     else:
         assert said.startswith("interp: error: stopped; the same command goes on with what is kept in ")
         assert (out / kept_file).exists()
-    assert main([*arguments, "--out", str(out)]) == 0
-    assert main([*arguments, "--out", str(whole)]) == 0
+    assert run_command([*arguments, "--out", str(out)]) == 0
+    assert run_command([*arguments, "--out", str(whole)]) == 0
     same(out, whole)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from training import command, data as training_data, run as training
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from interp.training import data as training_data, run as training
-
+SCRIPT = Path(__file__).parents[1] / "tools" / "train.py"
 KINDS = ("gpt2", "bert")
 VOCAB = {"gpt2": 300, "bert": 90}
 TINY: dict[str, Any] = dict(
@@ -242,3 +244,62 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(FileExistsError, match="is not empty and holds no unfinished run"):
         run("gpt2", tmp_path)
+
+
+def line(out: Path, **changes: object) -> list[str]:
+    """What `tools/train.py` is given, for a short run on the bundled text."""
+    given = {"kind": "gpt2", "corpus": "bundled", "tokens": 1000, "batch_size": 4, "threads": 1, "out": out} | changes
+    return [str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
+
+
+def test_the_script_trains(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, SCRIPT, *line(tmp_path / "out")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"written to {tmp_path / 'out'}\n"
+    assert record(tmp_path / "out")["settings"]["batch_size"] == 4
+    again = subprocess.run([sys.executable, SCRIPT, *line(tmp_path / "out")], capture_output=True, text=True)
+    assert again.returncode == 2
+    assert again.stderr.endswith("is not empty and holds no unfinished run; pass another out or empty it\n")
+
+
+def test_options_are_checked_before_torch_is_imported(tmp_path: Path) -> None:
+    code = (
+        f"import sys; sys.path.append({str(SCRIPT.parent)!r}); from training.command import main;"
+        f"assert main({line(tmp_path / 'o', kind='t5')}) == 2; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(option in printed for option in line(Path(), held_out=0.1, learning_rate=1e-3, seed=0)[::2])
+
+
+def test_nonsense_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "short.txt").write_text("\n".join(TEXTS))
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"kind": "t5"}, "expected gpt2 or bert"),
+        ({"held_out": 1}, "expected a share between 0 and 1"),
+        ({"tokens": 0}, "Invalid value for '--tokens'"),
+        ({"corpus": tmp_path / "gone.txt"}, "gone.txt' does not exist"),
+        ({"corpus": tmp_path / "short.txt"}, "vocab_size is 4096; pass a vocab_size the text can fill, or more text"),
+    ]
+    for change, message in cases:
+        assert command.main(line(tmp_path / "out", **change)) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("interp: error: ")
+        assert said.count("\n") == 1
+        assert message in said
+    assert command.main([]) == 2
+    assert capsys.readouterr().err == "interp: error: Missing option '--kind'.\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_torchrun_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert command.main(line(tmp_path / "out")) == 2
+    assert "train.py runs in one process; start it without torchrun" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -44,7 +44,7 @@ def install(requirements: list[Requirement], directory: Path) -> Path:
     venv.create(directory, clear=(directory / "pyvenv.cfg").exists(), with_pip=True)
     python = directory / "bin" / "python"
     project = f"{ROOT}[{','.join(EXTRAS)}]"
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--editable", project, *map(str, requirements)], check=True)
     return python
 

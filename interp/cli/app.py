@@ -25,7 +25,6 @@ from interp.cli.page import page
 from interp.cli.parallel import alone, arguments as running, merge, parallel
 from interp.cli.probe import probe
 from interp.cli.report import report
-from interp.cli.train import train
 from interp.cli.unigrams import unigrams
 from interp.disk.files import FULL
 
@@ -45,7 +44,7 @@ _BAD_INPUT = (
     PermissionError,
 )
 _ANALYSES: tuple[Callable[..., None], ...] = (report, frequency, generate, attention, encoding, probe)
-_OTHERS: tuple[Callable[..., None], ...] = (merge, page, compare, unigrams, train, models, corpora)
+_OTHERS: tuple[Callable[..., None], ...] = (merge, page, compare, unigrams, models, corpora)
 _COMMANDS = (*map(parallel, _ANALYSES), *map(alone, _OTHERS))
 
 for command in _COMMANDS:
@@ -68,6 +67,12 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    return run(app, given or ["--help"])
+
+
+def run(application: typer.Typer, given: list[str]) -> int:
+    """Run a command line of an application; the exit code."""
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"
     show: Callable[..., None] = lambda message, *_, **__: print(f"interp: note: {message}", file=sys.stderr)  # noqa: E731
@@ -76,9 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
-            given = sys.argv[1:] if arguments is None else list(arguments)
             running.set(given)
-            code = app(args=given or ["--help"], standalone_mode=False)
+            code = application(args=given, standalone_mode=False)
         return _fail("stopped", 130) if code == 130 else code or 0
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)

@@ -26,7 +26,7 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     """The models of a training run, one at a time: `(step, model)`.
 
     Args:
-        source: a directory that `interp train` wrote, whose `checkpoints/step-N` are read; or a hub name that has
+        source: a directory that `tools/train.py` wrote, whose `checkpoints/step-N` are read; or a hub name that has
             checkpoints ("pythia-70m"), with its steps.
         steps: which ones; all of a directory.
 
@@ -44,7 +44,7 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     missing = sorted(set(steps or []) - set(found))
     if not found or missing:
         what = f"no checkpoint of step {missing[0]}" if missing else "no checkpoints/step-N"
-        raise FileNotFoundError(f"{root} has {what}; expected the directory of an interp train run")
+        raise FileNotFoundError(f"{root} has {what}; expected the directory of a run of tools/train.py")
     for step in sorted(steps or found):
         with tempfile.TemporaryDirectory() as directory:
             for path in (*root.glob("*token*.json"), *found[step].iterdir()):

@@ -1,14 +1,21 @@
-"""`interp train`."""
+"""The options of `tools/train.py`. They are checked before torch is imported, as those of `interp` are."""
 
+import os
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from interp.cli.app import run
 from interp.cli.options import MAX_SEED, ColumnOption, CorpusOption, JsonOption, LimitOption, OutOption
 from interp.cli.output import resumable, show
 from interp.paths import corpus_file
 
+app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
+
+@app.command()
 def train(
     kind: Annotated[str, typer.Option(help="gpt2 or bert.", show_default=False)],
     corpus: CorpusOption,
@@ -28,6 +35,8 @@ def train(
 
     A run that was killed goes on where it was.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("train.py runs in one process; start it without torchrun")
     if kind not in ("gpt2", "bert"):
         raise ValueError(f"--kind {kind!r}: expected gpt2 or bert")
     if not tokens < 2**62:
@@ -40,13 +49,14 @@ def train(
 
     import logging
 
-    from interp import corpora, training
+    import training.run
+    from interp import corpora
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     texts = list(corpora.load(corpus, limit=limit, column=column))
     cut = len(texts) - max(1, int(len(texts) * held_out))
     with resumable(out):
-        directory = training.train(
+        directory = training.run.train(
             kind,  # type: ignore[arg-type]
             texts[:cut],
             held_out=texts[cut:],
@@ -59,3 +69,8 @@ def train(
             seed=seed,
         )
     show({}, directory, as_json=as_json)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    return run(app, sys.argv[1:] if arguments is None else list(arguments))
