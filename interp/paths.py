@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 BUNDLED = Path(__file__).parent / "bundled"
-TEXT_SUFFIXES = (".txt", ".jsonl", ".csv")
+TEXT_SUFFIXES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _HUB_SECONDS = 3.0
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _HUB_DATASET = re.compile(r"\w[\w.-]*/\w[\w-]*")
@@ -136,7 +136,7 @@ def corpus_file(name: str) -> Path | None:
         what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"
         shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         raise FileNotFoundError(
-            f"corpus {shown!r} {what}; expected a .txt, .jsonl or .csv file (or .gz of one), 'bundled', one of "
+            f"corpus {shown!r} {what}; expected a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), 'bundled', one of "
             f"{', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         )
     if text_suffix(path) not in TEXT_SUFFIXES:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from jaxtyping import Integer
 from interp import corpora, generation, probing
 from interp.attention.tables import study_passes as attention_passes
 from interp.checks import warn
-from interp.corpora import Corpus, pairs as minimal_pairs
+from interp.corpora import Corpus, Source, pairs as minimal_pairs
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.tables import study_passes as encoding_passes
 from interp.frequency import MASK_RATE, bias_effect_passes, word_frequencies
@@ -33,7 +33,7 @@ _log = logging.getLogger("interp")
 
 def survey(
     model: Model,
-    text: str | os.PathLike[str] | Iterable[str] | Corpus = "bundled",
+    text: Source = "bundled",
     *,
     pairs: pd.DataFrame | str | os.PathLike[str] = "bundled",
     unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,

@@ -63,7 +63,7 @@ def test_bad_sources(tmp_path):
         (write(tmp_path / "empty.txt", ""), {}, ValueError, "is empty"),
         (write(tmp_path / "blank.txt", "\n\n"), {}, ValueError, "is empty"),
         (write(tmp_path / "b.jsonl", '{"text": "x"}\n{oops\n'), {}, ValueError, "b.jsonl, line 2: not JSON"),
-        (write(tmp_path / "c.jsonl", '{"body": "x"}\n'), {}, ValueError, r"no text in field 'text' \(found: body\)"),
+        (write(tmp_path / "c.jsonl", '{"a": "x", "b": "y"}\n'), {}, ValueError, "several columns of text; found a, b"),
         (write(tmp_path / "d.csv", "a,b\n1,2\n"), {"column": "z"}, ValueError, "no column 'z'.*found a, b"),
         (write(tmp_path / "e.txt", "x\n"), {"column": "z"}, ValueError, "plain text and has no columns"),
         (["x"], {"limit": 0}, ValueError, "limit must be at least 1"),

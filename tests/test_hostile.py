@@ -163,7 +163,7 @@ FILES: dict[str, Case] = {
     "half a character between": (BAD, "the separator has the lone", lambda w: text(["a"], separator="\udcff")),
     "a limit of NaN": (TYPE, "limit must be a whole number, found nan", lambda w: text(["a"], limit=float("nan"))),
     "a limit of half a text": (TYPE, "limit must be a whole number", lambda w: text(["a"], limit=1.5)),
-    "a table for a corpus": (TYPE, "a list of strings, found DataFrame", lambda w: text(pair_table(("a", "b")))),
+    "a table of pairs": (BAD, "found sentence_good, sentence_bad; name one", lambda w: text(pair_table(("a", "b")))),
     "a home that is nobody's": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
     "a model at nobody's home": (MISSING, "'~nobody0/x' does not exist", lambda w: load("~nobody0/x")),
     "counts of letters": (
@@ -195,7 +195,7 @@ FILES: dict[str, Case] = {
     "JSON without bottom": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, _DEEP))),
     "a number without end": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, b'{"text": ' + b"1" * 5_000 + b"}"))),
     "half a character in JSON": (BAD, "line 1 has the lone surrogate", lambda w: text(jsonl(w, b'{"text":"\\ud800"}'))),
-    "no text in JSON": (BAD, "no text in field 'text'", lambda w: text(jsonl(w, b'{"text":null}'))),
+    "no text in JSON": (BAD, "line 1: no text in column 'text'", lambda w: text(jsonl(w, b'{"text":null}'))),
     "gzip cut off": (BAD, "not a whole gzip file", lambda w: text(w.file("a.txt.gz", _GZ[:-20]))),
     "gzip that is none": (BAD, "not a whole gzip file", lambda w: text(w.file("a.txt.gz", b"hello"))),
     "gzip with a hole": (

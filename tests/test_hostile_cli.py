@@ -191,9 +191,9 @@ def test_bad_input(
 
 
 def test_a_line_without_end(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    from interp.corpora import load, sources
+    from interp.corpora import files, load
 
-    monkeypatch.setattr(sources, "_LONGEST_LINE", 1_000)
+    monkeypatch.setattr(files, "_LONGEST_LINE", 1_000)
     for name in ("a.txt", "a.csv", "a.jsonl"):
         with pytest.raises(ValueError, match="line 2: longer than 1,000 characters; break it into lines"):
             load(workshop.file(name, '{"text": "w"}\n' + "w" * 5_000))

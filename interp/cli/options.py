@@ -35,8 +35,8 @@ ModelOption = Annotated[
 CorpusOption = Annotated[
     str,
     typer.Option(
-        help="File (.txt, .jsonl, .csv, .gz of these), a named corpus, or 'bundled'.", show_default=False,
-        autocompletion=complete_corpus,
+        help="File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'.",
+        show_default=False, autocompletion=complete_corpus,
     ),
 ]  # fmt: skip
 OutOption = Annotated[Path, typer.Option(help="Directory to write to.", show_default=False)]

@@ -8,5 +8,5 @@ from .batching import (
 )
 from .classes import KeyClasses as KeyClasses, TokenClasses as TokenClasses, token_classes as token_classes
 from .counts import count_unigrams as count_unigrams, shipped_counts as shipped_counts, unigrams_of as unigrams_of
-from .sources import Corpus as Corpus, load as load
+from .sources import Corpus as Corpus, Source as Source, load as load
 from .unigrams import Unigrams as Unigrams

@@ -1,6 +1,5 @@
 """The batches that a model reads: text → rows of token ids → batches, in constant memory."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids
-from interp.corpora.sources import Corpus, load
+from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown
 from interp.models.sites import Model, check_model, is_encoder
@@ -111,14 +110,17 @@ class Batches:
         return self.read()
 
 
-Text: TypeAlias = str | os.PathLike[str] | Iterable[str] | Corpus | Batches | Int[Tensor, "rows pos"]
+Text: TypeAlias = Source | Batches | Int[Tensor, "rows pos"]
 """What every analysis reads: anything `batches` takes, or its batches."""
 
 
 def batches(
     model: Model,
-    corpus: str | os.PathLike[str] | Iterable[str] | Corpus | Int[Tensor, "rows pos"],
+    corpus: Source | Int[Tensor, "rows pos"],
     *,
+    column: str | None = None,
+    limit: int | None = None,
+    separator: str = "",
     layout: Layout | None = None,
     context: int | None = None,
     batch_size: int | None = None,
@@ -138,6 +140,9 @@ def batches(
     Args:
         corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are, none of them
             padding.
+        column: the field or column of the texts; see `load`, also for the next two.
+        limit: read only the first texts.
+        separator: a string put after each text.
         layout: `"packed"` for causal models and `"texts"` for encoders by default.
         context: tokens in a row; the model's own by default.
         batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits.
@@ -148,8 +153,9 @@ def batches(
         seed: of the masking; what is masked depends on the row, not on the batch size.
 
     Raises:
-        ValueError: impossible settings; token ids all of which are unknown; while reading: a corpus shorter than one
-            row, or of which the tokenizer knows nothing. Above 5 % of unknown tokens it warns.
+        ValueError: impossible settings; `column`, `limit` or `separator` beside token ids; token ids all of which are
+            unknown; while reading: a corpus shorter than one row, or of which the tokenizer knows nothing. Above 5 % of
+            unknown tokens it warns.
     """
     check_model(model)
     encoder = is_encoder(model)
@@ -160,6 +166,8 @@ def batches(
         context = model.cfg.n_ctx if given is None else given.shape[1]
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
+    if given is not None and (column is not None or limit is not None or separator):
+        raise ValueError("token ids are read as they are; leave column, limit and separator out, which are for texts")
     if batch_size is None:
         rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
         batch_size = max(1, rows)
@@ -183,7 +191,7 @@ def batches(
         def rows_of() -> Iterator["_Row"]:
             return (_Row(index, row, 1) for index, row in enumerate(ids))
     else:
-        source = load(corpus)
+        source = load(corpus, column=column, limit=limit, separator=separator)
         settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
         settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
@@ -233,13 +241,17 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
 
 
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """Batches as they are, or `batches(model, data, **settings)` of anything else; None leaves a setting open.
+    """Batches as they are, or `batches(model, data, **settings)` of anything else; None (or an empty separator)
+    leaves a setting open.
 
-    Raises ValueError for batches that were made with other settings, or for another model.
+    Raises ValueError for batches that were made with other settings, or for another model, and for settings of texts
+    (column, limit, separator) beside batches.
     """
     check_model(model)
-    given = {key: value for key, value in settings.items() if value is not None}
+    given = {key: value for key, value in settings.items() if value is not None and value != ""}
     if isinstance(data, Batches):
+        if of_texts := [key for key in ("column", "limit", "separator") if key in given]:
+            raise ValueError(f"these batches have their texts; give {', '.join(of_texts)} to interp.corpora.batches")
         different = {key: value for key, value in given.items() if data.settings.get(key) != value}
         if different:
             raise ValueError(

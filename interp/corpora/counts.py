@@ -1,7 +1,6 @@
 """Unigram counts of a corpus with a model's tokenizer."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from interp.corpora import unigrams
 from interp.corpora.batching import Batches, tokenizer_of
-from interp.corpora.sources import Corpus, load
+from interp.corpora.sources import Source, load
 from interp.corpora.unigrams import Unigrams
 from interp.corpora.unknown import Unknown, check_known, unknown_id
 from interp.models import origin
@@ -19,13 +18,20 @@ from interp.models.sites import Model, is_encoder
 
 
 def count_unigrams(
-    model: Model, corpus: str | os.PathLike[str] | Iterable[str] | Corpus, *, processes: int = 1
+    model: Model,
+    corpus: Source,
+    *,
+    column: str | None = None,
+    limit: int | None = None,
+    separator: str = "",
+    processes: int = 1,
 ) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`.
+    """Unigram counts of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`; for `column`, `limit`
+    and `separator` see `interp.corpora.load`.
 
     Raises ValueError for a corpus of which the tokenizer knows nothing; warns above 5 % of unknown tokens.
     """
-    source, tokenizer = load(corpus), tokenizer_of(model)
+    source, tokenizer = load(corpus, column=column, limit=limit, separator=separator), tokenizer_of(model)
     found = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
     token_id = unknown_id(tokenizer)
     check_known(Unknown(found.n_tokens, 0 if token_id is None else int(found.counts[token_id])), tokenizer, source.name)

@@ -1,24 +1,22 @@
-"""Text sources: files, named corpora, hub datasets, lists of strings. They stream."""
+"""Text sources: files, tables, named corpora, hub datasets, lists of strings. They stream."""
 
-import csv
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from io import TextIOBase
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import xxhash
 
 from interp.checks import unicode_text, whole_number
-from interp.paths import HUB_CORPORA, corpus_file, printable, text_suffix
+from interp.corpora.files import file_reader
+from interp.corpora.tables import dataset_reader, frame_texts, is_dataset, reads_network
+from interp.paths import HUB_CORPORA, corpus_file, printable
 
-_LONGEST_LINE = 2**28
+_FIRST_TEXTS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,60 +45,105 @@ class Corpus:
         return self if self.remote else replace(self, limit=None)
 
 
+Source: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Corpus
+"""What `load` reads: a file, a name, a list of strings, a table or a dataset, or what it read before."""
+
+
 def load(
-    source: str | os.PathLike[str] | Iterable[str] | Corpus,
+    source: Source,
     *,
     limit: int | None = None,
     column: str | None = None,
     separator: str = "",
 ) -> Corpus:
-    """A corpus from a file, a name, a hub dataset or a list of strings.
+    """A corpus from a file, a name, a table, a dataset or a list of strings.
 
     | source | a text is |
     |---|---|
-    | `.txt`, `.txt.gz` | a line (blank lines are skipped) |
-    | `.jsonl`, `.jsonl.gz` | the field `text`, or `column` |
-    | `.csv`, `.csv.gz` | the first column, no header; or `column` of a file with a header |
+    | `.txt` | a line (blank lines are skipped) |
+    | `.jsonl` | a field of an object on a line |
+    | `.json` | an element of a list of strings, a field of a list of objects, an element of an object of lists |
+    | `.csv`, `.tsv` | a cell of a column (empty ones are skipped); UTF-8, quotes as Excel writes them |
+    | `.parquet` | a cell of a column |
+    | any of these with `.gz` after it | the same |
+    | `pandas.DataFrame`, `pandas.Series` | a cell of a column, an element |
+    | `datasets.Dataset`, `IterableDataset` | a cell of a column, streamed |
     | `"bundled"` | a line of the text that ships with the package |
-    | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | the field `text`, or `column`, streamed |
+    | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | a cell of a column, streamed |
     | a list of strings | an element |
 
+    The column of a table is the one that `column` names. Without it, it is the only column; else the one called
+    `text`; else the only one that holds strings, by the schema of the table, or where it has none in its first 100
+    rows. Anything else is refused.
+
+    The first line of a `.csv` or `.tsv` is a header where `column` is given. Without `column` it is one
+
+    - in a file of several columns: where its cells differ, have at most 40 characters, and all of them are identifiers
+      (letters, digits and `_`, no digit first), or one is `text`, `sentence`, `content`, `document`, `label`, `id` or
+      `idx` (also `Texts`, `sentence1`, `Sentence 2`) and all are names of at most three words, no numbers and without
+      punctuation of sentences; the first cell may be empty, as pandas writes it above its index;
+    - in a file of one column: where it is `text` or `sentence` in any case, or `content`, `document`, `utterance`,
+      `comment`, `review`, `prompt` or `body` in lower case (also `texts`, `sentence1`);
+    - in both: where it counts 0, 1, 2 …, as pandas calls columns without a name, and more than numbers is below.
+
+    Without a header, the first column that holds more than numbers is read.
+
     Args:
-        limit: read only the first texts.
-        column: the field to read.
+        limit: read only the first texts. An `IterableDataset` without end needs it.
+        column: the field or column to read.
         separator: a string put after each text. Packing puts nothing between texts, so the lines of a file are
             glued together; a model trained on whole files wants `"\\n"` there.
 
     Raises:
         FileNotFoundError: no such file or name.
-        ValueError: an unknown kind of file, an empty corpus, a limit below 1.
+        ValueError: an unknown kind of file, an empty corpus, a limit below 1, a column that is not there or cannot be
+            chosen, a row of a table without text.
         TypeError: something that is not text.
     """
     limit = None if limit is None else whole_number(limit, "limit", least=1)
     unicode_text(separator, "the separator")
-    if isinstance(source, Corpus):
-        corpus = source
-    elif isinstance(source, str | os.PathLike):
+    if isinstance(source, str | os.PathLike):
         path = corpus_file(str(source))
         corpus = _from_hub(str(source), column) if path is None else _from_file(path, column, limit)
         corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
+    elif isinstance(source, pd.DataFrame | pd.Series):
+        corpus = _from_list(frame_texts(source, column))
+    elif is_dataset(source, "Dataset", "IterableDataset"):
+        corpus = _from_dataset(source, column, limit)
     else:
-        corpus = _from_list(islice(source, limit) if isinstance(source, Iterator) else source)
+        read = islice(source, limit) if isinstance(source, Iterator) else source
+        corpus = read if isinstance(read, Corpus) else _from_list(read)
+        if column is not None:
+            what = "a corpus that was loaded" if isinstance(source, Corpus) else "a list of strings"
+            raise ValueError(f"{what} has no columns to choose from, found column={column!r}; leave column out")
     return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
 
 
 def _from_list(source: Iterable[str]) -> Corpus:
-    if isinstance(source, bytes | Mapping | pd.DataFrame) or not isinstance(source, Iterable):
-        raise TypeError(f"a corpus is a file, a name or a list of strings, found {type(source).__name__}")
+    if is_dataset(source, "DatasetDict", "IterableDatasetDict"):
+        splits = ", ".join(map(str, source))
+        raise TypeError(f"a corpus is one split, found a {type(source).__name__} of {splits}; choose one: data[split]")
+    if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
+        raise TypeError(f"a corpus is a file, a name, a table or a list of strings, found {type(source).__name__}")
     texts = tuple(source)
-    digest = xxhash.xxh3_128()
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"a corpus is a list of strings, found {type(text).__name__} in it")
-        digest.update(unicode_text(text, f"text {number} of the list").encode() + b"\0")
-    if not texts:
+        unicode_text(text, f"text {number} of the list")
+    fingerprint, n_texts = _fingerprint(texts)
+    return Corpus("texts", fingerprint, lambda: iter(texts), n_texts)
+
+
+def _fingerprint(texts: Iterable[str]) -> tuple[str, int]:
+    """A hash of texts, and how many they are. Raises ValueError for none."""
+    digest = xxhash.xxh3_128()
+    n_texts = 0
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+        n_texts += 1
+    if not n_texts:
         raise ValueError("the corpus is empty; expected at least one text")
-    return Corpus("texts", digest.hexdigest(), lambda: iter(texts), len(texts))
+    return digest.hexdigest(), n_texts
 
 
 def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
@@ -108,102 +151,55 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
         digest = xxhash.xxh3_128()
         while block := file.read(2**20):
             digest.update(block)
-    readers = {".txt": _lines, ".jsonl": _json_lines, ".csv": _csv_rows}
-    suffix = text_suffix(path)
-    reader = readers[suffix]
-
-    def read() -> Iterator[str]:
-        opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-        try:
-            with opener(path, "rt", encoding="utf-8-sig", newline="" if suffix == ".csv" else "\n") as file:
-                yield from reader(_lines_of(file, path), path, column)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
-        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"{path} is not a whole gzip file ({error})") from None
-        except csv.Error as error:
-            raise ValueError(f"{path} is not a readable .csv file ({error})") from None
-
+    chosen, read = file_reader(path, column)
     counted = sum(1 for _ in islice(read(), limit and limit + 1))
     if counted == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
-    fingerprint = digest.hexdigest() + (f":{column}" if column else "")
+    fingerprint = digest.hexdigest() + (f":{chosen}" if chosen is not None else "")
     return Corpus(printable(path.name), fingerprint, read, None if limit is not None and counted > limit else counted)
 
 
-def _lines_of(file: TextIOBase, path: Path) -> Iterator[str]:
-    """The lines of a file, none of which may fill the memory (a few MB of gzip hold a line of gigabytes)."""
-    number = 0
-    while line := file.readline(_LONGEST_LINE):
-        number += 1
-        if len(line) == _LONGEST_LINE:
-            raise ValueError(f"{path}, line {number}: longer than {_LONGEST_LINE:,} characters; break it into lines")
-        yield line
+def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
+    """A dataset of the library `datasets`, known by its texts: the fingerprint that it has itself may be random."""
+    what = f"the {type(source).__name__}"
+    name = " ".join(str(part) for part in (source.info.dataset_name, source.split) if part) or "texts"
+    chosen, read = dataset_reader(source, column, what)
+    if reads_network(source):
+        about = json.dumps([source.info.dataset_name, source.info.config_name, str(source.split)])
+        start, _ = _fingerprint(islice(read(), _FIRST_TEXTS))
+        return Corpus(name, f"hub:{about}:{chosen}:{start}", read, remote=True)
+    stop = limit if is_dataset(source, "IterableDataset") else None  # it may have no end
+    fingerprint, n_texts = _fingerprint(islice(read(), stop))
 
+    def again() -> Iterator[str]:
+        found = 0
+        for text in islice(read(), stop):
+            yield text
+            found += 1
+        if found != n_texts:
+            raise ValueError(f"{what} gave {n_texts} texts when it was loaded and {found} now; give them as a list")
 
-def _lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
-    if column is not None:
-        raise ValueError(f"{path} is plain text and has no columns; leave column out")
-    for line in file:
-        if line.strip():
-            yield line.strip("\r\n")
-
-
-def _json_lines(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
-    key = column or "text"
-    for number, line in enumerate(file, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
-        if not isinstance(row, dict) or not isinstance(row.get(key), str):
-            have = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-            raise ValueError(f"{path}, line {number}: no text in field {key!r} (found: {have}); choose one with column")
-        yield unicode_text(row[key], f"{path}, line {number}")
-
-
-def _csv_rows(file: Iterable[str], path: Path, column: str | None) -> Iterator[str]:
-    csv.field_size_limit(2**31 - 1)
-    rows = csv.reader(file, strict=True)
-    index = width = 0
-    if column is not None:
-        header = next(rows, [])
-        if column not in header:
-            raise ValueError(f"{path} has no column {column!r} in its first line; found {', '.join(header)}")
-        index, width = header.index(column), len(header)
-    for row in rows:
-        width = width or len(row)
-        if row and len(row) != width:
-            raise ValueError(
-                f"{path}, line {rows.line_num}: {len(row)} columns, expected {width} as in the first line; a text with "
-                'a comma in it needs quotes: "Yes, it is."'
-            )
-        if row and row[index]:
-            yield row[index]
+    return Corpus(name, fingerprint, again, n_texts)
 
 
 def _from_hub(name: str, column: str | None) -> Corpus:
-    request = dict(HUB_CORPORA.get(name, {"path": name, "split": "train", "column": "text"}))
-    key = column or request.pop("column")
-    request.pop("column", None)
+    request = dict(HUB_CORPORA.get(name, {"path": name, "split": "train"}))
+    usual = request.pop("column", None)
 
-    def read() -> Iterator[str]:
+    def streams() -> Iterator[Any]:
         import datasets
 
         configs = datasets.get_dataset_config_names(request["path"]) if name == "blimp" else [request.get("name")]
         for config in configs:
-            rows = datasets.load_dataset(**(request | {"name": config, "streaming": True}))
-            for row in rows:
-                if key not in row:
-                    raise ValueError(f"{name} has no column {key!r}; found {', '.join(row)}")
-                if not isinstance(row[key], str):
-                    raise ValueError(f"{name} has {type(row[key]).__name__} in column {key!r}, expected text")
-                yield row[key]
+            yield datasets.load_dataset(**(request | {"name": config, "streaming": True}))
+
+    def read() -> Iterator[str]:
+        for rows in streams():
+            yield from dataset_reader(rows, key, name)[1]()
 
     try:
-        next(iter(read()))
+        key, first = dataset_reader(next(streams()), usual if column is None else column, name)
+        next(first())
     except StopIteration:
         raise ValueError(f"corpus {name} is empty") from None
     except (OSError, RuntimeError) as error:

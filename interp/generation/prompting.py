@@ -1,7 +1,5 @@
 """Prompts cut from a corpus, with what people wrote after them."""
 
-import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from interp.checks import whole_number
-from interp.corpora import Corpus, load
+from interp.corpora import Corpus, Source, load
 from interp.corpora.batching import tokenizer_of
 from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown
@@ -32,7 +30,7 @@ class Prompts:
 
 def prompts(
     model: Model,
-    text: str | os.PathLike[str] | Iterable[str] | Corpus,
+    text: Source,
     *,
     n: int = 100,
     length: int = 10,

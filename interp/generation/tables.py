@@ -20,7 +20,7 @@ from transformers import GenerationConfig
 
 from interp import models
 from interp.checks import check_seed, whole_number
-from interp.corpora import Corpus, batches, unigrams_of
+from interp.corpora import Source, batches, unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
 from interp.generation.decoding import (
@@ -66,7 +66,7 @@ class GenerationSweep(Result):
 
 def sweep(
     model: Model,
-    prompts_or_text: Prompts | str | os.PathLike[str] | Iterable[str] | Corpus,
+    prompts_or_text: Prompts | Source,
     *,
     scales: Iterable[float | int] = (0.0, 0.5, 1.0),
     decoders: Sequence[Decoder] | Mapping[str, GenerationConfig] = DECODERS,
