@@ -92,8 +92,8 @@ def commands(folder: Path, share: float) -> dict[str, list[str]]:
         "frequency": ["frequency", *read, n(1600), "--scales", "0:1:0.1"],
         "attention": ["attention", *read, n(400)],
         "encoding": ["encoding", *read, n(200)],
-        "probe": ["probe", *model, "--pairs", str(pairs)],
-        "generate": ["generate", *model, "--prompts", str(corpus), "--n", n(20)],
+        "probing": ["probing", *model, "--pairs", str(pairs)],
+        "generation": ["generation", *model, "--corpus", str(corpus), "--n", n(20)],
         "train": ["train", "--kind", "gpt2", "--corpus", str(corpus), "--limit", "1600", "--tokens", n(60_000)],
         "report": ["report", *model, "--corpus", str(corpus), "--pairs", str(pairs), "--limit", n(200)],
     }  # fmt: skip

@@ -1,7 +1,4 @@
-"""Previous-token heads: an observer, a table, a figure and a command.
-
-python docs/example.py --model tiny-gpt2 --corpus bundled --bos --out runs/previous
-"""
+"""Previous-token heads: an observer, a result, a figure and a section, and the declaration of it all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,37 +7,37 @@ from typing import Any, ClassVar
 import pandas as pd
 import plotly.graph_objects as go
 import torch
-import typer
 from torch import Tensor
 
-import interp
-from interp.cli.options import CorpusOption, ModelOption, OutOption
 from interp.corpora import Batch, Text, as_batches
+from interp.corpora.options import TextOptions
+from interp.declare import Analysis, option
+from interp.figures.section import Section
 from interp.figures.style import figure
 from interp.models.sites import Model, Recipe, hook_name
 from interp.results import Result, provenance
 from interp.run.observers import Observer
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, asks
 
 
 # --8<-- [start:observer]
 class PreviousToken(Observer):
-    """Attention to the token before, summed over queries, by layer and head."""
+    """Attention to the token `distance` before, summed over queries, by layer and head."""
 
-    def __init__(self, model: Model) -> None:
-        super().__init__(model.W_U.device)
-        self.model, self.layers = model, range(model.cfg.n_layers)
+    def __init__(self, model: Model, distance: int) -> None:
+        super().__init__(model.W_U.device, distance=distance)
+        self.model, self.distance, self.layers = model, distance, range(model.cfg.n_layers)
         self.add_state("queries", ())
         for layer in self.layers:
             self.add_state(f"{layer}", (model.cfg.n_heads,))
 
     def hooks(self, batch: Batch) -> Recipe:
-        real = batch.mask[:, 1:]
+        real = batch.mask[:, self.distance :]
         self.add("queries", real.sum())
 
         def reading(layer: int) -> tuple[str, Callable[..., Any]]:
             def read(pattern: Tensor, hook: Any) -> None:
-                before = pattern.diagonal(-1, dim1=2, dim2=3)  # [batch, head, query − 1]
+                before = pattern.diagonal(-self.distance, dim1=2, dim2=3)  # [batch, head, query − distance]
                 self.add(f"{layer}", (before * real[:, None]).sum((0, 2)))
 
             return hook_name(self.model, "pattern", layer), read
@@ -61,16 +58,22 @@ class PreviousTokenHeads(Result):
     heads: pd.DataFrame
 
 
-def previous_token_heads(model: Model, text: Text) -> Passes[PreviousTokenHeads]:
+@dataclass(frozen=True, kw_only=True)
+class PreviousTokenOptions(TextOptions):
+    distance: int = option(1, "Which token before: 1 is the last one.", least=1)
+
+
+@asks(PreviousTokenOptions)
+def previous_token_heads(model: Model, text: Text, options: PreviousTokenOptions) -> Passes[PreviousTokenHeads]:
     """How much each head attends to the token before, on average over queries."""
-    batches, observer = as_batches(model, text), PreviousToken(model)
+    batches, observer = as_batches(model, text, **options.text), PreviousToken(model, options.distance)
     yield [Reading("previous token", batches, [observer])]
 
     n = int(observer.state["queries"])
     mean = torch.stack([observer.state[f"{layer}"] for layer in observer.layers]).cpu() / n
     mean_by_head = pd.DataFrame(mean.numpy()).stack().rename_axis(["layer", "head"])
     heads = mean_by_head.reset_index(name="attention").assign(n_queries=n)
-    return PreviousTokenHeads(provenance(model, batches.about, n_queries=n), heads)
+    return PreviousTokenHeads(provenance(model, batches.about, distance=options.distance, n_queries=n), heads)
 
 
 # --8<-- [end:result]
@@ -85,20 +88,33 @@ def heads_figure(result: PreviousTokenHeads) -> go.Figure:
     return out.update_xaxes(dtick=1).update_yaxes(dtick=1)
 
 
+def section(result: PreviousTokenHeads) -> Section:
+    most = result.heads.loc[result.heads["attention"].idxmax()]
+    summary = f"L{most['layer']:.0f}H{most['head']:.0f} attends most to the token before: {most['attention']:.2f}."
+    return Section(
+        summary=summary,
+        main="heads",
+        finding=summary,
+        definitions={"Previous-token head": "One half of an induction circuit (Elhage et al. 2021)."},
+        figures={"heads": heads_figure(result)},
+        tables={"Mean attention to the token before": result.heads},
+        provenance=result.provenance,
+    )
+
+
 # --8<-- [end:figure]
 
 
-# --8<-- [start:command]
-def main(model: ModelOption, corpus: CorpusOption, out: OutOption, bos: bool = False) -> None:
-    """Which heads attend to the token before? Writes OUT/previous_token."""
-    loaded = interp.load(model)
-    text = interp.corpora.batches(loaded, corpus, bos=bos)
-    result = run(loaded, previous_token_heads(loaded, text))
-    folder = result.save(out)
-    heads_figure(result).write_html(folder / "heads.html", include_plotlyjs=True)
-    typer.echo(result.heads.nlargest(3, "attention").to_string(index=False))
-
-
-if __name__ == "__main__":
-    typer.run(main)
-# --8<-- [end:command]
+# --8<-- [start:declaration]
+ANALYSIS = Analysis(
+    name="previous_token",
+    title="Previous-token heads",
+    question="Which heads attend to the token before?",
+    help="Mean attention to the token before, by layer and head.",
+    reads="text",
+    options=PreviousTokenOptions,
+    answer="example:previous_token_heads",
+    result="example:PreviousTokenHeads",
+    section="example:section",
+)
+# --8<-- [end:declaration]

@@ -6,10 +6,12 @@ import operator
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
+Mode = Literal["zero", "mean"]
+"""What a removed dimension is set to."""
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
 
 

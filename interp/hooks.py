@@ -9,8 +9,7 @@ Each acts on every position alike, edits no parameter, and is gone when the cont
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -18,33 +17,11 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from interp.checks import check_mode
+from interp.checks import Mode, check_mode
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import check_dims, qk_circuit
-from interp.models.running import Hook, HooksOfOthers, running
+from interp.models.running import firing as firing
 from interp.models.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
-
-
-@contextmanager
-def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | None = None) -> Iterator[None]:
-    """`interp.models.running.running` with hooks that must all have fired when the context ends.
-
-    Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
-    `running` does.
-    """
-    waiting = {name for name, _ in recipe}
-
-    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(activation: Tensor, hook: Any) -> Any:
-            waiting.discard(name)
-            return function(activation, hook=hook)
-
-        return hooked
-
-    with running(model, [(name, noted(name, function)) for name, function in recipe], expected=expected):
-        yield
-    if waiting:
-        raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
 
 
 def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:
@@ -133,7 +110,7 @@ def ablate_dims(
     dims: Sequence[int],
     *,
     where: Literal["keys", "queries", "residual"],
-    mode: Literal["zero", "mean"] = "zero",
+    mode: Mode = "zero",
     means: Float[Tensor, " d_model"] | None = None,
 ) -> Recipe:
     """Take residual dimensions away from one block: from its keys, its queries, or the whole residual stream.

@@ -146,6 +146,16 @@ def corpus_file(name: str) -> Path | None:
     return path
 
 
+def is_counts(name: str) -> bool:
+    """Whether a name is that of a file of token counts, by its ending. Raises FileNotFoundError for none."""
+    path = Path(name)
+    if path.suffix not in (".safetensors", ".json"):
+        return False
+    if not path.is_file():
+        raise FileNotFoundError(f"unigram counts {name!r} do not exist; expected a file of counts or a corpus")
+    return True
+
+
 def text_suffix(path: Path) -> str:
     """The ending of a text file, that of what is inside for `.gz`."""
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix

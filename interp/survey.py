@@ -1,129 +1,113 @@
 """All questions on one model and one text."""
 
 import logging
-import os
-from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-from jaxtyping import Integer
-
-from interp import corpora, generation, probing
-from interp.attention.tables import study_passes as attention_passes
+from interp import corpora
+from interp.analyses import ReportOptions, analyses
 from interp.checks import warn
 from interp.corpora import Corpus, Source, pairs as minimal_pairs
-from interp.corpora.unigrams import Unigrams
-from interp.encoding.tables import study_passes as encoding_passes
-from interp.frequency import MASK_RATE, bias_effect_passes, word_frequencies
+from interp.corpora.batching import MASK_RATE
+from interp.declare import Analysis, find
+from interp.frequency import word_frequencies
+from interp.generation import Prompts, prompts
 from interp.models import origin
-from interp.models.head import prediction_head
 from interp.models.sites import Model, is_encoder
 from interp.probing.split import split_tasks
 from interp.probing.states import sentence_rows
 from interp.results import Result
-from interp.run.passes import run, side_by_side
+from interp.run.passes import Passes, asks, side_by_side
 
-SCALES = tuple(round(0.1 * i, 1) for i in range(11))
-_SCALES_OF_TEXT = (0.0, 0.5, 1.0)
-_PROMPTS = 100
+_BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
+_DEFAULT = ReportOptions()
 _log = logging.getLogger("interp")
 
 
-def survey(
+@asks(ReportOptions)
+def ask_all(
     model: Model,
     text: Source = "bundled",
-    *,
-    pairs: pd.DataFrame | str | os.PathLike[str] = "bundled",
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    scales: Sequence[float | int] = SCALES,
-    bos: bool | None = None,
-    batch_size: int | None = None,
-    seed: int = 0,
-    directory: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> list[Result]:
-    """Word frequency, attention and token probability from shared passes over a text; then probes on minimal pairs,
-    and generated text.
+    options: ReportOptions = _DEFAULT,
+) -> Passes[list[Result]]:
+    """Every analysis: those of a text from shared passes over it; then probes on minimal pairs, and generated text.
 
     What asks for the same batches is read in one pass; an encoder's masked and unmasked text are two. Generated text
     needs a decoder with b_LN and 100 texts of 60 tokens to take prompts from, and word frequency a bias in the
     prediction head: where a question cannot be asked, a warning says why and it is left out.
 
-    Args:
-        text: anything `interp.corpora.load` takes.
-        pairs: minimal pairs, anything `interp.corpora.pairs.load` takes.
-        unigram: token counts; the model's own, or else this text's.
-        scales: the λ of word frequency (generated text: 0, .5 and 1).
-        bos: a decoder's beginning-of-sequence token before each text, prompt and sentence. By default as the model was
-            trained, for one that `tools/train.py` made; else none before texts, and before sentences what
-            TransformerLens knows of the model.
-        seed: of masks, samples, nulls and probes.
-        directory: keep what is finished here, and go on from there.
+    `text` is anything `interp.corpora.load` takes, `pairs` anything `interp.corpora.pairs.load` takes. `bos` puts a
+    decoder's beginning-of-sequence token before each text, prompt and sentence; by default as the model was trained,
+    for one that tools/train.py made, else none before texts, and before sentences what TransformerLens knows of the
+    model.
 
-    Returns the results, in the order of the page: `BiasEffect`, `GenerationSweep`, `AttentionStudy`, `EncodingStudy`,
-    `ProbingStudy`.
+    Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, `EncodingStudy`,
+    `ProbingStudy`, and those of other packages.
 
     Raises ValueError as the functions it is made of; for pairs that cannot be probed before the text is read.
     """
-    root = None if directory is None else Path(directory)
-    encoder = is_encoder(model)
-    source = corpora.load(text)
-    table = minimal_pairs.load(pairs)
-    if encoder:
-        bos = None
-    elif bos is None and _made_here(model):
-        _log.info("a beginning-of-sequence token stands before each text, as in training")
-        bos = True
-    options: dict[str, Any] = {"bos": bool(bos), "batch_size": batch_size, "seed": seed}
-    plain = corpora.batches(model, source, **options)
-    predicted = corpora.batches(model, source, mask_rate=MASK_RATE, **options) if encoder else plain
+    source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
+    limit = options.pair_limit or (_BUNDLED_PAIRS if options.pairs == "bundled" else None)
+    table = minimal_pairs.load(options.pairs, limit=limit)
+    bos = _bos(model, options.bos)
+    how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
+    plain = corpora.batches(model, source, bos=bool(bos), **how)
+    masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if is_encoder(model) else plain
     split_tasks(table, None)
-    sentences = [*table["sentence_good"], *table["sentence_bad"]]
-    sentence_rows(model, sentences, "cls" if encoder else "eos", bos=bos)
-    counts = word_frequencies(model, plain, unigram)
+    sentence_rows(
+        model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if is_encoder(model) else "eos", bos=bos
+    )
+    data = {"text": plain, "masked text": masked, "pairs": table, "prompts": None}
+    shared = {"unigram": word_frequencies(model, plain, options.unigram, column=options.column), "seed": options.seed}
+    shared |= {"seeds": [options.seed], "progress": options.progress}
 
-    analyses = [
-        attention_passes(model, plain, unigram=counts, seed=seed),
-        encoding_passes(model, predicted, unigram=counts, seed=seed),
-    ]
-    biases = prediction_head(model).biases
-    if biases:
-        analyses.insert(0, bias_effect_passes(model, predicted, unigram=counts, scales=scales))
-    else:
-        warn("no word frequency: this model's prediction head has no bias to scale")
+    possible = {name: one for name, one in analyses().items() if _possible(model, one)}
+    if any(one.reads == "prompts" for one in possible.values()):
+        data["prompts"] = _prompts(model, source, bool(bos))
+
+    def asked(analysis: Analysis) -> Passes[Result]:
+        directory = None if options.directory is None else Path(options.directory) / analysis.name
+        known = {item.name for item in fields(analysis.options)}
+        given = shared | {"directory": directory} | ({"bos": bos} if analysis.reads == "pairs" else {})
+        own = dict(analysis.in_report) | dict((options.settings or {}).get(analysis.name, {}))
+        given = {name: value for name, value in given.items() if name in known} | own
+        return find(analysis.answer).passes(model, data[analysis.reads], **given)
+
+    ready = [one for one in possible.values() if data[one.reads] is not None]
+    reading = [one for one in ready if one.reads in ("text", "masked text")]
     _log.info("reading %s", source.name)
-    found: list[Result] = run(model, side_by_side(*analyses), progress=progress, directory=_in(root, "text"))
-    _log.info("probing %d minimal pairs", len(table))
-    found.append(probing.study(model, table, bos=bos, seeds=[seed], directory=_in(root, "probing"), progress=progress))
-    prompts = None if encoder else _prompts(model, source, bool(bos))
-    if prompts is not None:
-        _log.info("generating text")
-        found.insert(
-            1,
-            generation.sweep(
-                model, prompts, scales=_SCALES_OF_TEXT, unigram=counts, seed=seed, directory=_in(root, "generation"),
-                progress=progress,
-            ),
-        )  # fmt: skip
-    return found
+    found: dict[str, Result] = {}
+    for result in (yield from side_by_side(*map(asked, reading))):
+        found[result.analysis] = result
+    for one in ready:
+        if one not in reading:
+            _log.info("%s", one.title)
+            found[one.name] = yield from asked(one)
+    return [found[name] for name in possible if name in found]
 
 
-def _in(root: Path | None, part: str) -> Path | None:
-    return None if root is None else root / part
-
-
-def _made_here(model: Model) -> bool:
-    """Whether `tools/train.py` made it: it puts a beginning-of-sequence token before each text."""
+def _bos(model: Model, bos: bool | None) -> bool | None:
+    """Whether a beginning-of-sequence token comes first; None leaves it to what TransformerLens knows of the model."""
+    if is_encoder(model):
+        return None
     directory = origin(model).directory
-    return directory is not None and (directory / "training.json").is_file()
+    if bos is None and directory is not None and (directory / "training.json").is_file():
+        _log.info("a beginning-of-sequence token stands before each text, as in training")
+        return True
+    return bos
 
 
-def _prompts(model: Model, source: Corpus, bos: bool) -> generation.Prompts | None:
+def _possible(model: Model, analysis: Analysis) -> bool:
+    reason = find(analysis.impossible)(model) if analysis.impossible else None
+    if reason:
+        warn(f"no {analysis.name}: {reason}")
+    return not reason
+
+
+def _prompts(model: Model, source: Corpus, bos: bool) -> Prompts | None:
     try:
-        prediction_head(model).require("ln")
-        return generation.prompts(model, source, n=_PROMPTS, bos=bos)
+        return prompts(model, source, bos=bos)
     except ValueError as error:
-        warn(f"no generated text: {error}")
+        warn(f"no generation: {error}")
         return None

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from interp.attention import AttentionStudy
-from interp.cli import main, parse_scales
-from interp.cli.options import complete_corpus, complete_model
+from interp.cli import main
+from interp.cli.flags import complete_corpus, complete_model, numbers as parse_scales
 from interp.corpora.unigrams import Unigrams
 from interp.encoding import EncodingStudy
 from interp.frequency import BiasEffect
-from interp.generation import GenerationSweep
+from interp.generation import GenerationStudy
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def test_encoding_writes_a_run(tmp_path, capsys):
 
 def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
-    arguments = ["generate", "--model", "tiny-gpt2", "--prompts", "bundled", "--bos", "--new-tokens", "8"]
+    arguments = ["generation", "--model", "tiny-gpt2", "--corpus", "bundled", "--bos", "--new-tokens", "8"]
     small = [*arguments, "--n", "6", "--scales", "0,1"]
     assert (
         main([*small, "--decoders", "sample,greedy", "--features", "tiny-gpt2", "--seed", "3", "--out", str(run)]) == 0
@@ -306,7 +306,7 @@ def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
     table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert table[0][:3] == ["decoder", "scale", "diversity"]
     assert [row[:2] for row in table[1:4]] == [["human", "nan"], ["sample", "0.0000"], ["sample", "1.0000"]]
-    found = GenerationSweep.load(run)
+    found = GenerationStudy.load(run)
     assert found.provenance["seed"] == 3
     assert found.provenance["mauve"]["features"] == "tiny-gpt2"
     assert len(found.texts) == 5 * 6
@@ -315,7 +315,7 @@ def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
     assert main([*small, "--out", str(run)]) == 2
     assert "already holds generation" in capsys.readouterr().err
     assert main([*arguments, "--new-tokens", "4", "--paper", "--out", str(tmp_path / "paper")]) == 0
-    paper = GenerationSweep.load(tmp_path / "paper").metrics
+    paper = GenerationStudy.load(tmp_path / "paper").metrics
     assert paper["decoder"].nunique() == 6
     assert sorted(paper["scale"].dropna().unique()) == [i / 10 for i in range(11)]
     assert set(paper["n_texts"]) == {100}
@@ -328,7 +328,7 @@ def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
         ({"--decoders": "beam,beam"}, "names one twice"),
         ({"--scales": "one"}, "is not a list of numbers"),
         ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders and --n itself"),
-        ({"--prompts": "gone.txt"}, "gone.txt' does not exist"),
+        ({"--corpus": "gone.txt"}, "gone.txt' does not exist"),
         ({"--model": "./gone"}, "does not exist"),
         ({"--features": "./gone"}, "does not exist"),
         ({"--unigram": "words.txt"}, "interp unigrams"),
@@ -340,8 +340,8 @@ def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
 )
 def test_generate_refuses(options, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    good = {"--model": "tiny-gpt2", "--prompts": "bundled", "--out": "run"}
-    assert main(["generate", *(part for pair in (good | options).items() for part in pair if part is not None)]) == 2
+    good = {"--model": "tiny-gpt2", "--corpus": "bundled", "--out": "run"}
+    assert main(["generation", *(part for pair in (good | options).items() for part in pair if part is not None)]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
@@ -351,7 +351,7 @@ def test_generate_refuses(options, message, tmp_path, monkeypatch, capsys):
 def test_mauve_is_asked_for_before_torch_is_imported(tmp_path):
     code = (
         "import sys, importlib.util; importlib.util.find_spec = lambda name: None; from interp.cli import main;"
-        "code = main(['generate', '--model', 'tiny-gpt2', '--prompts', 'bundled', '--features', 'tiny-gpt2', '--out', "
+        "code = main(['generation', '--model', 'tiny-gpt2', '--corpus', 'bundled', '--features', 'tiny-gpt2', '--out', "
         f"'{tmp_path}/o']); assert code == 2; assert 'torch' not in sys.modules"
     )
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

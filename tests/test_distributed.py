@@ -19,8 +19,8 @@ from interp.run import distributed, observers
 from interp.run.distributed import Part, parts_of, shard
 from interp.run.observers import part_of
 
-FOLDERS = {"generate": "generation", "probe": "probing"}
-COMMANDS = ["frequency", "attention", "encoding", "probe", "generate"]
+FOLDERS = {"generation": "generation", "probing": "probing"}
+COMMANDS = ["frequency", "attention", "encoding", "probing", "generation"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +47,8 @@ def commands(hf_directory, tmp_path_factory):
         "frequency": ["frequency", *read, "--scales", "0,1"],
         "attention": ["attention", *read],
         "encoding": ["encoding", *read],
-        "probe": ["probe", *model, "--pairs", str(folder / "p.jsonl"), "--methods", "dense,random"],
-        "generate": ["generate", *model, "--prompts", str(folder / "c.txt"), "--n", "5", "--prompt-tokens", "3",
+        "probing": ["probing", *model, "--pairs", str(folder / "p.jsonl"), "--methods", "dense,random"],
+        "generation": ["generation", *model, "--corpus", str(folder / "c.txt"), "--n", "5", "--prompt-tokens", "3",
                      "--new-tokens", "6", "--decoders", "greedy,sample", "--scales", "0,1"],
     }  # fmt: skip
 
@@ -116,7 +116,7 @@ def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
     same(tmp_path / FOLDERS.get(name, name), alone / FOLDERS.get(name, name))
 
 
-@pytest.mark.parametrize("name", ["attention", "probe", "generate"])
+@pytest.mark.parametrize("name", ["attention", "probing", "generation"])
 def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, capsys):
     folders = [tmp_path / str(index) for index in range(3)]
     for index, folder in enumerate(folders):
@@ -207,7 +207,7 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
 def test_states_of_other_sentences_are_refused(commands, tmp_path, capsys, monkeypatch):
     """Parts that stopped before a fit: only their shards of hidden states can tell."""
     monkeypatch.setattr("interp.probing.states._SENTENCES_A_SHARD", 50)
-    probe = commands["probe"]
+    probe = commands["probing"]
     given = tmp_path / "p.jsonl"
     shutil.copy(probe[probe.index("--pairs") + 1], given)
     own = [str(given) if word.endswith("p.jsonl") else word for word in probe]

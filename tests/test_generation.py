@@ -20,12 +20,12 @@ from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
 from interp.generation import (
     DECODERS,
-    GenerationSweep,
+    GenerationStudy,
     frequent_types,
     generate,
     mauve_scores,
     prompts,
-    sweep,
+    study,
     text_features,
     text_metrics,
 )
@@ -435,7 +435,7 @@ def test_features_are_the_last_hidden_state(kind, load_toy, hf_directory, texts)
 
 
 def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
-    given = prompts(gpt2, texts, n=5, length=3, max_new_tokens=9, bos=True)
+    given = prompts(gpt2, texts, n=5, prompt_tokens=3, new_tokens=9, bos=True)
     encoded = gpt2.tokenizer(texts, add_special_tokens=False)["input_ids"]
     long = [ids for ids in encoded if len(ids) >= 12][:5]
     assert given.ids.tolist() == [[gpt2.tokenizer.bos_token_id, *ids[:3]] for ids in long]
@@ -459,12 +459,12 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def some(tiny):
-    return prompts(tiny, "bundled", n=12, length=5, max_new_tokens=12, bos=True)
+    return prompts(tiny, "bundled", n=12, prompt_tokens=5, new_tokens=12, bos=True)
 
 
 def test_sweep(tiny, some, tmp_path):
     options = {"scales": (1, 0.5), "decoders": ("greedy", "sample"), "features": tiny, "seed": 4, "progress": False}
-    found = sweep(tiny, some, **options)
+    found = study(tiny, some, **options)
     assert list(zip(found.metrics["decoder"], found.metrics["scale"], strict=True))[1:] == [
         ("greedy", 1), ("greedy", 0.5), ("sample", 1), ("sample", 0.5),
     ]  # fmt: skip
@@ -502,7 +502,7 @@ def test_sweep(tiny, some, tmp_path):
     for name, columns in contract.items():
         assert set(columns.split()) <= set(getattr(found, name).columns)
     found.save(tmp_path)
-    again = GenerationSweep.load(tmp_path)
+    again = GenerationStudy.load(tmp_path)
     pd.testing.assert_frame_equal(again.metrics, found.metrics)
     assert list(map(tuple, again.texts["token_ids"])) == list(map(tuple, found.texts["token_ids"]))
     assert again.provenance == found.provenance
@@ -510,7 +510,7 @@ def test_sweep(tiny, some, tmp_path):
 
 def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     options = {"scales": (1, 0), "decoders": ("sample", "beam"), "progress": False}
-    whole = sweep(tiny, some, **options)
+    whole = study(tiny, some, **options)
     calls = []
 
     def counted(*arguments, **more):
@@ -521,17 +521,17 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
 
     monkeypatch.setattr(sys.modules["interp.generation.tables"], "decode", counted)
     with pytest.raises(KeyboardInterrupt):
-        sweep(tiny, some, directory=tmp_path, **options)
+        study(tiny, some, directory=tmp_path, **options)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["sample-0.0", "sample-1.0"]
-    resumed = sweep(tiny, some, directory=tmp_path, **options)
+    resumed = study(tiny, some, directory=tmp_path, **options)
     assert len(calls) == 5
     pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
     assert list(resumed.texts["text"]) == list(whole.texts["text"])
-    sweep(tiny, some, directory=tmp_path, **options)
+    study(tiny, some, directory=tmp_path, **options)
     assert len(calls) == 5
     other = interp.load("tiny-gpt2")
     other.ln_final.b.data[0] += 1
-    fewer = prompts(tiny, "bundled", n=11, length=5, max_new_tokens=12, bos=True)
+    fewer = prompts(tiny, "bundled", n=11, prompt_tokens=5, new_tokens=12, bos=True)
     for model, given, change, differ in (
         (other, some, {}, "model"),
         (tiny, fewer, {}, "prompts"),
@@ -540,16 +540,16 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
         (tiny, some, {"decoders": {"sample": GenerationConfig(do_sample=True, top_k=7)}}, "decoder"),
     ):
         with pytest.raises(ValueError, match=rf"belongs to another run .*{differ}"):
-            sweep(model, given, directory=tmp_path, **(options | change))
+            study(model, given, directory=tmp_path, **(options | change))
     with tiny.hooks(fwd_hooks=hooks.scale_bias(tiny, "ln", 0.9)):
         with pytest.raises(ValueError, match="cannot tell which hooks were active"):
-            sweep(tiny, some, directory=tmp_path, **options)
+            study(tiny, some, directory=tmp_path, **options)
 
 
 def test_sweep_takes_configs_and_text(tiny):
     mark = transformers.WatermarkingConfig()
     configs = {"hot": GenerationConfig(do_sample=True, top_k=0, temperature=1.5, watermarking_config=mark)}
-    found = sweep(tiny, "bundled", scales=[1], decoders=configs, progress=False)
+    found = study(tiny, "bundled", scales=[1], decoders=configs, progress=False)
     assert found.metrics["decoder"].tolist() == ["human", "hot"]
     assert found.metrics["n_texts"].tolist() == [100, 100]
     assert json.loads(json.dumps(found.provenance))["decoders"]["hot"]["temperature"] == 1.5
@@ -565,11 +565,11 @@ def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
         ({"unigram": np.arange(5)}, "over 5 types"),
     ):
         with pytest.raises(ValueError, match=message):
-            sweep(tiny, some, progress=False, **options)
+            study(tiny, some, progress=False, **options)
     with pytest.raises(ValueError, match="no layer-norm bias b_LN .*RMSNorm"):
-        sweep(load_toy("llama"), texts, progress=False)
+        study(load_toy("llama"), texts, progress=False)
     with pytest.raises(ValueError, match="does not continue text"):
-        sweep(load_toy("bert"), texts, progress=False)
+        study(load_toy("bert"), texts, progress=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'interp\[mauve\]'"):
-        sweep(tiny, some, features=tiny, progress=False)
+        study(tiny, some, features=tiny, progress=False)

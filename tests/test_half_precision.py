@@ -43,7 +43,7 @@ def test_the_closed_form_of_neurons(model):
 
 def test_the_mean_over_a_sentence(model):
     table = pd.DataFrame([("w1 w2 w3 w4 w5 w6 w7", "w8 w9", "t", "0", "", "")], columns=list(pairs.COLUMNS))
-    found = probing.collect(model, table, layers=[1], position="mean", bos=False, progress=False).load(1)[0]
+    found = probing.collect(model, table, states=[1], position="mean", bos=False, progress=False).load(1)[0]
     for sentence, ours in zip(table.loc[0, ["sentence_good", "sentence_bad"]], found, strict=True):
         ids = torch.tensor(model.tokenizer(sentence, add_special_tokens=False)["input_ids"])[None]
         exact = model.run_with_cache(ids)[1]["resid_post", 0].detach().double().mean((0, 1)).numpy()

@@ -29,11 +29,11 @@ def full(command: str, **changes: object) -> Callable[[Workshop, Path], list[str
     """A command that would run, but for the changes; a function of the workshop is called."""
 
     def arguments(w: Workshop, run: Path) -> list[str]:
-        text = "prompts" if command == "generate" else "corpus"
+        text = "prompts" if command == "generation" else "corpus"
         good: dict[str, object] = {"model": w.directory("gpt2"), text: w.corpus(), "out": w.root / "out"}
         if command == "train":
             good = {"kind": "gpt2", "corpus": w.corpus(), "tokens": "1e3", "out": w.root / "out"}
-        if command == "probe":
+        if command == "probing":
             good = {"model": w.directory("gpt2"), "pairs": w.file("p.csv", PAIR), "out": w.root / "out"}
         given = {key: value(w) if callable(value) else value for key, value in (good | changes).items()}
         return [command, *(str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value))]
@@ -95,30 +95,30 @@ CASES: dict[str, tuple[str, Callable[[Workshop, Path], list[str]]]] = {
     "out is too long": ("File name too long", full("frequency", out="x" * 5_000)),
     "out is a broken link": ("cannot be written to", full("frequency", out=broken_link)),
     "a limit past 64 bits": ("Invalid value for '--limit'", full("frequency", limit=10**30)),
-    "a seed past 64 bits": ("Invalid value for '--seed'", full("generate", seed=10**30)),
+    "a seed past 64 bits": ("Invalid value for '--seed'", full("generation", seed=10**30)),
     "no rows": ("Invalid value for '--batch-size'", full("encoding", batch_size=0)),
     "a rate of NaN": (
         "between 0 and 1, found nan",
         full("frequency", model=lambda w: w.directory("bert"), mask_rate="nan"),
     ),
     "no scales": ("is not a list of numbers", full("frequency", scales="")),
-    "scales of NaN": ("not finite", full("generate", scales="nan")),
+    "scales of NaN": ("not finite", full("generation", scales="nan")),
     "scales past all bounds": ("not finite", full("frequency", scales="1e400")),
     "scales without end": ("is not a list of numbers", full("frequency", scales="::")),
-    "no decoders": ("unknown ''", full("generate", decoders="")),
-    "a decoder of HTML": ("unknown '<b>'", full("generate", decoders="<b>")),
-    "prompts past the context": ("past this model's context", full("generate", prompt_tokens=10**9)),
+    "no decoders": ("unknown ''", full("generation", decoders="")),
+    "a decoder of HTML": ("unknown '<b>'", full("generation", decoders="<b>")),
+    "prompts past the context": ("past this model's context", full("generation", prompt_tokens=10**9)),
     "an encoder that writes": (
         "does not continue text",
-        full("generate", model=lambda w: w.directory("bert"), n=3, prompt_tokens=3, new_tokens=4),
+        full("generation", model=lambda w: w.directory("bert"), n=3, prompt_tokens=3, new_tokens=4),
     ),
     "layers of no digit": ("is not a list of numbers", full("attention", layers="²")),
     "a layer past the last": ("0 … 1, found [9]", full("attention", layers=9)),
     "a part of no run": ("expected I/N", full("frequency", shard="4/2")),
     "counts that are text": ("is no file of counts", full("encoding", unigram=lambda w: w.corpus())),
-    "one pair": ("a split needs at least 10", full("probe")),
-    "a task that climbs": ("no task '../x'", full("probe", tasks="../x")),
-    "no such position": ("unknown '<b>'", full("probe", position="<b>")),
+    "one pair": ("a split needs at least 10", full("probing")),
+    "a task that climbs": ("no task '../x'", full("probing", tasks="../x")),
+    "no such position": ("unknown '<b>'", full("probing", position="<b>")),
     "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
     "a directory for counts": (
         "is a directory; expected the name of a file",

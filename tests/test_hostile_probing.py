@@ -79,13 +79,13 @@ def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.Prompt
     )
 
 
-def written(w: Workshop, **options: Any) -> generation.GenerationSweep:
+def written(w: Workshop, **options: Any) -> generation.GenerationStudy:
     model = w.model("gpt2")
     settings = {"unigram": w.counts, "scales": [1], "decoders": ["greedy"]} | quiet | options
-    return generation.sweep(model, prompts(w), **settings)
+    return generation.study(model, prompts(w), **settings)
 
 
-def no_human(w: Workshop) -> generation.GenerationSweep:
+def no_human(w: Workshop) -> generation.GenerationStudy:
     found = written(w)
     return replace(found, metrics=found.metrics[found.metrics["decoder"] != "human"])
 
@@ -259,7 +259,7 @@ TEXTS: dict[str, Case] = {
     "prompts of another tokenizer": (
         BAD,
         "made with another tokenizer",
-        lambda w: generation.sweep(w.model("gpt2"), another_tokenizer(w), unigram=w.counts, scales=[1], **quiet),
+        lambda w: generation.study(w.model("gpt2"), another_tokenizer(w), unigram=w.counts, scales=[1], **quiet),
     ),
     "the probability by a name": (
         TYPE,
@@ -286,8 +286,8 @@ TEXTS: dict[str, Case] = {
 }
 
 NUMBERS: dict[str, Case] = {
-    "half a layer": (TYPE, "layer must be a whole number, found 1.9", lambda w: collect(w, layers=[1.9])),
-    "layers in a string": (TYPE, "layer must be a whole number, found '0'", lambda w: collect(w, layers="01")),
+    "half a layer": (TYPE, "layer must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
+    "layers in a string": (TYPE, "layer must be a whole number, found '0'", lambda w: collect(w, states="01")),
     "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
     "one task in a string": (TYPE, "put them in a list", lambda w: probing.sweep(made_states(), tasks="tu", **fast)),
     "a sweep of no steps": (
@@ -422,10 +422,10 @@ def test_numbers_of_numpy(workshop: Workshop) -> None:
     found = probing.sweep(states, seeds=list(np.arange(2)), ks=list(np.arange(1, 3)), steps=np.int64(20), **quiet)
     found.save(w.root / "sweep")
     assert Sweep.load(w.root / "sweep").provenance == found.provenance
-    assert probing.collect(w.model("gpt2"), pair_table(), layers=np.arange(2), **quiet).states == (0, 1)
+    assert probing.collect(w.model("gpt2"), pair_table(), states=np.arange(2), **quiet).states == (0, 1)
     texts = written(w, seed=three, batch_size=three)
     texts.save(w.root / "texts")
-    assert prompts(w, n=three, length=three).settings == prompts(w).settings
+    assert prompts(w, n=three, prompt_tokens=three).settings == prompts(w).settings
     assert write(w, ["w1"], seed=three, batch_size=three, max_new_tokens=three) == write(w, ["w1"], seed=3)
     out = train(w, tokens=np.int64(200), batch_size=np.int32(4), seed=three, checkpoints=np.arange(2))
     assert (out / "training.json").is_file()

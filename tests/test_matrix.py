@@ -54,7 +54,7 @@ class Subject:
         """A fitted one of which the three largest weights are kept."""
 
         def fitted() -> probing.Probe:
-            states = probing.collect(self.model, self.pairs, layers=[1], **quiet)
+            states = probing.collect(self.model, self.pairs, states=[1], **quiet)
             found = probing.probe(probing.sweep(states, methods=["l0"], strengths=[0.5], steps=30, **quiet), "a", 1)
             largest = np.argsort(-np.abs(found.direction))[:3]
             return replace(found, direction=np.where(np.isin(np.arange(16), largest), found.direction, 0.0))
@@ -63,7 +63,7 @@ class Subject:
 
     @property
     def prompts(self) -> generation.Prompts:
-        return generation.prompts(self.model, self.texts, n=3, length=3, max_new_tokens=4)
+        return generation.prompts(self.model, self.texts, n=3, prompt_tokens=3, new_tokens=4)
 
     def forward(self, recipe: Any) -> Any:
         """Logits with a recipe active; the recipe must change them and leave no hook."""
@@ -100,7 +100,7 @@ ANALYSES: dict[str, Analysis] = {
     "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=COUNTS, **quiet),
     "generation.generate": lambda s: generation.generate(s.model, ["w1 w2"], max_new_tokens=4, **quiet),
     "generation.prompts": lambda s: s.prompts.ids,
-    "generation.sweep": lambda s: generation.sweep(
+    "generation.study": lambda s: generation.study(
         s.model, s.prompts, unigram=COUNTS, scales=[0, 1], decoders=["greedy"], **quiet
     ),
     "generation.text_features": lambda s: generation.text_features(s.model, s.texts[:3]),
@@ -120,10 +120,10 @@ ANALYSES: dict[str, Analysis] = {
     "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, ["w1 w2 w3"], **quiet),
     "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
     "probing.study": lambda s: probing.study(
-        s.model, s.pairs, layers=[1], methods=["dense", "l0"], strengths=[0.2], controls=["none"], steps=30, **quiet
+        s.model, s.pairs, states=[1], methods=["dense", "l0"], strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, "w1 w2")[1],
-    "survey.survey": lambda s: None,  # the same analyses side by side: tests/test_survey.py, with its own models
+    "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
 
@@ -145,10 +145,10 @@ _SCORES = ["check_decomposition", "score_contributions", "score_contributions_at
 _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys(["hooks.ablate_dims", "attention.ablation_effect", "attention.study"], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)
-_RMS = {"frequency.bias_effect": NO_BIAS, "generation.sweep": NO_LN, "hooks.scale_bias": NO_LN}
+_RMS = {"frequency.bias_effect": NO_BIAS, "generation.study": NO_LN, "hooks.scale_bias": NO_LN}
 _ENCODER = {
     "generation.generate": CAUSAL,
-    "generation.sweep": CAUSAL,
+    "generation.study": CAUSAL,
     "encoding.frequency_neurons": "for causal models",
 }
 REFUSED: dict[str, dict[str, str]] = {
@@ -171,7 +171,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "projection": "bias pearson spearman slope n_types",
         "adjustment": "tau kl_unigram_model",
     },
-    generation.GenerationSweep: {
+    generation.GenerationStudy: {
         "texts": "decoder scale prompt_id prompt text n_tokens",
         "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
         "n_texts n_tokens",

@@ -16,15 +16,15 @@ import interp
 from interp.cli import main
 from interp.corpora.unigrams import Unigrams
 from interp.disk import files, marks
-from interp.results import kept
+from interp.run.checkpoint import kept
 
 OURS = ("frequency", "generation", "attention", "encoding", "probing", "report", "comparison", "figures")
 COMMANDS = {
     "frequency": ["frequency", "--model", "tiny-bert", "--corpus", "bundled", "--limit", "5"],
     "attention": ["attention", "--model", "tiny-bert", "--corpus", "bundled", "--limit", "5"],
     "encoding": ["encoding", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "5"],
-    "probe": ["probe", "--model", "tiny-gpt2", "--pairs", "bundled", "--limit", "10"],
-    "generate": ["generate", "--model", "tiny-gpt2", "--prompts", "bundled", "--n", "2"],
+    "probing": ["probing", "--model", "tiny-gpt2", "--pairs", "bundled", "--limit", "10"],
+    "generation": ["generation", "--model", "tiny-gpt2", "--corpus", "bundled", "--n", "2"],
     "report": ["report", "--model", "tiny-bert", "--limit", "5", "--pair-limit", "10"],
     "report of two": ["report", "--limit", "5", "--pair-limit", "10"],
     "train": ["train", "--kind", "gpt2", "--corpus", "bundled", "--tokens", "100"],

@@ -14,14 +14,13 @@ from plotly.colors import hex_to_rgb
 
 import interp
 from interp import attention, corpora, encoding, generation, pages, plots, probing
-from interp.cli.report import _ANALYSES
+from interp.analyses import analyses
 from interp.corpora import pairs
 from interp.disk import marks
 from interp.figures import style
 from interp.figures.section import Section
 from interp.figures.words import count
 from interp.frequency import bias_effect
-from interp.pages.analyses import ANALYSES
 from interp.pages.page import render
 
 HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
@@ -77,8 +76,8 @@ def test_no_page_without_a_result(tmp_path):
 @pytest.fixture(scope="module")
 def written():
     tiny = interp.load("tiny-gpt2")
-    given = generation.prompts(tiny, "bundled", n=20, length=5, max_new_tokens=12, bos=True)
-    return generation.sweep(
+    given = generation.prompts(tiny, "bundled", n=20, prompt_tokens=5, new_tokens=12, bos=True)
+    return generation.study(
         tiny, given, scales=(0, 0.25, 0.5, 1), decoders=["beam", "top_k"], features=tiny, progress=False
     )
 
@@ -144,7 +143,7 @@ def probed():
     table = pairs.generate(n_per_task=60, tasks=tasks)
     model = interp.load("tiny-gpt2")
     return probing.study(
-        model, table, layers=[3, 6], bos=True, strengths=(0.4, 0.7, 1.0), ks=(1, 4, 16), progress=False
+        model, table, states=[3, 6], bos=True, strengths=(0.4, 0.7, 1.0), ks=(1, 4, 16), progress=False
     )
 
 
@@ -211,7 +210,7 @@ def results(probed):
     text = corpora.load("bundled", limit=20)
     effect = bias_effect(bert, text, scales=np.linspace(0, 1, 3), progress=False)
     encoded = encoding.study(tiny, text, progress=False)
-    written = generation.sweep(tiny, "bundled", decoders=["greedy", "sample"], progress=False)
+    written = generation.study(tiny, "bundled", decoders=["greedy", "sample"], progress=False)
     return {
         "frequency": renamed(effect, effect.types.loc[effect.types["count"].idxmax(), "token"], HOSTILE),
         "generation": renamed(written, "greedy", HOSTILE),
@@ -248,7 +247,7 @@ def test_the_page_is_one_file(page, results):
 
 
 def test_the_page_shows_what_the_report_command_writes(results):
-    assert tuple(ANALYSES) == tuple(results) == _ANALYSES
+    assert tuple(analyses()) == tuple(results)
 
 
 def test_figures_are_kept_beside_the_results(page, results):
@@ -347,10 +346,10 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
     words = ["=1+1", "+1", "-1", "@a", "\t=1", "a=1", "'", None]
     table = pd.DataFrame({"=name": words, "value": np.arange(8) - 4.5, "count": -np.arange(8)})
     section = Section(
-        question="frequency", title="t", summary="s", main="f", finding="f", definitions={}, provenance={},
+        summary="s", main="f", finding="f", definitions={}, provenance={},
         figures={"f": style.figure("f", "x", "y")}, tables={"Table": table},
     )  # fmt: skip
-    text = render(tmp_path / "index.html", "t", [("run", section)]).read_text(encoding="utf-8")
+    text = render(tmp_path / "index.html", "t", [("run", analyses()["frequency"], section)]).read_text(encoding="utf-8")
     kept = re.search('id="frequency-1-1-table-1">(.*?)</script>', text)[1]
     found = pd.read_csv(io.StringIO(json.loads(kept)))
     assert list(found) == ["'=name", "value", "count"]

@@ -8,13 +8,12 @@ import torch
 import interp
 from interp import corpora
 from interp.attention import study as attention_study
-from interp.attention.tables import study_passes as attention_passes
-from interp.encoding.tables import study as encoding_study, study_passes as encoding_passes
-from interp.frequency import bias_effect, bias_effect_passes
+from interp.encoding.tables import study as encoding_study
+from interp.frequency import bias_effect
 from interp.models.sites import hook_name
 from interp.run import passes
 from interp.run.observers import Observer
-from interp.run.passes import Reading, run, side_by_side
+from interp.run.passes import Reading, execute, side_by_side
 
 
 @pytest.fixture
@@ -41,12 +40,12 @@ def test_three_questions_of_a_causal_model_share_their_passes(observed):
     model = interp.load("tiny-gpt2")
     text = corpora.batches(model, corpora.load("bundled", limit=20), bos=True)
     counts = corpora.unigrams_of(model, text, None)
-    found = run(
+    found = execute(
         model,
         side_by_side(
-            bias_effect_passes(model, text, unigram=counts),
-            attention_passes(model, text, unigram=counts, layers=[0, 3]),
-            encoding_passes(model, text, unigram=counts, bases=["axis"]),
+            bias_effect.passes(model, text, unigram=counts),
+            attention_study.passes(model, text, unigram=counts, layers=[0, 3]),
+            encoding_study.passes(model, text, unigram=counts, bases=["axis"]),
         ),
         progress=False,
     )
@@ -69,9 +68,11 @@ def test_masked_and_plain_text_are_read_apart(load_toy, texts, observed):
     counts = np.arange(67)
     masked = corpora.batches(model, texts, mask_rate=0.3)
     plain = corpora.batches(model, texts)
-    found = run(
+    found = execute(
         model,
-        side_by_side(bias_effect_passes(model, masked, unigram=counts), attention_passes(model, plain, unigram=counts)),
+        side_by_side(
+            bias_effect.passes(model, masked, unigram=counts), attention_study.passes(model, plain, unigram=counts)
+        ),
         progress=False,
     )
     assert observed == ["pass 1, word frequency", "pass 2, attention + attention scores", "pass 3, ablation"]
@@ -110,13 +111,13 @@ def test_an_analysis_of_ones_own(load_toy, texts):
     _, cache = model.run_with_cache(tokens)
     means = [cache[hook_name(model, "resid_post", layer)].double().mean((0, 1)) for layer in (0, 1)]
     expected = (means[1] - means[0]).norm().item()
-    assert run(model, deviation(model, batches), progress=False) == pytest.approx(expected, rel=1e-6)
+    assert execute(model, deviation(model, batches), progress=False) == pytest.approx(expected, rel=1e-6)
 
 
 def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch):
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=12, batch_size=4)
-    whole = run(model, deviation(model, batches), progress=False)
+    whole = execute(model, deviation(model, batches), progress=False)
     feed, seen = interp.run.observers._feed, []
 
     def dying(*arguments):
@@ -127,25 +128,25 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
 
     monkeypatch.setattr(interp.run.observers, "_feed", dying)
     with pytest.raises(KeyboardInterrupt):
-        run(model, deviation(model, batches), progress=False, directory=tmp_path)
+        execute(model, deviation(model, batches), progress=False, directory=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-1.safetensors", "pass-2.safetensors"]
     seen.clear()
-    assert run(model, deviation(model, batches), progress=False, directory=tmp_path) == whole
+    assert execute(model, deviation(model, batches), progress=False, directory=tmp_path) == whole
     assert len(seen) == len(list(batches)) - 2, "what was left of the second reading alone"
     monkeypatch.undo()
     with pytest.raises(ValueError, match="belongs to another run"):
-        run(model, deviation(model, corpora.batches(model, texts[1:])), progress=False, directory=tmp_path)
+        execute(model, deviation(model, corpora.batches(model, texts[1:])), progress=False, directory=tmp_path)
 
 
 def test_a_mistake_shows_before_anything_is_read(load_toy, texts, observed):
     model = load_toy("gpt2")
     text = corpora.batches(model, texts)
     with pytest.raises(ValueError, match="has token id 99"):
-        run(
+        execute(
             model,
             side_by_side(
-                bias_effect_passes(model, text, unigram=np.arange(67)),
-                attention_passes(model, text, unigram=np.arange(67), key_classes={"last": [99]}),
+                bias_effect.passes(model, text, unigram=np.arange(67)),
+                attention_study.passes(model, text, unigram=np.arange(67), key_classes={"last": [99]}),
             ),
             progress=False,
         )

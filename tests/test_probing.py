@@ -265,9 +265,9 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="give a directory"):
         probing.collect(model, table, memory=100, progress=False)
     with pytest.raises(ValueError, match="0 … 2"):
-        probing.collect(model, table, layers=[3], progress=False)
+        probing.collect(model, table, states=[3], progress=False)
     with pytest.raises(ValueError, match="not collected"):
-        probing.collect(model, table, layers=[1], progress=False).load(2)
+        probing.collect(model, table, states=[1], progress=False).load(2)
 
 
 def test_sentences_that_cannot_be_read(load_toy):
@@ -384,7 +384,7 @@ def test_tiny_models_on_bundled_pairs():
     """Word order alone: the words and state 0 know nothing, later states do."""
     tasks = ["left_branch", "npi_scope", "reflexive_possessor"]
     table = pairs.generate(n_per_task=150, tasks=tasks)
-    states = probing.collect(interp.load("tiny-gpt2"), table, layers=[0, 4], bos=True, progress=False)
+    states = probing.collect(interp.load("tiny-gpt2"), table, states=[0, 4], bos=True, progress=False)
     found = probing.sweep(states, methods=["dense"], controls=["none"], progress=False).probes
     assert (found["bag_of_words"] <= 0.6).all()
     at = found.groupby("state")["pair_accuracy"].mean()

@@ -652,31 +652,31 @@ def test_study_has_every_table(
 
 def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     model = load_toy("gpt2")
-    one = probing.study(model, study_pairs, tasks=["u"], layers=[1], state=1, bos=False, **OPTIONS)
+    one = probing.study(model, study_pairs, tasks=["u"], states=[1], state=1, bos=False, **OPTIONS)
     assert list(one.tasks["task"]) == ["u"]
     assert one.transfer.empty
     assert one.overlap.empty
     assert one.general.empty
     assert not one.neurons.empty
-    dense = probing.study(model, study_pairs, layers=[2, 0], methods=["dense"], controls=["none"], **OPTIONS)
+    dense = probing.study(model, study_pairs, states=[2, 0], methods=["dense"], controls=["none"], **OPTIONS)
     assert dense.ablation.empty
     assert dense.transfer.empty
     assert set(dense.probes["method"]) == {"dense"}
     with pytest.raises(ValueError, match="state 2 is not among the layers 0, 1"):
-        probing.study(model, study_pairs, layers=[0, 1], state=2, **OPTIONS)
+        probing.study(model, study_pairs, states=[0, 1], state=2, **OPTIONS)
     with pytest.raises(ValueError, match="'cls' is for encoders"):
         probing.study(model, study_pairs, position="cls", **OPTIONS)
     with pytest.raises(ValueError, match="unknown|no task"):
         probing.study(model, study_pairs, tasks=["z"], **OPTIONS)
     with pytest.raises(ValueError, match="must lie in"):
-        probing.study(model, study_pairs, layers=[0], **(OPTIONS | {"strengths": (2.0,)}))
+        probing.study(model, study_pairs, states=[0], **(OPTIONS | {"strengths": (2.0,)}))
     with pytest.raises(ValueError, match="1 … 16 dimensions, found"):
-        probing.study(model, study_pairs, layers=[0], **(OPTIONS | {"ks": (17,)}))
+        probing.study(model, study_pairs, states=[0], **(OPTIONS | {"ks": (17,)}))
 
 
 def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     study = probing.study(
-        load_toy("gpt2"), study_pairs, layers=[1, 2], methods=["l0", "dense"], seeds=[3], controls=["none"], **OPTIONS
+        load_toy("gpt2"), study_pairs, states=[1, 2], methods=["l0", "dense"], seeds=[3], controls=["none"], **OPTIONS
     )
     names = {trace.name for trace in interp.plots.beyond_words(study).data}
     assert {"dense", "λ = 0.4"} <= names
@@ -691,7 +691,7 @@ def test_one_class_only() -> None:
 
 
 def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
-    code = main(["probe", *arguments])
+    code = main(["probing", *arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 import interp
 from interp import corpora, frequency, pages
-from interp.cli import parse_scales
+from interp.analyses import analyses
+from interp.cli.flags import numbers as parse_scales
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams, count, load as load_counts
 from interp.figures.section import Section
@@ -226,22 +227,25 @@ def elements(path: Path) -> Elements:
     return page
 
 
+FREQUENCY = analyses()["frequency"]
+
+
 def section_of(word: str) -> Section:
     figure = go.Figure(go.Scatter(x=[1], y=[1], text=[word], name=word)).update_layout(title=word)
     return Section(
-        question="frequency", title=word, summary=word, main="one", finding=word, definitions={word: word},
+        summary=word, main="one", finding=word, definitions={word: word},
         figures={"one": figure}, tables={word: pd.DataFrame({word: [word, word], "n": [1.0, 2.0]})},
         provenance={word: word, "list": [word]},
     )  # fmt: skip
 
 
 def test_no_word_becomes_an_element_of_a_page(tmp_path: Path) -> None:
-    plain = elements(render(tmp_path / "plain.html", "word", [("word", section_of("word"))]))
+    plain = elements(render(tmp_path / "plain.html", "word", [("word", FREQUENCY, section_of("word"))]))
 
     @settings(max_examples=12, deadline=None, derandomize=True)
     @given(st.lists(HOSTILE, min_size=1, max_size=4).map("".join))
     def check(word: str) -> None:
-        page = elements(render(tmp_path / "page.html", word, [(word, section_of(word))]))
+        page = elements(render(tmp_path / "page.html", word, [(word, FREQUENCY, section_of(word))]))
         assert page.running == plain.running
         assert word.strip() in page.text
 

@@ -134,7 +134,7 @@ def test_a_fit_is_said_beside_that_before_training(encoded):
 def probed():
     table = pairs.generate(n_per_task=40, tasks=["reflexive_number"])
     return probing.study(
-        interp.load("tiny-gpt2"), table, layers=[3], bos=True, methods=["l0", "topk", "dense"], strengths=(0.4,),
+        interp.load("tiny-gpt2"), table, states=[3], bos=True, methods=["l0", "topk", "dense"], strengths=(0.4,),
         ks=(1, 4), controls=["none"], steps=50, progress=False,
     )  # fmt: skip
 
@@ -164,7 +164,7 @@ def test_texts_are_compared_at_the_scales_that_runs_share():
     def sweep(scales):
         rows = [{"decoder": "greedy", "scale": one, "diversity": one / 2, "perplexity": 9 - one} for one in scales]
         rows.append({"decoder": "human", "scale": np.nan, "diversity": 0.7, "perplexity": np.nan})
-        return interp.generation.GenerationSweep({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows))
+        return interp.generation.GenerationStudy({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows))
 
     sides = generation.sides({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
     assert sides.numbers["largest_scale"].tolist() == [1, 1, 1]

@@ -12,7 +12,7 @@ import pytest
 import interp
 from interp import corpora
 from interp.cli import main
-from interp.survey import survey
+from interp.survey import ask_all
 
 COUNTS = np.arange(1, 68)
 pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no generated text")
@@ -42,7 +42,7 @@ def same(one, other):
 def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     model = load_toy(kind)
     with caplog.at_level(logging.INFO, "interp"):
-        found = survey(model, texts, pairs=table, unigram=COUNTS, scales=(0, 1), bos=False, progress=False)
+        found = ask_all(model, texts, pairs=table, unigram=COUNTS, scales=(0, 1), bos=False, progress=False)
     assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
     assert caplog.messages == ["reading texts", "probing 24 minimal pairs"]
     plain = corpora.batches(model, texts)
@@ -64,12 +64,12 @@ def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
     monkeypatch.setattr("interp.survey.run", stop)
     for name, bos in (("tiny-gpt2", "True"), ("tiny-bert", "False")):
         with pytest.raises(Stopped, match=bos):
-            survey(interp.load(name), "bundled", pairs=table, progress=False)
+            ask_all(interp.load(name), "bundled", pairs=table, progress=False)
 
 
 def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
     with pytest.warns(UserWarning, match="no word frequency: this model's prediction head has no bias"):
-        found = survey(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, progress=False)
+        found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, progress=False)
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
 
 

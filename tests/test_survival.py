@@ -14,9 +14,9 @@ from conftest import run_command
 from interp.cli import main
 from interp.disk import files
 from interp.probing.states import States
-from interp.results import kept
+from interp.run.checkpoint import kept
 
-FOLDERS = {"generate": "generation", "probe": "probing"}
+FOLDERS = {"generation": "generation", "probing": "probing"}
 ROOT = Path(__file__).parents[1]
 MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
 SLOW = """
@@ -53,9 +53,9 @@ def commands(hf_directory, texts, tmp_path):
         "frequency": (["frequency", *read], ".frequency/pass-1.safetensors"),
         "attention": (["attention", *read], ".attention/pass-1.safetensors"),
         "encoding": (["encoding", *read], ".encoding/pass-1.safetensors"),
-        "probe": (["probe", *model, "--pairs", str(tmp_path / "p.jsonl"), "--methods", "dense,random"],
+        "probing": (["probing", *model, "--pairs", str(tmp_path / "p.jsonl"), "--methods", "dense,random"],
                   ".probing/sweeps/sweep-0/settings.json"),
-        "generate": (["generate", *model, "--prompts", str(tmp_path / "c.txt"), "--n", "4", "--prompt-tokens", "3",
+        "generation": (["generation", *model, "--corpus", str(tmp_path / "c.txt"), "--n", "4", "--prompt-tokens", "3",
                       "--new-tokens", "6", "--decoders", "greedy,sample"], ".generation/greedy-0.0/settings.json"),
         "train": (["train", "--kind", "gpt2", "--corpus", "bundled", "--tokens", "4000", "--batch-size", "4"],
                   "resume.pt"),
@@ -82,7 +82,7 @@ def same(out: Path, whole: Path) -> None:
             assert found[name].read_bytes() == path.read_bytes(), name
 
 
-@pytest.mark.parametrize("name", ["attention", "encoding", "probe", "generate", "train"])
+@pytest.mark.parametrize("name", ["attention", "encoding", "probing", "generation", "train"])
 def test_killed_and_started_again(name, commands, tmp_path):
     """SIGKILL as soon as there is something to go on from; `frequency` is in test_observers."""
     arguments, kept_file = commands[name]
@@ -293,9 +293,9 @@ sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
         ("frequency", "interp.run.observers", "_feed", 1, None),
         ("frequency", "interp.run.observers", "_feed", 3, ".frequency/pass-1.safetensors"),
         ("attention", "interp.run.observers", "_feed", 7, ".attention/pass-1.safetensors"),
-        ("probe", "interp.probing.states", "forward", 1, None),
-        ("generate", "interp.generation.decoding", "_decode", 1, None),
-        ("generate", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.begun.json"),
+        ("probing", "interp.probing.states", "forward", 1, None),
+        ("generation", "interp.generation.decoding", "_decode", 1, None),
+        ("generation", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.begun.json"),
         ("train", "training.run", "_write_resume", 1, "resume.pt"),
     ],
 )

@@ -13,16 +13,15 @@ from interp import hooks
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionProfile
 from interp.attention.scores import KeyClassBatch
-from interp.checks import check_mode, check_seed, check_table
+from interp.checks import Mode, check_mode, check_seed, check_table
 from interp.corpora import Batch, Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, fingerprint, observe
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, runs
 
 Where = Literal["keys", "residual"]
-Mode = Literal["zero", "mean"]
 _OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first
 _CONTROLS = 5  # random dimensions beside them, and as many of matched magnitude
 
@@ -94,6 +93,7 @@ class KeyAblation(Observer):
         return (self.state[f"{layer}.after"] / self.state["queries"]).cpu().numpy()
 
 
+@runs
 def ablation_effect(
     model: Model,
     text_or_batches: Text,
@@ -107,7 +107,7 @@ def ablation_effect(
     seed: int = 0,
     batch_size: int | None = None,
     progress: bool = True,
-) -> pd.DataFrame:
+) -> Passes[pd.DataFrame]:
     """Does attention to a class fall when an outlier dimension is removed, and only then?
 
     For each layer the outlier dimensions of the state that enters it (the three of largest |z|) are removed one at a
@@ -146,9 +146,10 @@ def ablation_effect(
     classes = token_classes(model, key_classes)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
-    observe(model, prepared, read, progress=progress)
-    analysis = ablate(model, prepared, classes, read.table, outliers, drivers, chosen, where, mode, seed, progress)
-    return run(model, analysis, progress=progress)
+    yield [Reading("profile", prepared, [read])]
+    return (
+        yield from ablate(model, prepared, classes, read.table, outliers, drivers, chosen, where, mode, seed, progress)
+    )
 
 
 def _check_numbers(table: pd.DataFrame, what: str, counts: Mapping[str, int]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from interp.attention.page import DEFINITIONS
 from interp.attention.tables import AttentionStudy
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.style import CHANCE, CLASS_NAME, figure, plain, run_styles
@@ -25,7 +26,7 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     figures["spread"] = _spread(studies)
     what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
-    return Sides(numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
 
 
 def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figure:

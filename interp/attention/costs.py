@@ -1,6 +1,8 @@
 """What the decomposition of a model's attention scores costs, from its config alone."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from interp.models.shapes import shape
 
@@ -28,8 +30,32 @@ class Cost:
         """What mean and key-centred contributions add to the forward pass."""
         return (self.contributions + self.centred) / self.forward
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return asdict(self)
 
-def cost(name: str, *, n_classes: int | None = None, sequence: int = 128) -> Cost:
+    @property
+    def lines(self) -> list[str]:
+        """What `--dry-run` prints."""
+        return [
+            f"{self.n_layers} layers, {self.n_heads} heads, d_model {self.d_model}, {self.n_classes} classes",
+            f"sums of contributions: {self.contribution_bytes / 2**20:,.0f} MiB",
+            f"sums of the dimension profiles: {self.profile_bytes / 2**20:,.0f} MiB",
+            f"blocks of the forward pass: {self.forward / 1e9:,.3f} GFLOP a token",
+            f"mean contributions: {self.contributions / 1e9:,.3f} GFLOP a token",
+            f"key-centred contributions: {self.centred / 1e9:,.3f} GFLOP a token",
+            f"together {self.ratio:.1%} of the forward pass",
+            f"table scores: {self.rows:,} rows",
+        ]
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """The cost of `interp.attention.study` with these options."""
+    classes = options.get("key_classes")
+    return cost(name, n_classes=None if classes is None else len(classes), layers=options.get("layers"))
+
+
+def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | None = None, sequence: int = 128) -> Cost:
     """The cost of `ScoreContributions` and `DimensionProfile` for a hub name or a directory with a config.json.
 
     Causal models: `2 n_heads d_head d_model` operations a token and layer for the means, and as many for each class
@@ -39,18 +65,19 @@ def cost(name: str, *, n_classes: int | None = None, sequence: int = 128) -> Cos
     """
     size = shape(name)
     classes = n_classes or (4 if size.encoder else 3)
-    layers, heads, d_model = size.n_layers, size.n_heads, size.d_model
+    all_layers, heads, d_model = size.n_layers, size.n_heads, size.d_model
+    n_layers = all_layers if layers is None else len(layers)
     product = 2.0 * heads * size.d_head * d_model
     once = classes * product / sequence if size.encoder else product
     return Cost(
-        n_layers=layers,
+        n_layers=n_layers,
         n_heads=heads,
         d_model=d_model,
         n_classes=classes,
-        contribution_bytes=8 * layers * heads * classes * (2 * d_model + size.d_head + 1),
-        profile_bytes=8 * 5 * (2 * layers + 1) * classes * d_model,
+        contribution_bytes=8 * n_layers * heads * classes * (2 * d_model + size.d_head + 1),
+        profile_bytes=8 * 5 * (2 * all_layers + 1) * classes * d_model,
         forward=size.forward,
-        contributions=layers * once,
-        centred=layers * (once if size.encoder else (classes - 1) * product),
-        rows=layers * heads * classes * d_model,
+        contributions=n_layers * once,
+        centred=n_layers * (once if size.encoder else (classes - 1) * product),
+        rows=n_layers * heads * classes * d_model,
     )

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from interp import plots
-from interp.attention import AttentionStudy
+from interp.attention import AttentionStudy, figures as plots
 from interp.figures.section import Section
 from interp.figures.style import CLASS_NAME
 from interp.figures.words import count
@@ -15,7 +14,6 @@ _FROM = {
 }
 _LEAST = 1e-4  # a change of attention that is printed
 
-TITLE = "Attention by residual dimension"
 DEFINITIONS = {
     "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
     "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at "
@@ -51,8 +49,6 @@ def section(study: AttentionStudy) -> Section:
     tables["What sets a class apart, mean over heads"] = study.largest_gaps
     tables["Change of attention with a key dimension removed"] = study.ablated
     return Section(
-        title=TITLE,
-        question="attention",
         summary=summary,
         main="attention" if shown is None or shown not in special else f"ablation_{special.index(shown)}",
         finding=_finding(study),

@@ -11,7 +11,6 @@ so sums over pairs cost one matrix product over the keys.
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.attention.options import Average, Weights
 from interp.checks import check_table, warn
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
 from interp.corpora.batching import check_ids
@@ -27,9 +27,6 @@ from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, hook_name
 from interp.run.observers import Observer, observe
-
-Weights = Literal["mean", "attention"]
-Average = Literal["pair", "sentence"]
 
 
 class KeyClassBatch:

@@ -1,27 +1,24 @@
 """Question 2 in whole: contributions, gaps, attention, outliers and ablation of one model on one text."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Integer
 
-from interp.attention.ablation import Mode, ablate
+from interp.attention.ablation import ablate
+from interp.attention.options import AttentionOptions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
-from interp.attention.scores import Average, ScoreContributions, Weights, gaps, warn_of_absent
+from interp.attention.scores import ScoreContributions, gaps, warn_of_absent
 from interp.checks import check_mode, check_seed, whole_number
-from interp.corpora import Batches, KeyClasses, Text, as_batches, batches, token_classes, unigrams_of
-from interp.corpora.unigrams import Unigrams
+from interp.corpora import Batches, Text, as_batches, batches, token_classes, unigrams_of
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers
 from interp.models.sites import Model
 from interp.results import Result, provenance
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, asks
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +44,14 @@ class AttentionStudy(Result):
     outliers: pd.DataFrame
     ablation: pd.DataFrame
     correlations: pd.DataFrame
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        means = self.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
+        return {
+            "attention": (f"attention by class of the key, mean over heads: {self.where}", means),
+            "outliers": (f"outlier dimensions: {self.where}", self.outliers),
+        }
 
     @property
     def by_layer(self) -> pd.DataFrame:
@@ -75,76 +80,30 @@ class AttentionStudy(Result):
         ).reset_index()  # fmt: skip
 
 
-def study(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    layers: Sequence[int] | None = None,
-    key_classes: KeyClasses = None,
-    weights: Weights = "mean",
-    scaled: bool = False,
-    average: Average = "pair",
-    k: float | int = 3.0,
-    mode: Mode = "mean",
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    progress: bool = True,
-    directory: str | os.PathLike[str] | None = None,
-) -> AttentionStudy:
+@asks(AttentionOptions)
+def study(model: Model, text: Text, options: AttentionOptions) -> Passes[AttentionStudy]:
     """Which dimensions decide attention to which tokens, in one pass; then what removing outliers does, in another.
 
-    Args:
-        text_or_batches: anything `interp.corpora.batches` takes, or its batches; nothing masked.
-        layers, key_classes, weights, scaled, average: see `interp.attention.score_contributions`.
-        k: see `find_outliers`.
-        mode: see `ablation_effect`.
-        unigram: token counts for the correlations; the model's own, or else this text's.
-        sample: take the contributions from this many texts, drawn at random, a text a row, in a pass of their own (the
-            paper: 100).
-        seed: of the sample and of the random dimensions.
-        directory: see `interp.run.passes.run`.
+    `text` is anything `interp.corpora.batches` takes, or its batches; nothing masked. See
+    `interp.attention.score_contributions`, `find_outliers` and `ablation_effect` for what the options mean; a `sample`
+    is a text a row, in a pass of its own (the paper: 100 texts).
 
     Raises ValueError as those functions do, for an unknown mode, a sample below 1 and batches of masked text.
     """
-    analysis = study_passes(
-        model, text_or_batches, layers=layers, key_classes=key_classes, weights=weights, scaled=scaled,
-        average=average, k=k, mode=mode, unigram=unigram, sample=sample, seed=seed, batch_size=batch_size,
-    )  # fmt: skip
-    return run(model, analysis, progress=progress, directory=directory)
-
-
-def study_passes(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    layers: Sequence[int] | None = None,
-    key_classes: KeyClasses = None,
-    weights: Weights = "mean",
-    scaled: bool = False,
-    average: Average = "pair",
-    k: float | int = 3.0,
-    mode: Mode = "mean",
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> Passes[AttentionStudy]:
-    """`study` for `interp.run.passes`: one reading of everything, then one of the ablation."""
-    chosen = check_layers(model, layers)
-    check_k(k)
-    check_mode(mode)
-    seed = check_seed(seed)
-    sample = None if sample is None else whole_number(sample, "sample", least=1)
-    classes = token_classes(model, key_classes)
-    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    chosen = check_layers(model, options.layers)
+    check_k(options.k)
+    check_mode(options.mode)
+    seed = check_seed(options.seed)
+    sample = None if options.sample is None else whole_number(options.sample, "sample", least=1)
+    classes = token_classes(model, options.key_classes)
+    how: Any = {"weights": options.weights, "scaled": options.scaled, "average": options.average}
+    prepared = as_batches(model, text, **options.text)
     if prepared.settings.get("mask_rate") is not None:
         raise ValueError("these batches are masked; attention is read from the text itself, so leave mask_rate out")
-    counts = unigrams_of(model, prepared, unigram)
+    counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     log_unigram = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
 
-    contributions = ScoreContributions(model, classes, layers=chosen, weights=weights, scaled=scaled, average=average)
+    contributions = ScoreContributions(model, classes, layers=chosen, **how)
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
     correlations = DimensionCorrelations(model, log_unigram)
@@ -155,11 +114,11 @@ def study_passes(
     ]
     profile = residual.table
     warn_of_absent(classes, profile["key_class"])
-    outliers = find_outliers(profile, k=k)
+    outliers = find_outliers(profile, k=options.k)
     scores = contributions.scores
     apart = gaps(scores)
     ablation = yield from ablate(
-        model, prepared, classes, inputs.table, outliers, apart, chosen, "keys", mode, seed, progress=False
+        model, prepared, classes, inputs.table, outliers, apart, chosen, "keys", options.mode, seed, progress=False
     )
     return AttentionStudy(
         provenance=provenance(
@@ -167,11 +126,9 @@ def study_passes(
             prepared.about,
             unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
             layers=chosen,
-            weights=weights,
-            scaled=scaled,
-            average=average,
-            k=float(k),
-            mode=mode,
+            **how,
+            k=float(options.k),
+            mode=options.mode,
             sample=sample,
             key_classes=list(classes.names),
             n_tokens=int(profile.loc[profile["key_class"] == "all", "n_tokens"].iloc[0]),

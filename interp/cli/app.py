@@ -10,22 +10,19 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from interp.cli.attention import attention
-from interp.cli.compare import compare
-from interp.cli.encoding import encoding
-from interp.cli.frequency import frequency
-from interp.cli.generate import generate
+from interp.analyses import OWN, load, others
+from interp.cli.analysis import command_of
+from interp.cli.jobs import check_alone, merge
 from interp.cli.listing import corpora, models
 from interp.cli.output import Stopped
-from interp.cli.page import page
-from interp.cli.parallel import alone, arguments as running, merge, parallel
-from interp.cli.probe import probe
-from interp.cli.report import report
-from interp.cli.unigrams import unigrams
+from interp.cli.pages import compare, page
+from interp.cli.report import report_command
+from interp.cli.unigrams import unigrams_command
 from interp.disk.files import FULL
 
 app = typer.Typer(
@@ -43,12 +40,42 @@ _BAD_INPUT = (
     IsADirectoryError,
     PermissionError,
 )
-_ANALYSES: tuple[Callable[..., None], ...] = (report, frequency, generate, attention, encoding, probe)
-_OTHERS: tuple[Callable[..., None], ...] = (merge, page, compare, unigrams, models, corpora)
-_COMMANDS = (*map(parallel, _ANALYSES), *map(alone, _OTHERS))
 
-for command in _COMMANDS:
-    app.command()(command)
+
+def _merge(
+    directories: Annotated[
+        list[Path], typer.Argument(help="The --out of the parts: one for all, or one of each.", metavar="DIRECTORY…")
+    ],
+) -> None:
+    """Make the result of a run that was done in parts.
+
+    The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
+    could do alone is done. Run it where the parts were run, so that relative paths are found.
+    """
+    check_alone("merge")
+    merge(directories, _command)
+
+
+def _command(name: str) -> Callable[..., None]:
+    """The command that leaves parts of an analysis, or of a report, for `interp merge`."""
+    return report_command() if name == "report" else command_of(load(name))
+
+
+def _of_another_package(name: str) -> Callable[..., None]:
+    def command() -> None: ...
+
+    command.__doc__ = f"Analysis of another package: {others()[name].value}."
+    return command
+
+
+for name in ("report", *OWN):
+    app.command(name)(_command(name))
+for name in others():
+    if name not in OWN:
+        app.command(name)(_of_another_package(name))
+for function in (page, compare, unigrams_command(), models, corpora):
+    app.command()(function)
+app.command("merge")(_merge)
 
 
 def _show_version(value: bool) -> bool:
@@ -68,11 +95,17 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(app, given or ["--help"])
+    return run(app, given or ["--help"], before=_imported)
 
 
-def run(application: typer.Typer, given: list[str]) -> int:
-    """Run a command line of an application; the exit code."""
+def _imported(given: list[str]) -> None:
+    """The command of an analysis of another package, where that is asked for."""
+    if given[0] in others():
+        app.command(given[0])(_command(given[0]))
+
+
+def run(application: typer.Typer, given: list[str], *, before: Callable[[list[str]], None] | None = None) -> int:
+    """Run a command line of an application, and a function before it; the exit code."""
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"
     show: Callable[..., None] = lambda message, *_, **__: print(f"interp: note: {message}", file=sys.stderr)  # noqa: E731
@@ -81,7 +114,8 @@ def run(application: typer.Typer, given: list[str]) -> int:
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
-            running.set(given)
+            if before is not None:
+                before(given)
             code = application(args=given, standalone_mode=False)
         return _fail("stopped", 130) if code == 130 else code or 0
     except (typer.Abort, KeyboardInterrupt):

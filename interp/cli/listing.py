@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-from interp.cli.options import JsonOption
+from interp.cli.flags import JsonFlag
+from interp.cli.jobs import check_alone
 from interp.cli.output import show
 from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached
 
 
-def models(as_json: JsonOption = False) -> None:
+def models(as_json: JsonFlag = False) -> None:
     """List the models that are here.
 
     Bundled ones, and those in the hub's cache. Any other hub name is downloaded when it is asked for.
     """
+    check_alone("models")
     import pandas as pd
 
     places = [(name, "bundled", BUNDLED / name) for name in bundled_models()]
@@ -22,11 +24,12 @@ def models(as_json: JsonOption = False) -> None:
     show({"models": ("models for --model", table)}, as_json=as_json)
 
 
-def corpora(as_json: JsonOption = False) -> None:
+def corpora(as_json: JsonFlag = False) -> None:
     """List the texts and minimal pairs that have a name.
 
     And whether they are here. Files and other datasets of the hub (owner/name) do as well.
     """
+    check_alone("corpora")
     import pandas as pd
 
     have = cached("datasets")

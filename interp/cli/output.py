@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from interp.cli.parallel import COMMAND, arguments, is_alone, remember
-from interp.disk.files import FULL, remove, replacing, tidy
+from interp.cli.jobs import COMMAND, Job, is_alone, remember
+from interp.disk.files import FULL, remove, tidy
 from interp.disk.interrupts import uninterrupted
 from interp.disk.marks import check_own, result_names
 
@@ -50,17 +50,16 @@ def resumable(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def unfinished(out: Path, analysis: str) -> Iterator[Path]:
+def unfinished(out: Path, job: Job) -> Iterator[Path]:
     """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written, or
     when nothing is kept in it."""
-    directory = out / f".{analysis}"
+    directory = out / f".{job.command}"
     made = [path for path in (out, *out.absolute().parents) if not path.exists()]
     try:
         with resumable(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            with replacing(directory / _STARTED) as temporary:
-                temporary.write_text(json.dumps({"command": arguments.get()}), encoding="utf-8")
-            remember(directory)
+            job.save(directory / _STARTED)
+            remember(directory, job)
             yield directory
     except BaseException:
         if is_alone() and directory.exists() and not _keeps(directory):
@@ -81,11 +80,11 @@ def _keeps(directory: Path) -> bool:
     return any(path.is_file() and path.name not in _NOTHING_DONE for path in directory.rglob("*"))
 
 
-def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
+def check_output(directory: Path, analysis: str, *, overwrite: bool, job: Job | None = None) -> None:
     """See that a result can be written to `directory` before hours are spent on it; writes nothing.
 
     What killed runs left under temporary names is removed. A run that was killed while it was saving may go on
-    with the same command.
+    with the same command (`job`).
 
     Raises:
         FileExistsError: it holds a result of this analysis and `overwrite` is off, or, whatever the flags, something
@@ -94,7 +93,7 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
     """
     check_working(directory, analysis)
     result = directory / analysis
-    if os.path.lexists(result) and not overwrite and not is_saving(directory, analysis):
+    if os.path.lexists(result) and not overwrite and not (job and is_saving(directory, job)):
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
     check_own(result, result_names)
 
@@ -121,16 +120,13 @@ def check_writable(directory: Path) -> None:
         raise PermissionError(f"output directory {directory} cannot be written to: {error.strerror}") from None
 
 
-def is_saving(directory: Path, analysis: str) -> bool:
+def is_saving(directory: Path, job: Job) -> bool:
     """Whether this very command was killed while it was saving its results there."""
-    try:
-        return json.loads((directory / f".{analysis}" / _SAVING).read_text(encoding="utf-8")) == arguments.get()
-    except (OSError, ValueError, LookupError):
-        return False
+    return job.is_in(directory / f".{job.command}" / _SAVING)
 
 
-def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
-    """Save what a run found, by directory; a process that writes nothing ends here.
+def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> bool:
+    """Save what a run found, by directory; whether this process is the one that does.
 
     Raises `Unmerged` for one of several parts (`--shard`), even where all others are there.
     """
@@ -139,17 +135,15 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path) -> None:
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
     if distributed.writes():
-        with replacing(unfinished / _SAVING) as temporary:
-            temporary.write_text(json.dumps(arguments.get()), encoding="utf-8")
+        job.save(unfinished / _SAVING)
         for directory, some in results.items():
             for result in some:
                 result.save(directory, overwrite=True)
     distributed.meet([])
-    if not distributed.writes():
-        raise typer.Exit
+    return distributed.writes()
 
 
-def show(tables: dict[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
+def show(tables: Mapping[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
     """What a command found, on stdout: its tables `{name: (title, table)}` to read, or one JSON object of all."""
     if as_json:
         records = {

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids
+from interp.corpora.options import Layout
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown
@@ -22,6 +23,8 @@ from interp.models.sites import Model, check_model, is_encoder
 _WINDOW = 1_000
 _LOGITS_PER_BATCH = 2**26
 _TOKENS_PER_BATCH = 4_096
+MASK_RATE = 0.12
+"""Share of tokens that an encoder reads as `[MASK]`, as in Kobayashi et al. 2023."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +80,6 @@ class Batch:
             read=self.read.to(device),
             targets=self.targets.to(device),
         )
-
-
-Layout = Literal["packed", "texts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,11 +256,26 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
         if different:
             raise ValueError(
                 f"these batches were made with other settings than asked for here ({different}); set them in "
-                "interp.corpora.batching"
+                "interp.corpora.batches"
             )
         check_batches(model, data)
         return data
     return batches(model, data, **given)
+
+
+def predicted_batches(model: Model, data: Any, **settings: Any) -> Batches:
+    """`as_batches` of positions that are predicted: every one of a causal model, masked ones of an encoder.
+
+    Raises ValueError for an encoder's batches that mask nothing.
+    """
+    if is_encoder(model) and not isinstance(data, Batches) and settings.get("mask_rate") is None:
+        settings["mask_rate"] = MASK_RATE
+    prepared = as_batches(model, data, **settings)
+    if is_encoder(model) and prepared.settings.get("mask_rate") is None:
+        raise ValueError(
+            f"an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: {MASK_RATE})"
+        )
+    return prepared
 
 
 def check_batches(model: Model, prepared: Batches) -> None:

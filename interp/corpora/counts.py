@@ -2,11 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Integer
 
 from interp.corpora import unigrams
 from interp.corpora.batching import Batches, tokenizer_of
@@ -15,6 +15,10 @@ from interp.corpora.unigrams import Unigrams
 from interp.corpora.unknown import Unknown, check_known, unknown_id
 from interp.models import origin
 from interp.models.sites import Model, is_encoder
+from interp.paths import is_counts
+
+Counts: TypeAlias = Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str]
+"""What `unigrams_of` takes: counts, an array of them, a file of them, or a text to count (a file or a name)."""
 
 
 def count_unigrams(
@@ -38,10 +42,10 @@ def count_unigrams(
     return found
 
 
-def unigrams_of(
-    model: Model, prepared: Batches, given: Unigrams | NDArray[Any] | str | os.PathLike[str] | None = None
-) -> Unigrams:
+def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None) -> Unigrams:
     """The word frequencies to compare with: those given, those that ship with the model, or this text's own.
+
+    A text to count is read like this one: with its separator, and `column`.
 
     Raises ValueError for counts of another vocabulary or tokenizer.
     """
@@ -51,8 +55,11 @@ def unigrams_of(
         counts = given
     elif isinstance(given, np.ndarray):
         counts = Unigrams(given, "given counts")
-    elif isinstance(given, str | os.PathLike):
+    elif isinstance(given, str | os.PathLike) and is_counts(str(given)):
         counts = unigrams.load(given)
+    elif isinstance(given, str | os.PathLike):
+        text = load(given, column=column, separator=prepared.settings.get("separator", ""))
+        counts = count_unigrams(model, text, processes=os.cpu_count() or 1)
     else:
         raise TypeError(
             f"unigram counts are interp.corpora.Unigrams, an array or a file of them, found {type(given).__name__}"

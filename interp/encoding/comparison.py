@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.encoding.page import DEFINITIONS
 from interp.encoding.tables import EncodingStudy
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.style import GREY, figure, run_styles
@@ -29,7 +30,7 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
     for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):
         figures[f"pruning_{basis}"] = _pruning(having, basis)
     what = "Adjusted R² of −log α on the output embeddings"
-    return Sides(numbers, figures, extremes(what, numbers["adj_r2"], "{:.3f}"))
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["adj_r2"], "{:.3f}"))
 
 
 def _ranked(study: EncodingStudy) -> pd.DataFrame:

@@ -1,14 +1,12 @@
 """The directions of word frequency in a model's output space, and how they lie to each other."""
 
-import os
-
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from interp.checks import check_seed
 from interp.corpora import unigrams_of
-from interp.corpora.unigrams import Unigrams
+from interp.corpora.counts import Counts
 from interp.encoding.regression import Fit, fit_arrays, raw_head
 from interp.models.sites import Model
 
@@ -20,7 +18,7 @@ def directions(
     model: Model,
     fit: Fit,
     *,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    unigram: Counts | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Cosines of the directions that carry word frequency in the space that the unembedding reads.

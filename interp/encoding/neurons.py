@@ -9,7 +9,6 @@ s and s' the scales of the final norm before and after (an RMSNorm takes off no 
 """
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -17,17 +16,17 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.checks import check_seed
 from interp.corpora import Batch, Text, as_batches, sample_positions, unigrams_of
-from interp.corpora.unigrams import Unigrams
+from interp.corpora.counts import Counts
 from interp.encoding.regression import raw_head
 from interp.models.head import real_tokens
 from interp.models.sites import Model, Recipe, hook_name, is_encoder, trunk_output
 from interp.run.observers import Observer, fingerprint
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, runs
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
@@ -291,18 +290,19 @@ class NeuronEffects(Observer):
         return table
 
 
+@runs
 def frequency_neurons(
     model: Model,
     text_or_batches: Text,
     *,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    unigram: Counts | None = None,
     scan: Scan = "screen",
     top: int = 50,
     share: float | int = 1.0,
     seed: int = 0,
     batch_size: int | None = None,
     progress: bool = True,
-) -> pd.DataFrame:
+) -> Passes[pd.DataFrame]:
     """Which neurons of the last MLP set the model's confidence, and which move it towards word frequency?
 
     Each neuron is set to its mean over the text, one at a time, by the closed form of this module's docstring: two
@@ -324,24 +324,6 @@ def frequency_neurons(
     Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, another vocabulary's counts, a
     share outside 0 … 1, and a seed below 0.
     """
-    analysis = neuron_passes(
-        model, text_or_batches, unigram=unigram, scan=scan, top=top, share=share, seed=seed, batch_size=batch_size
-    )
-    return run(model, analysis, progress=progress)
-
-
-def neuron_passes(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    scan: Scan = "screen",
-    top: int = 50,
-    share: float | int = 1.0,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> Passes[pd.DataFrame]:
-    """`frequency_neurons` for `interp.run.passes`: a reading of the means, then one of the effects or two."""
     if scan not in get_args(Scan):
         raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
     seed = check_seed(seed)

@@ -3,11 +3,10 @@
 import numpy as np
 import pandas as pd
 
-from interp import plots
+from interp.encoding import figures as plots
 from interp.encoding.tables import EncodingStudy, around
 from interp.figures.section import Section
 
-TITLE = "Token probability in output embeddings"
 DEFINITIONS = {
     "Source": "Cho et al., “Understanding Token Probability Encoding in Output Embeddings”, COLING 2025 (arXiv "
     "2406.01468); neurons: Stolfo et al. 2024.",
@@ -38,8 +37,6 @@ def section(study: EncodingStudy) -> Section:
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
     return Section(
-        title=TITLE,
-        question="encoding",
         summary=_sentences(study)[0],
         main="fit",
         finding=" ".join(_sentences(study)),

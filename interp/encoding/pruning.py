@@ -1,7 +1,7 @@
 """How many dimensions of the output embeddings can go before predictions change?"""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from interp.checks import check_seed
 from interp.corpora import Batch, Text
-from interp.encoding.regression import Fit, predicted_batches, raw_head
+from interp.corpora.batching import predicted_batches
+from interp.encoding.options import Basis, Order
+from interp.encoding.regression import Fit, raw_head
 from interp.frequency.distributions import js, perplexity
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, fingerprint, observe
 
-Order = Literal["spearman", "slope", "random", "reverse"]
-Basis = Literal["axis", "pca"]
-ORDERS: tuple[Order, ...] = ("spearman", "slope", "random", "reverse")
+ORDERS: tuple[Order, ...] = get_args(Order)
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
 _ELEMENTS_AT_ONCE = 2**23
 _LARGEST_EXPONENT = 60.0

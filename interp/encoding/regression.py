@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,14 +15,14 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora import Batch, Batches, Text, as_batches
-from interp.frequency import MASK_RATE
+from interp.corpora import Batch, Batches, Text
+from interp.corpora.batching import predicted_batches
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.models import weight_hash
 from interp.models.head import PredictionHead, prediction_head
-from interp.models.sites import Model, Recipe, hook_name, is_encoder
+from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, observe
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,19 +186,6 @@ class MeanHeadInput(Observer):
         return (self.state["sum"] / self.state["n"]).cpu().numpy()
 
 
-def predicted_batches(model: Model, text_or_batches: Text, **settings: Any) -> Batches:
-    """Batches of positions that are predicted: every one of a causal model, masked ones of an encoder.
-
-    Raises ValueError for an encoder's batches that mask nothing.
-    """
-    if is_encoder(model) and not isinstance(text_or_batches, Batches):
-        settings.setdefault("mask_rate", MASK_RATE)
-    prepared = as_batches(model, text_or_batches, **settings)
-    if is_encoder(model) and prepared.settings.get("mask_rate") is None:
-        raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate")
-    return prepared
-
-
 def raw_head(model: Model) -> PredictionHead:
     """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
     head = prediction_head(model)
@@ -211,15 +197,16 @@ def raw_head(model: Model) -> PredictionHead:
     return head
 
 
+@runs
 def fit(
     model: Model,
-    text_or_batches: Text,
+    text: Text,
     *,
     seed: int = 0,
     batch_size: int | None = None,
     progress: bool = True,
     directory: str | os.PathLike[str] | None = None,
-) -> Fit:
+) -> Passes[Fit]:
     """Regress minus log mean output probability on the output embeddings, from one forward pass.
 
     `−log α_w ≈ A·E_w + B` by ordinary least squares in float64 (Cho et al. 2025, §3), `α_w` the mean over positions of
@@ -227,9 +214,9 @@ def fit(
     Padded rows of the vocabulary and types that were never predicted (α = 0) are left out and counted.
 
     Args:
-        text_or_batches: anything `interp.corpora.batches` takes, or its batches.
+        text: anything `interp.corpora.batches` takes, or its batches.
         seed: of the shuffles that the nulls come from.
-        directory: see `interp.run.passes.run`.
+        directory: see `interp.run.passes.execute`.
 
     Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, rank, n_not_tokens,
     n_never_predicted), target `-log alpha` and the same with α `shuffled` over types; and `dims` (basis, dim, slope,
@@ -239,12 +226,7 @@ def fit(
     Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions, a
     seed below 0.
     """
-    prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
-    return run(model, fit_passes(model, prepared, seed=seed), progress=progress, directory=directory)
-
-
-def fit_passes(model: Model, prepared: Batches, *, seed: int = 0) -> Passes[Fit]:
-    """`fit` for `interp.run.passes`: one reading."""
+    prepared = predicted_batches(model, text, batch_size=batch_size)
     seed = check_seed(seed)
     head = raw_head(model)
     predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)

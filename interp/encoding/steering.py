@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,16 +13,16 @@ from torch import Tensor
 
 from interp.checks import check_seed, unicode_text
 from interp.corpora import Batch, Batches, Text
-from interp.encoding.regression import Fit, predicted_batches
+from interp.corpora.batching import predicted_batches
+from interp.encoding.options import RATIOS, Steering
+from interp.encoding.regression import Fit
 from interp.frequency.distributions import kl
 from interp.models.head import real_tokens, token_names
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, fingerprint, observe
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, runs
 
-Mode = Literal["exact", "constant", "regression"]
-MODES: tuple[Mode, ...] = ("exact", "constant", "regression")
-RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
+MODES: tuple[Steering, ...] = get_args(Steering)
 _LOG_ODDS = 60.0
 _BINS = 2400  # of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
@@ -171,7 +171,7 @@ def token_id_of(model: Model, token: str | int) -> int:
 
 
 def steer(
-    model: Model, token: str | int, ratio: float | int, fit: Fit, *, mode: Mode = "exact", progress: bool = True
+    model: Model, token: str | int, ratio: float | int, fit: Fit, *, mode: Steering = "exact", progress: bool = True
 ) -> Recipe:
     """Multiply a token's mean probability α by `ratio`, by its logit alone; the model is untouched.
 
@@ -254,6 +254,15 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     return drawn
 
 
+def check_asked(ratios: Sequence[float | int], modes: Sequence[str]) -> None:
+    """Raise ValueError unless there are ratios, all positive numbers, and modes, all known."""
+    if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
+        raise ValueError(f"expected positive ratios, found {ratios}")
+    if not modes or not set(modes) <= set(MODES):
+        raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
+
+
+@runs
 def steering_report(
     model: Model,
     fit: Fit,
@@ -261,10 +270,10 @@ def steering_report(
     other: Text | None = None,
     tokens: Sequence[str | int] | None = None,
     ratios: Sequence[float | int] = RATIOS,
-    modes: Sequence[Mode] = MODES,
+    modes: Sequence[Steering] = MODES,
     seed: int = 0,
     progress: bool = True,
-) -> pd.DataFrame:
+) -> Passes[pd.DataFrame]:
     """What is asked of `steer` and what comes, on the fitted text and on another.
 
     Args:
@@ -279,29 +288,6 @@ def steering_report(
     Raises ValueError as `steer` does, for unknown modes, no tokens or ratios, and a seed below 0; TypeError for one
     string in place of a list of tokens.
     """
-    analysis = steering_passes(model, fit, other=other, tokens=tokens, ratios=ratios, modes=modes, seed=seed)
-    return run(model, analysis, progress=progress)
-
-
-def check_asked(ratios: Sequence[float | int], modes: Sequence[str]) -> None:
-    """Raise ValueError unless there are ratios, all positive numbers, and modes, all known."""
-    if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
-        raise ValueError(f"expected positive ratios, found {ratios}")
-    if not modes or not set(modes) <= set(MODES):
-        raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
-
-
-def steering_passes(
-    model: Model,
-    fit: Fit,
-    *,
-    other: Text | None = None,
-    tokens: Sequence[str | int] | None = None,
-    ratios: Sequence[float | int] = RATIOS,
-    modes: Sequence[Mode] = MODES,
-    seed: int = 0,
-) -> Passes[pd.DataFrame]:
-    """`steering_report` for `interp.run.passes`: a reading of the log-odds, then one of the steered means a text."""
     ratios, modes = list(ratios), list(modes)
     check_asked(ratios, modes)
     if isinstance(tokens, str):

@@ -1,6 +1,5 @@
 """Question 3 in whole, on one model and text."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,30 +7,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Integer
 
 from interp.checks import check_seed
-from interp.corpora import Text, sample_positions, unigrams_of
-from interp.corpora.unigrams import Unigrams
+from interp.corpora import Batches, Text, sample_positions, unigrams_of
+from interp.corpora.batching import predicted_batches
 from interp.encoding.geometry import directions
-from interp.encoding.neurons import neuron_passes
+from interp.encoding.neurons import frequency_neurons
+from interp.encoding.options import Basis, EncodingOptions, Order
 from interp.encoding.pruning import (
     FRACTIONS,
-    ORDERS,
-    Basis,
-    Order,
     PrunedPredictions,
     check_orders,
     pruning_table,
     removal_order,
 )
-from interp.encoding.regression import Fit, few_shot, fit_passes, predicted_batches
-from interp.encoding.steering import MODES, RATIOS, Mode, check_asked, steering_passes
+from interp.encoding.regression import Fit, few_shot, fit
+from interp.encoding.steering import check_asked, steering_report
 from interp.models import origin
 from interp.models.head import token_names
 from interp.models.sites import Model, is_encoder
 from interp.results import Result, provenance
-from interp.run.passes import Passes, Reading, run, side_by_side
+from interp.run.passes import Passes, Reading, asks, side_by_side
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first per cent matter most
 _PRUNED = 5_000  # positions, at random, that the pruning curves are averaged over
@@ -61,6 +57,14 @@ class EncodingStudy(Result):
     dynamics: pd.DataFrame
 
     @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        return {
+            "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
+            "removable": ("fraction of dimensions removed before top-1 agreement falls", self.removable),
+            "steering": ("steering, ratios 1/5 to 5: median |log(got/asked)|", self.steering_error),
+        }
+
+    @property
     def removable(self) -> pd.DataFrame:
         """The largest of the fractions up to which top-1 agreement stays at 99 % and 95 %, by basis and order, or 0."""
         rows = []
@@ -87,67 +91,33 @@ def around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
     return max(fractions[:first], default=0.0), fractions[first] if below.any() else np.nan
 
 
-def study(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    other: Text | None = None,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    orders: Sequence[Order] = ORDERS,
-    bases: Sequence[Basis] = ("axis", "pca"),
-    modes: Sequence[Mode] = MODES,
-    ratios: Sequence[float | int] = RATIOS,
-    seed: int = 0,
-    batch_size: int | None = None,
-    progress: bool = True,
-    directory: str | os.PathLike[str] | None = None,
-) -> EncodingStudy:
+@asks(EncodingOptions)
+def study(model: Model, text: Text, options: EncodingOptions) -> Passes[EncodingStudy]:
     """Regression, pruning, steering, directions and neurons of one model.
 
-    Pruning curves are averaged over about 5,000 of the positions, drawn at random, and neurons over about 500; all
-    else over every position.
+    `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000 of
+    the positions, drawn at random, and neurons over about 500; all else over every position.
 
-    Args:
-        text_or_batches: anything `interp.corpora.batches` takes, or its batches.
-        other: text the fit has not seen, for `steering`.
-        unigram: token counts; the model's own, or else this text's.
-        directory: see `interp.run.passes.run`.
-
-    Raises ValueError as the functions it is made of, before the first pass for orders, bases, modes, ratios, a seed,
+    Raises ValueError as the functions it is made of, before the first pass for orders, bases, steering, ratios, a seed,
     counts or another text that they refuse.
     """
-    analysis = study_passes(
-        model, text_or_batches, other=other, unigram=unigram, orders=orders, bases=bases, modes=modes, ratios=ratios,
-        seed=seed, batch_size=batch_size,
-    )  # fmt: skip
-    return run(model, analysis, progress=progress, directory=directory)
-
-
-def study_passes(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    other: Text | None = None,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    orders: Sequence[Order] = ORDERS,
-    bases: Sequence[Basis] = ("axis", "pca"),
-    modes: Sequence[Mode] = MODES,
-    ratios: Sequence[float | int] = RATIOS,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> Passes[EncodingStudy]:
-    """`study` for `interp.run.passes`: the fit, then what needs it."""
-    orders, bases, modes, ratios = list(orders), list(bases), list(modes), list(ratios)
+    orders, bases = list(options.orders), list(options.bases)
+    ratios, ways = list(options.ratios), list(options.steering)
     check_orders(orders, bases)
-    check_asked(ratios, modes)
-    seed = check_seed(seed)
-    prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
-    other = None if other is None else predicted_batches(model, other)
-    unigram = unigrams_of(model, prepared, unigram)
-    fitted = yield from fit_passes(model, prepared, seed=seed)
+    check_asked(ratios, ways)
+    seed = check_seed(options.seed)
+
+    def batches(one: Text) -> Batches:
+        drawn = {} if isinstance(one, Batches) else {"seed": seed}
+        return predicted_batches(model, one, **options.text, mask_rate=options.mask_rate, **drawn)
+
+    prepared = batches(text)
+    other = None if options.other is None else batches(options.other)
+    unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
+    fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, neurons = yield from side_by_side(
         _pruning(model, fitted, orders, bases, seed),
-        steering_passes(model, fitted, other=other, modes=modes, ratios=ratios, seed=seed),
+        steering_report.passes(model, fitted, other=other, modes=ways, ratios=ratios, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
     return EncodingStudy(
@@ -156,7 +126,7 @@ def study_passes(
             prepared.about,
             orders=orders,
             bases=bases,
-            modes=modes,
+            steering=ways,
             ratios=[float(ratio) for ratio in ratios],
             n_tokens=fitted.n_tokens,
         ),
@@ -195,7 +165,7 @@ def _neurons(model: Model, fitted: Fit, unigram: Any, seed: int) -> Passes[pd.Da
     if is_encoder(model) or model.cfg.attn_only:
         return pd.DataFrame(columns=["layer", "neuron"])
     share = min(1.0, _SCANNED / fitted.n_tokens)
-    return (yield from neuron_passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
+    return (yield from frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
 
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:

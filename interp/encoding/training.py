@@ -14,9 +14,9 @@ from scipy import stats
 
 from interp import models
 from interp.corpora import batches, load, unigrams_of
+from interp.corpora.batching import MASK_RATE
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.regression import fit_arrays, raw_head
-from interp.frequency import MASK_RATE
 from interp.frequency.distributions import MeanPredictions, Variant, kl
 from interp.models.sites import Model, is_encoder
 from interp.run.observers import observe

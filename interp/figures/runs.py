@@ -16,6 +16,7 @@ DEPTH = "relative depth (1: after the last layer)"
 class Sides:
     """A row of numbers and a trace in each figure for every run, and one sentence of what differs most."""
 
+    definitions: dict[str, str]
     numbers: pd.DataFrame
     figures: dict[str, go.Figure]
     summary: str

@@ -1,12 +1,10 @@
 """A part of a page."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-
-Question = Literal["frequency", "attention", "encoding", "probing"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +12,6 @@ class Section:
     """What a page says of one result.
 
     Args:
-        question: which of the four it belongs to.
         summary: one sentence with its number, for the top of the page, beside the figure named `main`.
         finding: all that it says, in a few sentences.
         definitions: what each word or symbol means, with its source; the same for every result of the analysis.
@@ -22,8 +19,6 @@ class Section:
         views: circuitsvis views by heading: the name of the component and its properties.
     """
 
-    question: Question
-    title: str
     summary: str
     main: str
     finding: str

@@ -1,7 +1,1 @@
-from .tables import (
-    MASK_RATE as MASK_RATE,
-    BiasEffect as BiasEffect,
-    bias_effect as bias_effect,
-    bias_effect_passes as bias_effect_passes,
-    word_frequencies as word_frequencies,
-)
+from .tables import BiasEffect as BiasEffect, bias_effect as bias_effect, word_frequencies as word_frequencies

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.style import BIAS_NAME, figure
+from interp.frequency.page import DEFINITIONS
 from interp.frequency.tables import BiasEffect
 from interp.models.head import Bias
 
@@ -27,7 +28,7 @@ def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     numbers = numbers_of(rows)
     figures = {f"kl_{bias}": _kl(having, bias) for bias, having in shared(effects, lambda one: one.kl["bias"].unique())}
     added = numbers.reindex(columns=["kl", "kl_without_ln"]).diff(axis=1)["kl_without_ln"]
-    return Sides(numbers, figures, extremes("What removing b_LN adds to KL(u‖q)", added, "{:+z.3f} nats"))
+    return Sides(DEFINITIONS, numbers, figures, extremes("What removing b_LN adds to KL(u‖q)", added, "{:+z.3f} nats"))
 
 
 def _kl(effects: Mapping[str, BiasEffect], bias: Bias = "ln") -> go.Figure:

@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from interp import plots
 from interp.figures.section import Section
 from interp.figures.words import change
-from interp.frequency import BiasEffect
+from interp.frequency import BiasEffect, figures as plots
 
 _BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
 
-TITLE = "Word frequency in the prediction head"
 DEFINITIONS = {
     "Source": "Kobayashi, Kuribayashi, Yokoi and Inui, “Transformer Language Models Handle Word Frequency in "
     "Prediction Head”, Findings of ACL 2023.",
@@ -35,8 +33,6 @@ def section(effect: BiasEffect) -> Section:
     tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
     tables["Logit adjustment, for comparison"] = effect.adjustment
     return Section(
-        question="frequency",
-        title=TITLE,
         summary=_summary(effect),
         main=f"curve_{biases[0]}",
         finding=_finding(effect),

@@ -4,7 +4,6 @@ Source: Kobayashi, Kuribayashi, Yokoi, Inui, "Transformer Language Models Handle
 Head", Findings of ACL 2023.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,23 +11,25 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy import stats
 
 from interp.checks import warn
-from interp.corpora import Batches, Text, as_batches, shipped_counts, unigrams_of
+from interp.corpora import Text, shipped_counts, unigrams_of
+from interp.corpora.batching import Batches, predicted_batches
+from interp.corpora.counts import Counts
 from interp.corpora.unigrams import Unigrams
 from interp.frequency.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
+from interp.frequency.options import FrequencyOptions
 from interp.models.head import Bias, PredictionHead, prediction_head, token_names
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model
 from interp.results import Result, provenance
-from interp.run.passes import Passes, Reading, run
+from interp.run.passes import Passes, Reading, asks
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
-MASK_RATE = 0.12
-"""Share of tokens that an encoder reads as `[MASK]`, as in the paper."""
+_SHOWN = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +58,18 @@ class BiasEffect(Result):
     projection: pd.DataFrame
     adjustment: pd.DataFrame
 
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        return {"kl": (self.where, self.kl[_SHOWN])}
 
-def bias_effect(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    biases: Sequence[Bias] | None = None,
-    scales: Iterable[float | int] = (0.0, 0.5, 1.0),
-    batch_size: int | None = None,
-    mask_rate: float | int | None = None,
-    seed: int | None = None,
-    progress: bool = True,
-    directory: str | os.PathLike[str] | None = None,
-) -> BiasEffect:
+
+def why_impossible(model: Model) -> str | None:
+    """Why there is nothing to ask of a model, None where there is."""
+    return None if prediction_head(model).biases else "this model's prediction head has no bias to scale"
+
+
+@asks(FrequencyOptions)
+def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[BiasEffect]:
     """Scale each bias of the prediction head and compare what the model predicts with word frequency.
 
     For each bias and scale λ: `q(w)`, the mean over positions of the predicted probability with λ times the bias;
@@ -78,51 +77,19 @@ def bias_effect(
     2023, §4). All of it from one forward pass: b_LN and b_last add `(λ − 1) b_LN W_U` and `(λ − 1) b_last` to the
     logits, and only b_FC needs the head again.
 
-    Args:
-        text_or_batches: anything `interp.corpora.batches` takes, or its batches.
-        unigram: counts with this model's tokenizer, or a file of them. None takes the counts that ship with the
-            model, or else counts this text (all of it, `limit` aside) and warns below ten million tokens, where
-            sampling error raises the KL.
-        biases: of `"ln"`, `"fc"`, `"last"`; all that the model has.
-        scales: the λ.
-        batch_size: rows in a forward pass; by default about 4,096 tokens.
-        mask_rate: share of tokens an encoder reads and predicts as `[MASK]`; 0.12 as in the paper.
-        seed: of the masking; 0.
-        progress: show a progress bar.
-        directory: see `interp.run.passes.run`.
+    `text` is anything `interp.corpora.batches` takes, or its batches. Where the word frequencies are those of this text
+    (all of it, `limit` aside) and it has fewer than ten million tokens, there is a warning: sampling error raises the
+    KL.
 
     Raises:
         ValueError: a bias the model does not have, scales that are not finite or repeated, unigram counts of
             another vocabulary, a text without a single position to read.
     """
-    analysis = bias_effect_passes(
-        model, text_or_batches, unigram=unigram, biases=biases, scales=scales, batch_size=batch_size,
-        mask_rate=mask_rate, seed=seed,
-    )  # fmt: skip
-    return run(model, analysis, progress=progress, directory=directory)
-
-
-def bias_effect_passes(
-    model: Model,
-    text_or_batches: Text,
-    *,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    biases: Sequence[Bias] | None = None,
-    scales: Iterable[float | int] = (0.0, 0.5, 1.0),
-    batch_size: int | None = None,
-    mask_rate: float | int | None = None,
-    seed: int | None = None,
-) -> Passes[BiasEffect]:
-    """`bias_effect` for `interp.run.passes`: one reading."""
     head = prediction_head(model)
-    chosen = _check_biases(head, biases)
-    scales = _check_scales(scales)
-    if is_encoder(model) and mask_rate is None and not isinstance(text_or_batches, Batches):
-        mask_rate = MASK_RATE
-    prepared = as_batches(model, text_or_batches, batch_size=batch_size, mask_rate=mask_rate, seed=seed)
-    if is_encoder(model) and prepared.settings.get("mask_rate") is None:
-        raise ValueError("an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: 0.12)")
-    counts = word_frequencies(model, prepared, unigram)
+    chosen = _check_biases(head, options.biases)
+    scales = _check_scales(options.scales)
+    prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
+    counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u = counts.distribution
 
     edits = [(bias, scale) for bias in chosen for scale in scales]
@@ -177,12 +144,10 @@ def _check_scales(scales: Iterable[float | int]) -> list[float]:
 
 
 def word_frequencies(
-    model: Model,
-    prepared: Batches,
-    given: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
+    model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None
 ) -> Unigrams:
     """`interp.corpora.unigrams_of`; warns where the counts are the text's own and few."""
-    counts = unigrams_of(model, prepared, given)
+    counts = unigrams_of(model, prepared, given, column=column)
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
         warn(
             f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens; sampling error raises the KL "

@@ -13,4 +13,4 @@ from .metrics import (
     text_metrics as text_metrics,
 )
 from .prompting import Prompts as Prompts, prompts as prompts
-from .tables import GenerationSweep as GenerationSweep, sweep as sweep
+from .tables import GenerationStudy as GenerationStudy, study as study

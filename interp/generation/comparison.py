@@ -8,10 +8,11 @@ import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.style import DECODER_NAME, figure, plain
-from interp.generation.tables import HUMAN, GenerationSweep
+from interp.generation.page import DEFINITIONS
+from interp.generation.tables import HUMAN, GenerationStudy
 
 
-def sides(sweeps: Mapping[str, GenerationSweep]) -> Sides:
+def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}
     largest, smallest = _shared_ends(sweeps)
     for name, sweep in sweeps.items():
@@ -34,17 +35,17 @@ def sides(sweeps: Mapping[str, GenerationSweep]) -> Sides:
     if not largest > smallest:
         added[:] = np.nan
         what = "What scaling b_LN down adds to the perplexity"
-    return Sides(numbers, figures, extremes(what, added, "{:+z.2f}"))
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, added, "{:+z.2f}"))
 
 
-def _shared_ends(sweeps: Mapping[str, GenerationSweep]) -> tuple[float, float]:
+def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> tuple[float, float]:
     """The largest and the smallest λ that all runs have, one-λ runs aside unless all are; NaN where they share none."""
     scales = [set(sweep.metrics["scale"].dropna()) for sweep in sweeps.values()]
     shared = set.intersection(*([one for one in scales if len(one) > 1] or scales))
     return max(shared, default=np.nan), min(shared, default=np.nan)
 
 
-def _diversity(sweeps: Mapping[str, GenerationSweep], decoder: str) -> go.Figure:
+def _diversity(sweeps: Mapping[str, GenerationStudy], decoder: str) -> go.Figure:
     """Diversity of a decoder's texts against the scale of b_LN."""
     name = plain(DECODER_NAME.get(decoder, decoder))
     out = figure(f"Diversity of the text, {name}", "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")

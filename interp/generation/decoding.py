@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import pandas as pd
 import torch
@@ -18,16 +18,12 @@ from interp.checks import check_same, check_seed, unicode_text, whole_number
 from interp.corpora.batching import tokenizer_of
 from interp.disk.files import checksum, replacing
 from interp.generation.adapter import HookedCache, Shell
-from interp.hooks import firing
+from interp.generation.options import DECODERS, Decoder
 from interp.models import check_weights
 from interp.models.head import token_names
-from interp.models.running import hooks_of_others
+from interp.models.running import firing, hooks_of_others
 from interp.models.sites import Model, check_vocabulary, is_encoder
 
-Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
-"""A decoder by name; what each stands for is in `PRESETS`."""
-DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""The decoders that have a name."""
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},
     "beam": {"do_sample": False, "num_beams": 4},

@@ -6,7 +6,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.figures.style import GREY, INK, PAPER, decoder_styles, figure
-from interp.generation import GenerationSweep
+from interp.generation import GenerationStudy
 from interp.generation.tables import HUMAN
 
 TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
@@ -21,7 +21,7 @@ _TITLE = {
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
 
 
-def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> go.Figure:
+def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> go.Figure:
     """A measure of the texts against λ, one line a decoder, with that of the human texts where there is one.
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
@@ -49,7 +49,7 @@ def text_measure(sweep: GenerationSweep, measure: TextMeasure = "diversity") -> 
     return out
 
 
-def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
+def generation_tradeoff(sweep: GenerationStudy) -> go.Figure:
     """Diversity of the texts against the perplexity of the same model on human text, along λ, one line a decoder."""
     human, written = _split(sweep)
     out = figure(
@@ -68,7 +68,7 @@ def generation_tradeoff(sweep: GenerationSweep) -> go.Figure:
     return out
 
 
-def _split(sweep: GenerationSweep) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _split(sweep: GenerationStudy) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The row of the human texts, where there is one, and those of the decoders."""
     is_human = sweep.metrics["decoder"] == HUMAN
     return sweep.metrics[is_human], sweep.metrics[~is_human]

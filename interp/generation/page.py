@@ -3,17 +3,15 @@
 import numpy as np
 import pandas as pd
 
-from interp import plots
 from interp.figures.section import Section
 from interp.figures.style import DECODER_NAME
 from interp.figures.words import change
-from interp.generation import GenerationSweep
+from interp.generation import GenerationStudy, figures as plots
 from interp.generation.tables import HUMAN
 
 _SAMPLES = 2
 _SIDE_BY_SIDE = 3
 
-TITLE = "Generated text with b_LN scaled"
 DEFINITIONS = {
     "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
     "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all "
@@ -25,7 +23,7 @@ DEFINITIONS = {
 }
 
 
-def section(sweep: GenerationSweep) -> Section:
+def section(sweep: GenerationStudy) -> Section:
     """What the page says of `interp generate`; every number comes from the result."""
     measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
     if sweep.provenance["mauve"] is None:
@@ -33,8 +31,6 @@ def section(sweep: GenerationSweep) -> Section:
     figures = {"tradeoff": plots.generation_tradeoff(sweep)}
     figures |= {measure: plots.text_measure(sweep, measure) for measure in measures}
     return Section(
-        question="frequency",
-        title=TITLE,
         summary=_summary(sweep.metrics),
         main="tradeoff",
         finding=_finding(sweep.metrics),

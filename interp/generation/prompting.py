@@ -33,17 +33,20 @@ def prompts(
     text: Source,
     *,
     n: int = 100,
-    length: int = 10,
-    max_new_tokens: int = NEW_TOKENS,
+    prompt_tokens: int = 10,
+    new_tokens: int = NEW_TOKENS,
+    limit: int | None = None,
+    column: str | None = None,
     bos: bool = False,
 ) -> Prompts:
     """The first tokens of the first texts that are long enough to hold a human continuation too.
 
     Args:
-        text: anything `interp.corpora.load` takes. Texts shorter than `length + max_new_tokens` tokens are left out.
+        text: anything `interp.corpora.load` takes. Texts shorter than `prompt_tokens + new_tokens` tokens are left out.
         n: how many prompts.
-        length: tokens of a prompt, without the beginning-of-sequence token.
-        max_new_tokens: tokens of a continuation.
+        prompt_tokens: of each, without the beginning-of-sequence token.
+        new_tokens: of a continuation.
+        limit, column: see `interp.corpora.load`.
         bos: put the beginning-of-sequence token before each.
 
     Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
@@ -51,23 +54,23 @@ def prompts(
     numbers that are not whole.
     """
     check_model(model)
-    n, length = whole_number(n, "n"), whole_number(length, "length")
-    max_new_tokens = whole_number(max_new_tokens, "max_new_tokens")
-    if min(n, length) < 1 or max_new_tokens < 4:
+    n, prompt_tokens = whole_number(n, "n"), whole_number(prompt_tokens, "prompt_tokens")
+    new_tokens = whole_number(new_tokens, "new_tokens")
+    if min(n, prompt_tokens) < 1 or new_tokens < 4:
         raise ValueError(
-            "n and length must be at least 1 and max_new_tokens at least 4, since diversity counts 4-grams; found "
-            f"{n}, {length} and {max_new_tokens}"
+            "n and prompt_tokens must be at least 1 and new_tokens at least 4, since diversity counts 4-grams; found "
+            f"{n}, {prompt_tokens} and {new_tokens}"
         )
-    whole = length + max_new_tokens
+    whole = prompt_tokens + new_tokens
     if bos + whole > model.cfg.n_ctx:
         raise ValueError(
-            f"prompts of {length + bos} tokens with {max_new_tokens} new ones are past this model's context of "
-            f"{model.cfg.n_ctx}; lower length or max_new_tokens"
+            f"prompts of {prompt_tokens + bos} tokens with {new_tokens} new ones are past this model's context of "
+            f"{model.cfg.n_ctx}; lower prompt_tokens or new_tokens"
         )
     tokenizer = tokenizer_of(model)
     if bos and tokenizer.bos_token_id is None:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
-    corpus = load(text)
+    corpus = load(text, limit=limit, column=column)
     found: list[list[int]] = []
     for chunk in chunked(corpus):
         encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
@@ -76,15 +79,15 @@ def prompts(
             break
     if len(found) < n:
         raise ValueError(
-            f"{corpus.name} has {len(found)} texts of at least {whole} tokens, expected {n}; lower n, length or "
-            "max_new_tokens, or give more text"
+            f"{corpus.name} has {len(found)} texts of at least {whole} tokens, expected {n}; lower n, prompt_tokens or "
+            "new_tokens, or give more text"
         )
     ids = np.array(found[:n], dtype=np.int64)
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
     settings = {
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
         "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
-        "prompt_tokens": length, "max_new_tokens": max_new_tokens, "bos": bos,
+        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": bos,
         "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
     }  # fmt: skip
-    return Prompts(np.concatenate([first, ids[:, :length]], 1), ids[:, length:], corpus, settings)
+    return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)

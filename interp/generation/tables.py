@@ -1,7 +1,6 @@
 """What a model writes with b_LN scaled: every decoder at every λ, and measures of the texts."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ import numpy as np
 import pandas as pd
 import torch
 import xxhash
-from jaxtyping import Integer
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
@@ -24,7 +22,6 @@ from interp.corpora import Source, batches, unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
 from interp.generation.decoding import (
-    BATCH_SIZE,
     DECODERS,
     PRESETS,
     Begun,
@@ -36,20 +33,23 @@ from interp.generation.decoding import (
     resolved,
 )  # fmt: skip
 from interp.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
+from interp.generation.options import GenerationOptions
 from interp.generation.prompting import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.models.head import prediction_head
 from interp.models.running import active_hooks
 from interp.models.sites import Model, is_encoder
 from interp.paths import check_mauve
-from interp.results import DECIDING, Result, kept_each, provenance, versions
+from interp.results import DECIDING, Result, provenance, versions
+from interp.run.checkpoint import kept_each
+from interp.run.passes import Passes, asks
 
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
-class GenerationSweep(Result):
+class GenerationStudy(Result):
     """What `sweep` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
@@ -63,45 +63,39 @@ class GenerationSweep(Result):
     texts: pd.DataFrame
     metrics: pd.DataFrame
 
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        title = f"{Path(self.provenance['model']).name} continues {self.provenance['corpus']}"
+        return {"metrics": (title, self.metrics[_SHOWN].dropna(axis=1, how="all"))}
 
-def sweep(
-    model: Model,
-    prompts_or_text: Prompts | Source,
-    *,
-    scales: Iterable[float | int] = (0.0, 0.5, 1.0),
-    decoders: Sequence[Decoder] | Mapping[str, GenerationConfig] = DECODERS,
-    unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str] | None = None,
-    features: Model | str | None = None,
-    seed: int = 0,
-    batch_size: int = BATCH_SIZE,
-    directory: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> GenerationSweep:
+
+def why_impossible(model: Model) -> str | None:
+    """Why the text of a model cannot be generated with b_LN scaled, None where it can."""
+    if is_encoder(model):
+        return "an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer"
+    return prediction_head(model).why_absent.get("ln")
+
+
+@asks(GenerationOptions)
+def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> Passes[GenerationStudy]:
     """Continue prompts with b_LN → λ b_LN at every λ by every decoder, and measure the texts.
 
-    Every text gets as many new tokens as its human continuation has, the end-of-sequence token being held back:
-    distinct n-grams are comparable for equal amounts of text alone. Source: Kobayashi et al. 2023, table 2.
-
-    Args:
-        prompts_or_text: what `prompts` returns, or a text that it takes, for its defaults.
-        scales: the λ.
-        decoders: names, or `GenerationConfig`s by names of yours.
-        unigram: token counts whose most frequent types `frequent_share` asks for. None takes those that ship with
-            the model, or else counts the corpus of the prompts, all of it.
-        features: the model by whose last hidden states MAUVE compares the texts (prompt and continuation), or its
-            name; mauve-text's own is `MAUVE_MODEL`. None leaves MAUVE out.
-        seed: of sampling, the same at every λ.
-        batch_size: prompts at once; see `generate`.
-        directory: keep what is finished here, a decoder and λ at a time, and go on from there.
-        progress: show a progress bar.
+    `text` is what `prompts` returns, or a text that it takes. Every text gets as many new tokens as its human
+    continuation has, the end-of-sequence token being held back: distinct n-grams are comparable for equal amounts of
+    text alone. `decoders` are names, or `GenerationConfig`s by names of yours. Word frequencies are those that ship
+    with the model, or else of the corpus of the prompts, all of it. MAUVE compares the texts (prompt and continuation)
+    by the last hidden states of the model `features`; mauve-text's own is `MAUVE_MODEL`.
+    Source: Kobayashi et al. 2023, table 2.
 
     Raises ValueError for an encoder, a model without b_LN, scales that are not finite or repeated, no or unknown
     decoders, prompts of another tokenizer, MAUVE without mauve-text, a directory of another run or while hooks are
     active on the model, and what `prompts` and `generate` raise.
     """
+    yield []  # its forward passes are its own
     if is_encoder(model):
-        raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
-    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
+        raise ValueError(why_impossible(model))
+    batch_size, seed = whole_number(options.batch_size, "batch_size", least=1), check_seed(options.seed)
+    directory, features = options.directory, options.features
     prediction_head(model).require("ln")
     check_decodes(model)
     if directory is not None and active_hooks(model):
@@ -110,14 +104,14 @@ def sweep(
         )
     if features is not None:
         check_mauve()
-    given = prompts_or_text if isinstance(prompts_or_text, Prompts) else prompts(model, prompts_or_text)
-    configs = {name: _of_length(model, config, given) for name, config in _named(decoders).items()}
+    given = _prompts(model, text, options)
+    configs = {name: _of_length(model, config, given) for name, config in _named(options.decoders).items()}
     prepared = batches(model, given.corpus)
     tokenizer = prepared.settings["tokenizer"]
     if given.settings.get("tokenizer", tokenizer) != tokenizer:
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
-    counts = unigrams_of(model, prepared, unigram)
-    perplexity = _perplexity(model, given, counts, list(scales))
+    counts = unigrams_of(model, prepared, options.unigram, column=options.column)
+    perplexity = _perplexity(model, given, counts, list(options.scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
@@ -149,7 +143,7 @@ def sweep(
     edits = [(decoder, scale) for decoder in configs for scale in perplexity]
     paths = [None if directory is None else Path(directory) / f"{quote(d, safe='')}-{scale}" for d, scale in edits]
     left = sum(path is None or not path.exists() for path in paths)
-    with tqdm(total=left, unit="setting", disable=None if progress else True, desc="generating") as bar:
+    with tqdm(total=left, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
 
         def one(decoder: str, scale: float, path: Path | None, about: dict[str, Any]) -> dict[str, pd.DataFrame]:
             begun = None if path is None else Begun(_begun(path), about)
@@ -171,7 +165,7 @@ def sweep(
             _begun(path).unlink(missing_ok=True)
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
-    return GenerationSweep(
+    return GenerationStudy(
         provenance=provenance(
             model,
             given.settings,
@@ -188,11 +182,23 @@ def sweep(
     )
 
 
+_SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share"]
+_SHOWN += ["repetition", "n_tokens"]
 _METRICS = [
     "decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share",
     "repetition", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "distinct_1_text", "distinct_2_text",
     "distinct_3_text", "distinct_4_text", "diversity_text", "n_texts", "n_tokens",
 ]  # fmt: skip
+
+
+def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
+    how = {name: getattr(options, name) for name in ("n", "prompt_tokens", "new_tokens", "limit", "column", "bos")}
+    asked = {name: value for name, value in how.items() if value is not None}
+    if not isinstance(text, Prompts):
+        return prompts(model, text, **asked)
+    if asked:
+        raise ValueError(f"these prompts are made; set {', '.join(asked)} in interp.generation.prompts")
+    return text
 
 
 def _begun(path: Path) -> Path:

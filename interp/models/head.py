@@ -7,15 +7,15 @@ HookedEncoder (BERT): `x' = GELU(x W_fc + b_fc)`, then the same on `x'`.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, SupportsInt, TypeAlias, get_args
+from typing import SupportsInt, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.models.options import Bias
 from interp.models.sites import Model, is_encoder
 
-Bias: TypeAlias = Literal["ln", "fc", "last"]
 BIASES: tuple[Bias, ...] = get_args(Bias)
 _DESCRIPTION = {
     "ln": "layer-norm bias b_LN before the unembedding",

@@ -71,7 +71,7 @@ def load(
     name_or_path: str | os.PathLike[str],
     *,
     device: str | torch.device | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     revision: str | None = None,
     checkpoint: int | None = None,
 ) -> Model:
@@ -87,7 +87,7 @@ def load(
         name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
             (`"EleutherAI/pythia-70m"`) or one of TransformerLens' short names (`"gpt2-medium"`, `"pythia-70m"`).
         device: where to put it; CUDA if there is one, else the CPU.
-        dtype: of the returned model; float32.
+        dtype: of the returned model, as torch has it or by its name; float32.
         revision: a branch, tag or commit of a hub repository.
         checkpoint: a training step of a model that has them (Pythia: revision `step{checkpoint}`; the Stanford
             CRFM GPT-2s: `checkpoint-{checkpoint}`).
@@ -99,8 +99,10 @@ def load(
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; give a string")
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype, dtype)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ValueError(f"dtype must be a floating-point torch.dtype such as torch.bfloat16, found {dtype!r}")
+        raise ValueError(f"dtype must be a floating-point type such as 'bfloat16' or torch.bfloat16, found {dtype!r}")
     name = str(name_or_path)
     place = find_device(device)
     directory = model_directory(name)

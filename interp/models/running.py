@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import Tensor
 
 from interp.models.sites import Model, head_sites
 
@@ -109,3 +110,25 @@ def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
             f"hooks on {names} were set or removed while the model was being read, so that some batches met them and "
             "others did not; edit a model in one thread, or give each thread a copy (copy.deepcopy(model))"
         )
+
+
+@contextmanager
+def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | None = None) -> Iterator[None]:
+    """`running` with hooks that must all have fired when the context ends.
+
+    Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
+    `running` does.
+    """
+    waiting = {name for name, _ in recipe}
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(activation: Tensor, hook: Any) -> Any:
+            waiting.discard(name)
+            return function(activation, hook=hook)
+
+        return hooked
+
+    with running(model, [(name, noted(name, function)) for name, function in recipe], expected=expected):
+        yield
+    if waiting:
+        raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")

@@ -1,6 +1,7 @@
 """What a model's config.json alone says of its size: enough to count memory and operations before loading it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from interp.checks import whole_number
@@ -35,6 +36,24 @@ class Shape:
         A multiplication and an addition are two operations.
         """
         return 2.0 * self.n_layers * self.block_weights
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return asdict(self) | {"forward": self.forward}
+
+    @property
+    def lines(self) -> list[str]:
+        """What `--dry-run` prints."""
+        return [
+            f"{self.n_layers} layers, {self.n_heads} heads, d_model {self.d_model}",
+            f"weights of the blocks: {self.n_layers * self.block_weights * 4 / 2**20:,.0f} MiB in float32",
+            f"blocks of the forward pass: {self.forward / 1e9:,.3f} GFLOP a token",
+        ]
+
+
+def cost(name: str, data: Any, options: Mapping[str, Any]) -> Shape:
+    """What any analysis costs: the forward passes."""
+    return shape(name)
 
 
 def shape(name: str) -> Shape:

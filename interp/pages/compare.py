@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.analyses import analyses
+from interp.declare import find
 from interp.disk.marks import check_page
 from interp.figures.runs import Sides
 from interp.figures.section import Section
-from interp.pages.analyses import ANALYSES, Analysis
-from interp.pages.page import keep_figures, render
+from interp.pages.page import Part, keep_figures, render
 from interp.pages.runs import Run, find_runs, saved_results, showing
 
 
@@ -42,18 +43,18 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
             f"{target} holds results ({', '.join(map(str, held))}), whose page would be replaced; choose another "
             "directory"
         )
-    parts: list[tuple[str, Section]] = []
+    parts: list[Part] = []
     kept: dict[str, go.Figure] = {}
     with showing(run.directory for run in runs):
         named = dict(zip(run_names(runs), runs, strict=True))
-    for analysis, shown in ANALYSES.items():
+    for analysis, declared in analyses().items():
         results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
         with showing(run.directory / analysis for run in named.values() if analysis in run.results):
-            sides = shown.sides(results) if len(results) > 1 else None
+            sides = find(declared.sides)(results) if declared.sides and len(results) > 1 else None
         if sides is not None and sides.figures:
-            section = _section(shown, sides, {name: one.provenance for name, one in results.items()})
+            section = _section(sides, {name: one.provenance for name, one in results.items()})
             kept |= {f"{analysis}_{figure}": drawn for figure, drawn in section.figures.items()}
-            parts.append((", ".join(results), section))
+            parts.append((", ".join(results), declared, section))
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
@@ -62,7 +63,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     return render(target / "index.html", ", ".join(named), parts)
 
 
-def _section(analysis: Analysis, sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
+def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
     numbers = sides.numbers.rename_axis("run").reset_index()
     numbers.insert(1, "model", [Path(one["model"]).name for one in about.values()])
     numbers.insert(2, "corpus", [one["corpus"] for one in about.values()])
@@ -70,12 +71,10 @@ def _section(analysis: Analysis, sides: Sides, about: dict[str, dict[str, Any]])
     differing = {key: values for key, values in settings.items() if len(set(values)) > 1}
     different = pd.DataFrame.from_dict(differing, orient="index", columns=list(about)).rename_axis("setting")
     return Section(
-        question=analysis.question,
-        title=analysis.title,
         summary=sides.summary,
         main=next(iter(sides.figures)),
         finding=sides.summary,
-        definitions=analysis.definitions,
+        definitions=sides.definitions,
         figures=sides.figures,
         tables={"Key numbers": numbers, "Settings that differ": different.reset_index()},
         provenance=about,

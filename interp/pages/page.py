@@ -8,7 +8,7 @@ import os
 import re
 from html import unescape
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeAlias
 
 import circuitsvis
 import jinja2
@@ -18,20 +18,24 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from interp.analyses import analyses
+from interp.declare import Analysis, find
 from interp.disk.files import replacing, replacing_directory
 from interp.disk.marks import FIGURES, GENERATOR, check_own, check_page
-from interp.figures.section import Question, Section
+from interp.figures.section import Section
 from interp.figures.style import DARK
-from interp.pages.analyses import ANALYSES
 from interp.pages.runs import Run, find_runs, showing
+from interp.results import Result
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-_QUESTIONS: dict[Question, tuple[str, str]] = {
-    "frequency": ("Frequency", "What do the biases of the prediction head do to word frequency?"),
-    "attention": ("Attention", "Which residual dimensions decide attention, and to which tokens?"),
-    "encoding": ("Encoding", "How do output embeddings encode token probability?"),
-    "probing": ("Probing", "Which few neurons hold a grammatical distinction?"),
-}
+Part: TypeAlias = tuple[str, Analysis, Section]
+"""A section of a page, with the name of its run."""
+
+
+def section(result: Result) -> Section:
+    """What the page says of a result."""
+    found: Section = find(analyses()[result.analysis].section)(result)
+    return found
 
 
 def write_page(directory: str | os.PathLike[str]) -> Path:
@@ -43,22 +47,22 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
     Raises FileNotFoundError where there is no result, and FileExistsError, before anything is written, where something
     that interp did not write has the name of the page or lies among the figures.
     """
-    parts: list[tuple[str, Section]] = []
+    parts: list[Part] = []
     runs = find_runs(directory)
     check_page(Path(directory))
     for run in runs:
         for analysis in run.results:
             check_own(run.directory / analysis / FIGURES)
-    for analysis, shown in ANALYSES.items():
+    for analysis, declared in analyses().items():
         of_analysis = [run for run in runs if analysis in run.results]
         with showing(run.directory / analysis for run in of_analysis):
             labels = _labels(of_analysis, analysis)
         for run, label in zip(of_analysis, labels, strict=True):
             with showing([run.directory / analysis]):
-                part = shown.section(run.results[analysis])
+                part = section(run.results[analysis])
             keep_figures(part.figures, run.directory / analysis / FIGURES)
-            parts.append((label, part))
-    return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _ in parts)), parts)
+            parts.append((label, declared, part))
+    return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _, _ in parts)), parts)
 
 
 def _labels(runs: list[Run], analysis: str) -> list[str]:
@@ -84,26 +88,28 @@ def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
             figure.write_json(temporary / f"{name}.json")
 
 
-def render(target: Path, title: str, parts: list[tuple[str, Section]]) -> Path:
-    """Write a page of sections, each with the name of its run; they are ordered by question and title."""
-    questions: dict[Question, dict[str, list[tuple[str, Section]]]] = {}
-    for question in get_args(Question):
-        for label, section in parts:
-            if section.question == question:
-                questions.setdefault(question, {}).setdefault(section.title, []).append((label, section))
+def render(target: Path, title: str, parts: list[Part]) -> Path:
+    """Write a page of sections, each with the name of its run; they are ordered by question and analysis."""
+    questions: dict[str, dict[str, list[tuple[str, Section]]]] = {}
+    for group in dict.fromkeys(analysis.group for analysis in analyses().values()):
+        for label, analysis, part in parts:
+            if analysis.group == group:
+                questions.setdefault(group, {}).setdefault(analysis.title, []).append((label, part))
     folder = Path(__file__).parent
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     scripts = [get_plotlyjs(), (folder / "page.js").read_text(encoding="utf-8")]
-    if any(section.views for _, section in parts):
+    if any(part.views for _, _, part in parts):
         scripts.insert(0, _circuitsvis())
     page = environment.get_template("page.html").render(
         title=title,
         generator=Markup(GENERATOR),
         questions=questions,
-        names=_QUESTIONS,
+        names={
+            name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in analyses().items()
+        },
         style=Markup((folder / "page.css").read_text(encoding="utf-8")),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from interp.analyses import analyses
 from interp.checks import warn
-from interp.pages.analyses import ANALYSES
 from interp.results import Result
 
 
@@ -61,7 +61,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[type[Res
     root = Path(directory)
     inside = sorted(path for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
     found = {
-        folder: [shown.result for name, shown in ANALYSES.items() if (folder / name / "result.json").is_file()]
+        folder: [one.kind for name, one in analyses().items() if (folder / name / "result.json").is_file()]
         for folder in [root, *inside]
     }
     return {folder: kinds for folder, kinds in found.items() if kinds}

@@ -1,7 +1,6 @@
 """Do the neurons that a probe found matter to the model's own judgement?"""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from interp.attention.profile import DimensionProfile
-from interp.checks import check_seed
+from interp.checks import Mode, check_seed
 from interp.corpora import batches, token_classes
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.hooks import ablate_dims
@@ -21,7 +20,6 @@ from interp.probing.probes import Probe, check_probe
 from interp.probing.split import split_pairs
 from interp.run.observers import observe
 
-Mode = Literal["zero", "mean"]
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude

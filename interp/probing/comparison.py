@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.style import CHANCE, figure, run_styles
+from interp.probing.page import DEFINITIONS
 from interp.probing.tables import ProbingStudy
 
 _PROBES = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
@@ -31,7 +32,7 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
     }
     best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
     what = "What the best probes add to a bag of words in accuracy"
-    return Sides(numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
 
 
 def _probes(

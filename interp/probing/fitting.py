@@ -14,8 +14,8 @@ from torch import Tensor
 
 from interp.checks import check_seed, whole_number
 from interp.probing.gates import deterministic_gate, open_probability, sample_gate
+from interp.probing.options import STEPS
 
-STEPS = 1_000
 LEARNING_RATE = 0.05
 _START = 2.0  # of the gates' log α: all open
 _SPREAD = 0.01  # of the first weights and gates

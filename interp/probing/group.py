@@ -1,17 +1,15 @@
 """Tasks side by side: their states, split and standardised, their labels, and how well a probe reads them."""
 
-from typing import Literal
-
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.probing.options import Control
 from interp.probing.selection import welch
 from interp.probing.split import Split
 
-Control = Literal["none", "flip", "rotation"]
 _RESAMPLES = 1_000
 _INTERVAL = (0.025, 0.975)
 

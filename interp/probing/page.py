@@ -2,14 +2,12 @@
 
 import pandas as pd
 
-from interp import plots
 from interp.figures.section import Section
 from interp.figures.words import count
-from interp.probing import ProbingStudy
+from interp.probing import ProbingStudy, figures as plots
 
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 
-TITLE = "Sparse probes for grammar"
 DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
     "top-k: Gurnee et al. 2023.",
@@ -53,8 +51,6 @@ def section(study: ProbingStudy) -> Section:
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
     tables["Tasks"] = study.tasks
     return Section(
-        title=TITLE,
-        question="probing",
         summary=_summary(study),
         main=next(iter(figures)),
         finding=_finding(study),

@@ -1,14 +1,15 @@
 """Scores of single dimensions: how well does each alone tell two classes apart?"""
 
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 from sklearn.feature_selection import f_classif, mutual_info_classif
 
-Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
-SELECTORS: tuple[Selector, ...] = ("welch", "paired", "difference", "f", "mutual_information")
+from interp.probing.options import Selector
+
+SELECTORS: tuple[Selector, ...] = get_args(Selector)
 
 
 def welch(

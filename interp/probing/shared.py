@@ -11,8 +11,9 @@ from torch import Tensor
 
 from interp.checks import check_seed, whole_number
 from interp.models import find_device
-from interp.probing.fitting import STEPS, fit_dense, fit_sparse
+from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.group import Group, hits
+from interp.probing.options import STEPS
 from interp.probing.split import Split, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.probing.sweeps import SHOWN_STRENGTH, check_neurons
@@ -21,10 +22,10 @@ _PAIRS_A_TASK = 100  # of training, in a probe of many tasks
 
 
 def transfer(
-    states: States,
+    collected: States,
     *,
     tasks: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    states: Sequence[int] | None = None,
     strengths: Sequence[float | int] = (SHOWN_STRENGTH, 1.0),
     raw: bool = False,
     steps: int = STEPS,
@@ -37,7 +38,7 @@ def transfer(
     task mean, which moves the threshold of `accuracy`.
 
     Args:
-        tasks, layers: which; all by default.
+        tasks, states: which; all by default.
         strengths: λ of the sparse probes; beside them stands the dense one (L2, C = 1). λ = 1 leaves all gates open,
             the paper's dense baseline.
         raw, steps, seed, device: see `sweep`.
@@ -48,12 +49,12 @@ def transfer(
     Raises as `sweep` does.
     """
     strengths, steps, seed = list(strengths), whole_number(steps, "steps", least=1), check_seed(seed)
-    splits = split_tasks(states.pairs, tasks)
+    splits = split_tasks(collected.pairs, tasks)
     chosen = list(splits)
     kinds = [("l0", float(strength)) for strength in strengths] + [("dense", 1.0)]
     tables = []
-    for state in states.states if layers is None else layers:
-        vectors = states.load(state)
+    for state in collected.states if states is None else states:
+        vectors = collected.load(state)
         scorers: dict[str, tuple[Float[np.ndarray, "kinds d"], Float[np.ndarray, " kinds"]]] = {}
         for some in of_equal_size(splits):
             group = Group(vectors, some, raw=raw, device=find_device(device))
@@ -130,10 +131,10 @@ def _expected_jaccard(a: int, b: int, d: int) -> float:
 
 
 def general(
-    states: States,
+    collected: States,
     *,
     tasks: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    states: Sequence[int] | None = None,
     strength: float | int = SHOWN_STRENGTH,
     raw: bool = False,
     steps: int = STEPS,
@@ -153,10 +154,10 @@ def general(
     Raises ValueError for fewer than two tasks, and as `sweep` does.
     """
     steps, seed = whole_number(steps, "steps", least=1), check_seed(seed)
-    splits = split_tasks(states.pairs, tasks)
+    splits = split_tasks(collected.pairs, tasks)
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
-    described = states.pairs.drop_duplicates("UID").set_index("UID").reindex(columns=["field", "linguistics_term"])
+    described = collected.pairs.drop_duplicates("UID").set_index("UID").reindex(columns=["field", "linguistics_term"])
     about = described.loc[list(splits)].fillna("")
     columns = _left_out(about)
     chosen = [split.train[:_PAIRS_A_TASK] for split in splits.values()]
@@ -165,8 +166,8 @@ def general(
     rows = np.concatenate(chosen)
     everything = {"": Split(rows, rows[:1], rows[:1])}
     tables = []
-    for state in states.states if layers is None else layers:
-        vectors = states.load(state)
+    for state in collected.states if states is None else states:
+        vectors = collected.load(state)
         group = Group(vectors, everything, raw=raw, device=find_device(device))
         y = group.labels(group.n)
         weights = used.to(group.X)

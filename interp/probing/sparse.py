@@ -8,7 +8,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from interp.probing.fitting import STEPS, fit_dense, fit_sparse
+from interp.probing.fitting import fit_dense, fit_sparse
+from interp.probing.options import STEPS
 from interp.probing.selection import scores, top
 
 

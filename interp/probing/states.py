@@ -26,10 +26,10 @@ from interp.disk.interrupts import uninterrupted
 from interp.models import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, state_name
+from interp.probing.options import Position
 from interp.run import distributed
 from interp.run.observers import forward
 
-Position = Literal["eos", "last", "mean", "cls"]
 Of = Literal["residual", "neurons", "heads"]
 _TOKENS_AT_ONCE = 4_096
 _SENTENCES_A_SHARD = 8_192
@@ -85,6 +85,7 @@ def collect(
     model: Model,
     pairs: pd.DataFrame,
     *,
+    states: Sequence[int] | None = None,
     layers: Sequence[int] | None = None,
     position: Position | None = None,
     of: Of = "residual",
@@ -97,8 +98,8 @@ def collect(
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
-        layers: which states: 0 … n_layers for the residual stream (0: the embeddings), block numbers for neurons and
-            heads; all by default.
+        states: of the residual stream: 0 … n_layers (0: the embeddings); all by default.
+        layers: of neurons and heads: block numbers; all by default.
         position: `"eos"`: at an end-of-sequence token that is appended (an encoder's `[SEP]`), the default of causal
             models; `"last"`: at the last token of the sentence; `"mean"` over all its tokens, special ones too;
             `"cls"`: at an encoder's `[CLS]`, its default.
@@ -124,7 +125,7 @@ def collect(
             "a directory cannot tell which hooks were active on the model; collect without one, or reset them"
         )
     position = position or ("cls" if is_encoder(model) else "eos")
-    names = _names(model, layers, of)
+    names = _names(model, states, layers, of)
     rows = sentence_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
     index = {"last": "before last" if is_encoder(model) else "last", "cls": "first"}.get(position, position)
     width = _width(model, of)
@@ -218,18 +219,21 @@ def _whole(shard: Path, run: str) -> bool:
     return True
 
 
-def _names(model: Model, layers: Sequence[int] | None, of: Of) -> dict[int, str]:
-    """Hook points by state."""
+def _names(model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of) -> dict[int, str]:
+    """Hook points by state, or by layer for neurons and heads."""
     n_layers = model.cfg.n_layers
+    what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
+    if other is not None:
+        raise ValueError(f"of={of!r} is read at {what}s; give {what}s= and leave the other out")
     if of == "residual":
         every = {state: state_name(model, state) for state in range(n_layers + 1)}
     else:
         site: Any = {"neurons": "mlp_post", "heads": "z"}[of]
         every = {layer: hook_name(model, site, layer) for layer in range(n_layers)}
-    chosen = list(every) if layers is None else [whole_number(layer, "layer") for layer in layers]
+    chosen = list(every) if given is None else [whole_number(number, what) for number in given]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
-        raise ValueError(f"layers must be different numbers in 0 … {max(every)}, found {chosen}")
-    return {state: every[state] for state in chosen}
+        raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
+    return {number: every[number] for number in chosen}
 
 
 def _width(model: Model, of: Of) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,18 +18,17 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
 from interp.models import find_device
-from interp.probing.fitting import STEPS, Sparse, fit_dense, fit_sparse
-from interp.probing.group import Control, Group
-from interp.probing.selection import SELECTORS, Selector, adjusted_p, scores, top
+from interp.probing.fitting import Sparse, fit_dense, fit_sparse
+from interp.probing.group import Group
+from interp.probing.options import KS, STEPS, STRENGTHS, Control, Method, Selector
+from interp.probing.selection import SELECTORS, adjusted_p, scores, top
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
-from interp.results import Result, kept_each
+from interp.results import Result
+from interp.run.checkpoint import kept_each
 
-Method = Literal["l0", "topk", "random", "dense"]
 _Column = tuple[Control, float, int]
-METHODS: tuple[Method, ...] = ("l0", "topk", "random", "dense")
-STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-KS = (1, 2, 5, 10, 20, 40)
+METHODS: tuple[Method, ...] = get_args(Method)
 _TOP_SHARE = 0.01
 _DRAWS = 10
 SHOWN_STRENGTH = 0.2  # λ whose gates the table of neurons holds
@@ -75,10 +74,10 @@ _COLUMNS = {
 
 
 def sweep(
-    states: States,
+    collected: States,
     *,
     tasks: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
+    states: Sequence[int] | None = None,
     methods: Sequence[Method] = METHODS,
     selectors: Sequence[Selector] = ("welch",),
     strengths: Sequence[float | int] = STRENGTHS,
@@ -102,7 +101,7 @@ def sweep(
     dense probe is the same in every basis).
 
     Args:
-        tasks, layers: which; all by default.
+        tasks, states: which; all by default.
         strengths: λ of `l0`.
         ks: of `topk`; those above the width are refused. `random` doubles from the size of the top 1 %.
         controls: `"none"` is no control; `flip` is of `l0` and `dense`, `rotation` of `l0` and `topk`.
@@ -114,15 +113,15 @@ def sweep(
     unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
     whole numbers.
     """
-    options = checked_options(states.width, methods, controls, selectors, strengths, ks, seeds)
+    options = checked_options(collected.width, methods, controls, selectors, strengths, ks, seeds)
     steps = whole_number(steps, "steps", least=1)
-    splits = split_tasks(states.pairs, tasks)
-    numbers = list(states.states) if layers is None else [whole_number(layer, "layer") for layer in layers]
+    splits = split_tasks(collected.pairs, tasks)
+    numbers = list(collected.states) if states is None else [whole_number(state, "state") for state in states]
     if not numbers:
-        raise ValueError("layers is empty; name a state or more, or leave it out for all of them")
+        raise ValueError("states is empty; name a state or more, or leave it out for all of them")
     settings = {
-        "states": states.settings, "tasks": list(splits), **options, "raw": raw, "steps": steps,
-        "bag_of_words": {task: bag_of_words(states.pairs, split) for task, split in splits.items()},
+        "states": collected.settings, "tasks": list(splits), **options, "raw": raw, "steps": steps,
+        "bag_of_words": {task: bag_of_words(collected.pairs, split) for task, split in splits.items()},
     }  # fmt: skip
     work = steps if "l0" in options["methods"] else 1
     paths = {state: None if directory is None else Path(directory) / f"sweep-{state}" for state in numbers}
@@ -130,12 +129,12 @@ def sweep(
     with tqdm(total=left * work, unit="step", desc="fitting probes", disable=None if progress else True) as bar:
         parts = kept_each(
             [
-                (path, settings, partial(_tables, states, state, splits, settings, find_device(device), bar.update))
+                (path, settings, partial(_tables, collected, state, splits, settings, find_device(device), bar.update))
                 for state, path in paths.items()
             ]
         )
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
-    about = {key: states.settings.get(key) for key in ("weight_hash", "of", "position")}
+    about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
     return Sweep(
         provenance={key: value for key, value in settings.items() if key not in ("states", "bag_of_words")} | about,
         **merged,

@@ -1,10 +1,9 @@
 """Question 4 in whole, on one model and one table of minimal pairs."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -14,15 +13,14 @@ from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.probing.accuracy import minimal_pair_accuracy
 from interp.probing.causal import LEAST_ACCURACY, ablation_effect
-from interp.probing.fitting import STEPS
-from interp.probing.group import Control
+from interp.probing.options import KS, ProbingOptions
 from interp.probing.probes import pair_scores, probe
-from interp.probing.selection import Selector
 from interp.probing.shared import general, overlap, transfer
 from interp.probing.split import split_tasks
-from interp.probing.states import Position, States, collect
-from interp.probing.sweeps import KS, METHODS, SHOWN_STRENGTH, STRENGTHS, Method, Sweep, checked_options, sweep
+from interp.probing.states import States, collect
+from interp.probing.sweeps import SHOWN_STRENGTH, Sweep, checked_options, sweep
 from interp.results import provenance
+from interp.run.passes import Passes, asks
 
 _OF_A_STATE = {
     "transfer": ["train_task", "test_task", "state", "method", "strength", "accuracy", "pair_accuracy"],
@@ -56,6 +54,14 @@ class ProbingStudy(Sweep):
     overlap: pd.DataFrame
     ablation: pd.DataFrame
     views: pd.DataFrame
+
+    @property
+    def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
+        tables = {"by_state": (f"accuracy of probes by state, mean over tasks: {self.where}", self.by_state)}
+        if not self.general.empty:
+            tables["never_seen"] = (f"probes on tasks they have not seen: {self.where}", self.never_seen)
+        removed = f"neurons removed at state {self.provenance['state']}: {self.where}"
+        return tables | {"ablation": (removed, self.ablated)}
 
     @property
     def largest_k(self) -> float:
@@ -111,54 +117,30 @@ class ProbingStudy(Sweep):
         ).reset_index()  # fmt: skip
 
 
-def study(
-    model: Model,
-    pairs: pd.DataFrame | str | os.PathLike[str],
-    *,
-    tasks: Sequence[str] | None = None,
-    layers: Sequence[int] | None = None,
-    state: int | Literal["best"] = "best",
-    position: Position | None = None,
-    methods: Sequence[Method] = METHODS,
-    strengths: Sequence[float | int] = STRENGTHS,
-    ks: Sequence[int] | None = None,
-    selectors: Sequence[Selector] = ("welch",),
-    seeds: Sequence[int] = (0,),
-    controls: Sequence[Control] = ("none", "flip", "rotation"),
-    raw: bool = False,
-    bos: bool | None = None,
-    steps: int = STEPS,
-    device: str | None = None,
-    directory: str | os.PathLike[str] | None = None,
-    progress: bool = True,
-) -> ProbingStudy:
+@asks(ProbingOptions)
+def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: ProbingOptions) -> Passes[ProbingStudy]:
     """States, probes with controls, and at one state what tasks share and what ablation does.
 
-    Args:
-        pairs: a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads.
-        state: where transfer, overlap, the general probe and ablation are done; `"best"`: where the dense probes (or
-            else all probes) are most accurate on the validation pairs, on average over tasks.
-        ks: of top-k; by default those of `KS` that the residual stream has dimensions for.
-        device: where probes are fitted; the model's GPU, or else the CPU.
-        directory: keep hidden states and finished sweeps here, and go on from there; in memory by default.
+    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. The best state is
+    where the dense probes (or else all probes) are most accurate on the validation pairs, on average over tasks.
 
     The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
     strength) and the first seed; they are left out where `l0` is not among the methods, and the first three for a
     single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6 and whose
     probe opens a gate or more, and at most half of them.
 
-    Raises ValueError as the functions it is made of, and for a state that is not among the layers.
+    Raises ValueError as the functions it is made of, and for a state that is not among the states.
     """
+    yield []  # its forward passes are its own
     check_model(model)
-    table = minimal_pairs.load(pairs, tasks=tasks)
+    table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit)
     splits = split_tasks(table, None)
-    ks = [k for k in KS if k <= model.cfg.d_model] if ks is None else ks
-    root = None if directory is None else Path(directory)
-    layers = None if layers is None else list(layers)
+    progress, bos = options.progress, options.bos
+    root = None if options.directory is None else Path(options.directory)
     fitting: dict[str, Any] = {
-        "raw": raw,
-        "steps": whole_number(steps, "steps", least=1),
-        "device": device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu"),
+        "raw": options.raw,
+        "steps": whole_number(options.steps, "steps", least=1),
+        "device": options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu"),
     }
 
     def kept(part: str) -> Path | None:
@@ -166,42 +148,47 @@ def study(
 
     def collected(which: Model, part: str) -> States:
         return collect(
-            which, table, layers=layers, position=position, bos=bos, directory=kept(part), progress=progress
+            which, table, states=options.states, position=options.position, bos=bos, directory=kept(part),
+            progress=progress,
         )  # fmt: skip
 
-    options = checked_options(model.cfg.d_model, methods, controls, selectors, strengths, ks, seeds)
-    sparse, seeds = "l0" in options["methods"], options["seeds"]
-    if "none" not in options["controls"] or not {"l0", "dense", "topk"} & set(options["methods"]):
+    width = model.cfg.d_model
+    chosen = checked_options(
+        width, options.methods, options.controls, options.selectors, options.strengths,
+        [k for k in KS if k <= width] if options.ks is None else options.ks, options.seeds,
+    )  # fmt: skip
+    sparse, seeds = "l0" in chosen["methods"], chosen["seeds"]
+    if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
         raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
     states = collected(model, "states")
-    if state != "best" and state not in states.states:
-        raise ValueError(f"state {state} is not among the layers {', '.join(map(str, states.states))}")
-    found = sweep(states, **options, directory=kept("sweeps"), progress=progress, **fitting)
-    nearest = min(options["strengths"], key=lambda strength: abs(strength - SHOWN_STRENGTH))
+    if options.state != "best" and options.state not in states.states:
+        raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, states.states))}")
+    found = sweep(states, **chosen, directory=kept("sweeps"), progress=progress, **fitting)
+    nearest = min(chosen["strengths"], key=lambda strength: abs(strength - SHOWN_STRENGTH))
     by_chance = sweep(
         collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if sparse else ["dense"],
         strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"), progress=progress,
         **fitting,
     )  # fmt: skip
     probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
-    chosen = _best(found.probes) if state == "best" else state
+    best = _best(found.probes) if options.state == "best" else options.state
     tested = table.iloc[[row for split in splits.values() for row in split.test]]
     described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
     shared: dict[str, pd.DataFrame] = {name: pd.DataFrame(columns=columns) for name, columns in _OF_A_STATE.items()}
     if sparse:
-        at: dict[str, Any] = {"layers": [chosen], "seed": seeds[0], **fitting}
-        neurons = found.neurons[found.neurons["state"] == chosen]
+        at: dict[str, Any] = {"states": [best], "seed": seeds[0], **fitting}
+        neurons = found.neurons[found.neurons["state"] == best]
         if len(splits) > 1:
             shared["transfer"] = transfer(states, strengths=sorted({float(nearest), 1.0}), **at)
             shared["general"] = general(states, strength=nearest, **at)
             shared["overlap"] = overlap(neurons)
         able = described.loc[described["model_accuracy"] >= LEAST_ACCURACY, "task"]
-        fitted = [probe(found, task, chosen) for task in able]
+        fitted = [probe(found, task, best) for task in able]
         fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
         shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
-        viewed = [probe(found, task, chosen) for task in _most_accurate(found.probes, chosen, nearest)]
+        viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, nearest)]
         shared["views"] = pair_scores(model, tested, viewed, bos=bos)
-    about = found.provenance | {"state": chosen, "strength": float(nearest)}
+    about = found.provenance | {"state": best, "strength": float(nearest)}
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
         **(found.tables | {"probes": probes, "tasks": described} | shared),

@@ -26,9 +26,8 @@ from interp.corpora import Batch, Batches
 from interp.corpora.batching import check_batches
 from interp.disk.files import replacing
 from interp.disk.interrupts import uninterrupted
-from interp.hooks import firing
 from interp.models import check_weights, config_hash, weight_hash
-from interp.models.running import HooksOfOthers, active_hooks, head_is_hooked, hooks_of_others
+from interp.models.running import HooksOfOthers, active_hooks, firing, head_is_hooked, hooks_of_others
 from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output
 from interp.results import DECIDING, versions
 from interp.run import moments

@@ -8,22 +8,29 @@ An analysis is a generator. It yields `Reading`s, finds their observers filled w
         yield [Reading("mean residual", batches, [observer])]
         return observer.mean
 
-    run(model, mean_residual(model, text))
+    execute(model, mean_residual(model, text))
 
 So the same analysis runs alone, beside others, and in a run that was killed and resumed.
 """
 
+import dataclasses
+import functools
+import inspect
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from interp.corpora import Batches
+from interp.declare import Options
 from interp.models.sites import Model
 from interp.run import distributed
 from interp.run.observers import Observer, is_finished, observe, observe_parts, part_of
 
+_P = ParamSpec("_P")
 _R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+_O = TypeVar("_O", bound=Options)
 
 
 class Reading(NamedTuple):
@@ -55,7 +62,81 @@ def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
     return results
 
 
-def run(
+@runtime_checkable
+class Runs(Protocol[_P, _R_co]):
+    """A function that reads for its result, and beside it the analysis that says what to read."""
+
+    def __call__(self, model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+    def passes(self, model: Model, *args: _P.args, **kwargs: _P.kwargs) -> Passes[_R_co]: ...
+
+
+def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]:
+    """Make of an analysis a function that reads for it; the analysis itself is its attribute `passes`.
+
+    The keywords `progress` and `directory` of the analysis are those of `execute`.
+    """
+
+    @functools.wraps(analysis)
+    def read(model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        how: Any = {name: kwargs[name] for name in ("progress", "directory") if name in kwargs}
+        return execute(model, analysis(model, *args, **kwargs), **how)
+
+    read.passes = analysis  # type: ignore[attr-defined]
+    return cast("Runs[_P, _R]", read)
+
+
+@runtime_checkable
+class Asked(Protocol[_P, _R_co]):
+    """A function of a model and of what it reads, with declared options."""
+
+    def __call__(self, model: Model, data: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+    def passes(self, model: Model, data: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Passes[_R_co]:
+        """The same for `interp.run.execute`, beside other analyses."""
+
+
+def asks(
+    options: Callable[_P, _O],
+) -> Callable[[Callable[[Model, Any, _O], Passes[_R]]], Asked[_P, _R]]:
+    """Make of an analysis of (model, data, options), see `interp.run.passes`, a function that takes the options as
+    keywords and returns the result."""
+
+    def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
+        model, data, _ = inspect.signature(answer).parameters.values()
+        signature = inspect.Signature([model, data, *_keywords(options)])
+
+        @functools.wraps(answer)
+        def passes(*given: Any, **named: Any) -> Passes[_R]:
+            bound = signature.bind(*given, **named)
+            bound.apply_defaults()
+            arguments = bound.arguments
+            read = (arguments.pop(model.name), arguments.pop(data.name))
+            return answer(*read, options(**arguments))  # type: ignore[call-arg]
+
+        passes.__signature__ = signature  # type: ignore[attr-defined]
+        passes.__doc__ = _described(answer.__doc__ or "", options)
+        return cast("Asked[_P, _R]", runs(passes))
+
+    return decorate
+
+
+def _keywords(options: Any) -> list[inspect.Parameter]:
+    """The options as keywords, those of any analysis last."""
+    known = dict(inspect.signature(options).parameters)
+    last = [known.pop(item.name) for item in dataclasses.fields(Options)]
+    return [*known.values(), *last]
+
+
+def _described(doc: str, options: Any) -> str:
+    """A docstring with its options, before what is returned and raised."""
+    lines = [f"        {item.name}: {item.metadata['help']}" for item in dataclasses.fields(options)]
+    found = (doc.partition(mark) for mark in ("\n    Returns", "\n    Raises") if mark in doc)
+    head, mark, tail = next(found, (doc, "", ""))
+    return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, f"{mark}{tail}"])
+
+
+def execute(
     model: Model,
     analysis: Passes[_R],
     *,

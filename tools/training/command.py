@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from interp.cli.app import run
-from interp.cli.options import MAX_SEED, ColumnOption, CorpusOption, JsonOption, LimitOption, OutOption
+from interp.cli.flags import JsonFlag, OutFlag
 from interp.cli.output import resumable, show
+from interp.corpora.options import CORPUS
 from interp.paths import corpus_file
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -18,18 +19,18 @@ app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_com
 @app.command()
 def train(
     kind: Annotated[str, typer.Option(help="gpt2 or bert.", show_default=False)],
-    corpus: CorpusOption,
+    corpus: Annotated[str, typer.Option(help=CORPUS, metavar="NAME", show_default=False)],
     tokens: Annotated[float, typer.Option(help="Tokens to see, such as 16e6.", min=1, show_default=False)],
-    out: OutOption,
+    out: OutFlag,
     held_out: Annotated[float, typer.Option(help="Share of the texts, from the end, that is held out.")] = 0.01,
     batch_size: Annotated[int | None, typer.Option(help="Rows or examples in a step.", min=1)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="The peak of warm-up and linear decay.")] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Matrix products in bfloat16.")] = False,
     threads: Annotated[int | None, typer.Option(help="CPU threads; they decide the last bits.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Of weights, order and masks.", min=0, max=MAX_SEED)] = 0,
-    limit: LimitOption = None,
-    column: ColumnOption = None,
-    as_json: JsonOption = False,
+    seed: Annotated[int, typer.Option(help="Of weights, order and masks.", min=0, max=2**63 - 1)] = 0,
+    limit: Annotated[int | None, typer.Option(help="Read only the first N texts.", min=1)] = None,
+    column: Annotated[str | None, typer.Option(help="Field or column that holds the text.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Train a small GPT-2 or BERT, as the bundled ones were.
 

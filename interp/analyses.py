@@ -1,0 +1,68 @@
+"""The one list of analyses. Those of other packages join it by the entry point `interp.analyses`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from interp.corpora.options import PAIRS, CountsOptions, Pairs, TextOptions
+from interp.declare import Analysis, find, option
+
+GROUP = "interp.analyses"
+OWN = ("frequency", "generation", "attention", "encoding", "probing")
+_COMMANDS = ("report", "merge", "page", "compare", "unigrams", "models", "corpora")
+
+
+@cache
+def others() -> dict[str, EntryPoint]:
+    """The analyses of other packages, not yet imported, by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+@cache
+def load(name: str) -> Analysis:
+    """An analysis by its name.
+
+    Raises ValueError for one of another package that cannot be imported, is no `Analysis`, or has a name that is taken.
+    """
+    entry = others().get(name)
+    if entry is None:
+        own: Analysis = find(f"interp.{name}.options:ANALYSIS")
+        return own
+    package = f"the package {entry.dist.name!r}" if entry.dist else f"the entry point {entry.value!r}"
+    if name in (*OWN, *_COMMANDS) or len(list(entry_points(group=GROUP, name=name))) > 1:
+        raise ValueError(f"two analyses or commands are called {name!r}, one of {package}; uninstall it, or rename it")
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise ValueError(f"the analysis {name!r} of {package} needs a name of small letters, digits and _")
+    try:
+        analysis = entry.load()
+    except Exception as error:
+        raise ValueError(
+            f"the analysis {name!r} of {package} cannot be imported ({type(error).__name__}: {error}); mend or "
+            "uninstall it"
+        ) from error
+    if not isinstance(analysis, Analysis) or analysis.name != name:
+        found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
+        raise ValueError(
+            f"the entry point {name!r} of {package} is {found}, expected an interp.declare.Analysis of that name"
+        )
+    return analysis
+
+
+def analyses() -> dict[str, Analysis]:
+    """All analyses, by name and in the order of the page. Raises ValueError where one cannot be used (see `load`)."""
+    return {name: load(name) for name in (*OWN, *others())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(CountsOptions, TextOptions):
+    pairs: Pairs = option("bundled", PAIRS)
+    pair_limit: int | None = option(
+        None, "Read only the first N pairs of each task. Default: 100 of the bundled ones, all of others.", least=10
+    )
+    seed: int = option(0, "Of masks, samples, nulls and probes.", least=0)
+    settings: Mapping[str, Mapping[str, Any]] | None = option(
+        None, 'Options of single analyses, as {"frequency": {"scales": [0, 1]}}.', cli=dict
+    )

@@ -1,0 +1,44 @@
+"""What `interp attention` is asked with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from interp.checks import Mode
+from interp.corpora.options import CountsOptions, KeyClasses, TextOptions
+from interp.declare import Analysis, option
+
+Weights = Literal["mean", "attention"]
+Average = Literal["pair", "sentence"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(CountsOptions, TextOptions):
+    layers: Sequence[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
+    key_classes: KeyClasses = option(
+        None, 'Classes of keys, as {"name": [token ids]}. Default: special tokens, commas and periods, other.', cli=dict
+    )
+    weights: Weights = option("mean", "Each pair of query and key counts once, or by its attention.")
+    scaled: bool = option(False, "Contributions in nats: divided by √d_head.")
+    average: Average = option("pair", "Average over all pairs, or over the means of the sentences.")
+    k: float | int = option(3.0, "A dimension is an outlier beyond K standard deviations.")
+    mode: Mode = option("mean", "What a removed dimension is set to: zero or its mean.")
+    sample: int | None = option(None, "Take the contributions from N texts drawn at random.", least=1)
+    seed: int = option(0, "Of the sample and of the random dimensions.", least=0)
+
+
+ANALYSIS = Analysis(
+    name="attention",
+    title="Attention by residual dimension",
+    question="Which residual dimensions decide attention, and to which tokens?",
+    help="Attention scores by residual dimension, outlier dimensions, and what removing them does to attention.",
+    reads="text",
+    options=AttentionOptions,
+    answer="interp.attention.tables:study",
+    result="interp.attention.tables:AttentionStudy",
+    section="interp.attention.page:section",
+    sides="interp.attention.comparison:sides",
+    cost="interp.attention.costs:dry_run",
+    paper={"corpus": "stsb", "sample": 100, "scaled": False},
+    paper_help="STS-B sentences, contributions of 100 of them, unscaled",
+)

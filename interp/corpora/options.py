@@ -1,0 +1,52 @@
+"""How text is read, for those who do not want to import what reads it."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from interp.declare import Options, option
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+    from interp.corpora.batching import Text as Text
+    from interp.corpora.classes import KeyClasses as KeyClasses
+    from interp.corpora.counts import Counts as Counts
+
+    Pairs = pd.DataFrame | str | os.PathLike[str]
+else:
+    Text = KeyClasses = Counts = Pairs = Any
+
+PAIRS = "Minimal pairs: file (.jsonl, .csv, .parquet), directory of .jsonl, 'blimp' or 'bundled'."
+CORPUS = "File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'."
+
+Layout = Literal["packed", "texts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """How text is read; None leaves it to `interp.corpora.batches`, or to whoever made the batches."""
+
+    limit: int | None = option(None, "Read only the first N texts.", least=1)
+    column: str | None = option(None, "Field or column that holds the text.")
+    separator: str | None = option(None, r"Put after each text; '\n' for lines of one running text.")
+    bos: bool | None = option(None, "Beginning-of-sequence token before each text.")
+    layout: Layout | None = option(None, "Rows: texts joined, or one text each. Default: packed; texts for encoders.")
+    context: int | None = option(None, "Tokens in a row. Default: the model's context, at most 1,024.", least=1)
+    batch_size: int | None = option(None, "Rows in a forward pass.", least=1)
+
+    @property
+    def text(self) -> dict[str, Any]:
+        """Those of them that were given, by name."""
+        return {item.name: self.given[item.name] for item in dataclasses.fields(TextOptions) if item.name in self.given}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsOptions(Options):
+    """The word frequencies to compare with."""
+
+    unigram: Counts | None = option(
+        None, "Token counts: a file, or a text to count. Default: the model's own, else those of the text.", cli=str
+    )

@@ -1,0 +1,115 @@
+"""What an analysis declares: its options, each once, and where the rest of it is. Imports nothing heavy.
+
+    @dataclass(frozen=True, kw_only=True)
+    class FrequencyOptions(TextOptions):
+        scales: Sequence[float] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+
+From the options come the keywords of the function, with their types, and the flags of its command.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from interp.results import Result
+
+Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
+"""What an analysis reads: text, text of which an encoder predicts masked tokens, beginnings of texts, minimal pairs."""
+
+
+def option(default: Any, help: str, *, least: int | None = None, flag: str | None = None, cli: Any = None) -> Any:
+    """A field of `Options`.
+
+    Args:
+        default: as in Python.
+        help: one line.
+        least: the smallest whole number that is allowed.
+        flag: of the command, where it is not `--` and the name with hyphens; `""` for none.
+        cli: what the command reads, where it is not the annotation: a type, or a function of a string.
+    """
+    return field(default=default, metadata={"help": help, "least": least, "flag": flag, "cli": cli})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of an analysis: keywords in Python, flags on the command line."""
+
+    progress: bool = option(True, "Show a progress bar.", flag="")
+    directory: str | os.PathLike[str] | None = option(
+        None, "Keep what is done here; a run that was killed goes on from it with the same directory.", flag=""
+    )
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The fields that decide the result, but for those that are None, by name."""
+        chosen = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {
+            name: value for name, value in chosen.items() if value is not None and name not in ("progress", "directory")
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """The declaration of an analysis: from it come its command, its place in `interp report`, and its section.
+
+    Functions and classes are named as `"module:name"`, so that they are imported only when they are needed.
+
+    Args:
+        name: of the command and of the folder of its result.
+        title: of its section of a page.
+        question: what it answers; None where it belongs to the question of another analysis, `part_of`.
+        help: of the command, in one line.
+        reads: what comes after the model.
+        options: the class of its options.
+        answer: the function, made by `interp.run.passes.asks`.
+        result: the class that it returns.
+        section: result → `Section`, which has the definitions too.
+        sides: {run: result} → `Sides`, for `interp compare`; None where it is left out there.
+        impossible: model → why the question cannot be asked of it, or None; for `interp report`.
+        in_report: options of its own in `interp report`.
+        cost: (name of a model, what is read, options) → lines for `--dry-run`, beside what the model's config says.
+        paper: the options that `--paper` sets, under the names of the flags; a function is called with the model.
+        paper_help: what `--paper` stands for.
+    """
+
+    name: str
+    title: str
+    help: str
+    reads: Reads
+    options: type[Options]
+    answer: str
+    result: str
+    section: str
+    question: str | None = None
+    part_of: str | None = None
+    sides: str | None = None
+    impossible: str | None = None
+    cost: str | None = None
+    in_report: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] = field(default_factory=dict)
+    paper_help: str = ""
+
+    @property
+    def group(self) -> str:
+        """The analysis under whose question it stands."""
+        return self.part_of or self.name
+
+    def ask(self, model: Any, data: Any, **options: Any) -> "Result":
+        """The result, from the function `answer`."""
+        found: Result = find(self.answer)(model, data, **options)
+        return found
+
+    @property
+    def kind(self) -> "type[Result]":
+        found: type[Result] = find(self.result)
+        return found
+
+
+def find(place: str) -> Any:
+    """What `"module:name"` names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

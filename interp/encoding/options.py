@@ -1,0 +1,40 @@
+"""What `interp encoding` is asked with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from interp.corpora.options import CountsOptions, Text, TextOptions
+from interp.declare import Analysis, option
+
+Order = Literal["spearman", "slope", "random", "reverse"]
+Basis = Literal["axis", "pca"]
+Steering = Literal["exact", "constant", "regression"]
+RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodingOptions(CountsOptions, TextOptions):
+    other: Text | None = option(None, "Text the fit has not seen, to steer on; read like the text.", cli=str)
+    orders: Sequence[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
+    bases: Sequence[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
+    steering: Sequence[Steering] = option(get_args(Steering), "Ways to steer a token's probability.")
+    ratios: Sequence[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
+    mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
+    seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
+
+
+ANALYSIS = Analysis(
+    name="encoding",
+    title="Token probability in output embeddings",
+    question="How do output embeddings encode token probability?",
+    help="Regression on the output embeddings, pruning, steering, directions and neurons.",
+    reads="masked text",
+    options=EncodingOptions,
+    answer="interp.encoding.tables:study",
+    result="interp.encoding.tables:EncodingStudy",
+    section="interp.encoding.page:section",
+    sides="interp.encoding.comparison:sides",
+    paper={"orders": ("spearman", "random"), "bases": ("axis",), "steering": ("regression",)},
+    paper_help="axes by |Spearman| and at random, steering by the regression",
+)

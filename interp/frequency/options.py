@@ -1,0 +1,34 @@
+"""What `interp frequency` is asked with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interp.corpora.options import CountsOptions, TextOptions
+from interp.declare import Analysis, option
+from interp.models.options import Bias
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyOptions(CountsOptions, TextOptions):
+    biases: Sequence[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
+    scales: Sequence[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+    mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
+    seed: int | None = option(None, "Of the masking. Default: 0.", least=0)
+
+
+ANALYSIS = Analysis(
+    name="frequency",
+    title="Word frequency in the prediction head",
+    question="What do the biases of the prediction head do to word frequency?",
+    help="Scales each bias of the prediction head and compares predictions with unigrams.",
+    reads="masked text",
+    options=FrequencyOptions,
+    answer="interp.frequency.tables:bias_effect",
+    result="interp.frequency.tables:BiasEffect",
+    section="interp.frequency.page:section",
+    sides="interp.frequency.comparison:sides",
+    impossible="interp.frequency.tables:why_impossible",
+    in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},
+    paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": 0.12},
+    paper_help="each bias removed (λ = 0) or kept, 12 % masked",
+)

@@ -1,0 +1,53 @@
+"""What `interp generation` is asked with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from interp.corpora.options import CountsOptions
+from interp.declare import Analysis, option
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+    from interp.models.sites import Model
+else:
+    GenerationConfig = Model = Any
+
+Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
+"""A decoder by name; what each stands for is in `interp.generation.PRESETS`."""
+DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(CountsOptions):
+    scales: Sequence[float | int] = option((0.0, 0.5, 1.0), "The λ to scale b_LN by.")
+    decoders: Sequence[Decoder] | Mapping[str, GenerationConfig] = option(DECODERS, "Decoders.", cli=Sequence[Decoder])
+    n: int | None = option(None, "Prompts, one for each text. Default: 100.", least=1)
+    prompt_tokens: int | None = option(None, "Tokens of a prompt. Default: 10.", least=1)
+    new_tokens: int | None = option(None, "Tokens to write; shorter texts are left out. Default: 50.", least=4)
+    limit: int | None = option(None, "Read only the first N texts.", least=1)
+    column: str | None = option(None, "Field or column that holds the text.")
+    bos: bool | None = option(None, "Beginning-of-sequence token before each prompt.")
+    features: Model | str | None = option(
+        None, "Compute MAUVE with the features of this model (upstream: gpt2-large).", cli=str
+    )
+    batch_size: int = option(32, "Prompts at once; what is sampled depends on it.", least=1)
+    seed: int = option(0, "Of the sampling.", least=0)
+
+
+ANALYSIS = Analysis(
+    name="generation",
+    title="Generated text with b_LN scaled",
+    part_of="frequency",
+    help="Text generated with b_LN scaled: diversity, frequent tokens, MAUVE and perplexity, by every decoder.",
+    reads="prompts",
+    options=GenerationOptions,
+    answer="interp.generation.tables:study",
+    result="interp.generation.tables:GenerationStudy",
+    section="interp.generation.page:section",
+    sides="interp.generation.comparison:sides",
+    impossible="interp.generation.tables:why_impossible",
+    paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100},
+    paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",
+)

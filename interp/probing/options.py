@@ -1,0 +1,71 @@
+"""What `interp probing` is asked with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from interp.declare import Analysis, Options, option
+
+Position = Literal["eos", "last", "mean", "cls"]
+Method = Literal["l0", "topk", "random", "dense"]
+Control = Literal["none", "flip", "rotation"]
+Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
+STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+KS = (1, 2, 5, 10, 20, 40)
+STEPS = 1_000
+
+_PAPER_STATE = 16
+_PAPER_KS = (1, 2, 4, 8, 16, 32, 40, 64, 128, 256, 512, 1024)
+
+
+def _state(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbingOptions(Options):
+    tasks: Sequence[str] | None = option(None, "Names of tasks. Default: all.")
+    limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
+    states: Sequence[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
+    state: int | Literal["best"] = option(
+        "best",
+        "Where tasks are compared and neurons are removed: a state, or the best of the dense probes.",
+        cli=_state,
+    )
+    position: Position | None = option(None, "Where a sentence is read. Default: eos; cls for BERT.")
+    methods: Sequence[Method] = option(get_args(Method), "Probes to fit.")
+    strengths: Sequence[float | int] = option(STRENGTHS, "λ of the L0 probes.")
+    ks: Sequence[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
+    selectors: Sequence[Selector] = option(("welch",), "What the k dimensions are chosen by.")
+    seeds: Sequence[int] = option((0,), "Of weights, gates and their noise.")
+    controls: Sequence[Control] = option(get_args(Control), "Controls beside the probes.")
+    raw: bool = option(False, "Fit on the states as they are, not standardised.")
+    bos: bool | None = option(None, "A token before each sentence. Default: as TransformerLens has it.")
+    steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
+    fit_device: str | None = option(None, "Where probes are fitted. Default: the model's GPU, or else the CPU.")
+
+
+def _ks(model: Any, options: dict[str, Any]) -> list[int]:
+    return [k for k in _PAPER_KS if k <= model.cfg.d_model]
+
+
+def _paper_state(model: Any, options: dict[str, Any]) -> int:
+    known = list(options.get("states") or range(model.cfg.n_layers + 1))
+    return _PAPER_STATE if _PAPER_STATE in known else known[len(known) // 2]
+
+
+ANALYSIS = Analysis(
+    name="probing",
+    title="Sparse probes for grammar",
+    question="Which few neurons hold a grammatical distinction?",
+    help="Which few neurons of the residual stream tell good sentences from bad?",
+    reads="pairs",
+    options=ProbingOptions,
+    answer="interp.probing.tables:study",
+    result="interp.probing.tables:ProbingStudy",
+    section="interp.probing.page:section",
+    sides="interp.probing.comparison:sides",
+    cost="interp.probing.costs:dry_run",
+    paper={"raw": True, "ks": _ks, "state": _paper_state, "controls": ("none",)},
+    paper_help="raw states, k to 1,024, transfer at state 16; no flipped labels",
+)

@@ -1,0 +1,83 @@
+"""How the house is built: what may import what, and that an analysis is declared in one place."""
+
+import ast
+from pathlib import Path
+
+import interp
+
+HOME = Path(interp.__file__).parent
+LEVELS = (
+    {"checks", "declare", "disk", "paths"},
+    {"models"},
+    {"corpora"},
+    {"results"},
+    {"run"},
+    {"hooks", "figures"},
+    {"frequency", "attention", "encoding", "probing", "generation"},
+    {"analyses", "plots"},
+    {"pages", "survey"},
+    {"cli"},
+)
+DECLARED = {("encoding", "frequency"), ("generation", "frequency"), ("probing", "attention")}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of interp that a module imports, at its top or in a function; not those for type checkers alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    checking = [
+        set(ast.walk(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    ]
+    found = set()
+    for node in ast.walk(tree):
+        if any(node in part for part in checking):
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "interp":
+            for item in node.names:
+                inside = HOME.joinpath(*f"{node.module}.{item.name}".split(".")[1:])
+                is_module = inside.is_dir() or inside.with_suffix(".py").is_file()
+                found.add(f"{node.module}.{item.name}" if is_module else node.module)
+        elif isinstance(node, ast.Import):
+            found |= {item.name for item in node.names if item.name.split(".")[0] == "interp"}
+    return {_defined_in(name) for name in found}
+
+
+def _defined_in(name: str) -> str:
+    return name if HOME.joinpath(*name.split(".")[1:]).with_suffix(".py").is_file() else f"{name}.__init__"
+
+
+def graph() -> dict[str, set[str]]:
+    named = {".".join(["interp", *path.relative_to(HOME).with_suffix("").parts]): path for path in HOME.rglob("*.py")}
+    return {name: imports(path) for name, path in named.items()}
+
+
+def test_imports_go_one_way():
+    level = {name: number for number, names in enumerate(LEVELS) for name in names}
+    rooms = {path.stem for path in HOME.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert rooms - {"__init__", "__main__"} == set(level)
+    wrong = []
+    for module, imported in graph().items():
+        room = module.split(".")[1]
+        for other in imported:
+            into = other.split(".")[1]
+            if room in ("__init__", "__main__") or into in (room, "__init__"):
+                continue
+            if level[into] > level[room] or (level[into] == level[room] == 6 and (room, into) not in DECLARED):
+                wrong.append(f"{module} imports {other}")
+    assert not wrong
+
+
+def test_no_circle_of_imports():
+    known = graph()
+    done: set[str] = set()
+
+    def walk(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, " → ".join((*above[above.index(module) :], module))
+        if module not in done:
+            for other in sorted(known.get(module, ())):
+                walk(other, (*above, module))
+            done.add(module)
+
+    for module in known:
+        walk(module, ())
