@@ -7,7 +7,8 @@ import warnings
 import pytest
 import torch
 import transformers
-from conftest import HF_MODELS, make_tokenizer, randomise
+from conftest import D_VOCAB, HF_MODELS, make_tokenizer, randomise
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import interp
 from interp import paths
@@ -211,6 +212,48 @@ def test_rows_are_as_long_as_the_config_says(tmp_path):
     assert interp.corpora.batches(loaded, "bundled").settings["context"] == 24
     with pytest.raises(ValueError, match="context must be 2 … 24"):
         interp.corpora.batches(loaded, "bundled", context=25)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation returns, temporary ones included."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for value in torch.utils._pytree.tree_leaves(result):
+            if isinstance(value, torch.Tensor):
+                self.numel = max(self.numel, value.numel())
+        return result
+
+
+def test_a_long_context_takes_no_memory_until_it_is_read(tmp_path):
+    n_ctx, length, width = 131_072, 3_000, 32
+    sizes = {"vocab_size": D_VOCAB, "hidden_size": width, "intermediate_size": 64, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**sizes, **heads, max_position_embeddings=n_ctx, initializer_range=0.1)
+    hf = transformers.LlamaForCausalLM(config).eval()
+    hf.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+
+    with LargestTensor() as largest:
+        model = interp.load(tmp_path)
+        model(torch.zeros(1, 64, dtype=torch.long))
+    assert model.cfg.n_ctx == n_ctx
+    assert largest.numel < 1_000_000
+    assert max(tensor.numel() for tensor in (*model.parameters(), *model.buffers())) < 1_000_000
+
+    tokens = torch.randint(60, (1, length), generator=torch.Generator().manual_seed(1))
+    wrapped = (torch.arange(length) % 2_048)[None]
+    with torch.no_grad():
+        before = model(tokens[:, :100])
+        ours, theirs = model(tokens), hf(tokens).logits
+        elsewhere = hf(tokens, position_ids=wrapped).logits
+        assert torch.equal(model(tokens[:, :100]), before)
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    assert (elsewhere - theirs)[:, 2_048:].abs().max() > 0.1, "positions must matter to these weights"
+    assert max(tensor.numel() for tensor in model.buffers()) < 1_000_000
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8, torch.complex64, torch.float8_e4m3fn])
