@@ -199,6 +199,24 @@ def test_bad_settings(load_toy, texts):
         list(corpora.batches(gpt2, ["", " "], layout="texts"))
 
 
+def test_a_row_has_at_most_1024_tokens_unless_asked_for(load_toy, texts):
+    model = load_toy("llama")
+    long = texts * 400
+    for n_ctx, expected in [(131_072, 1_024), (1_025, 1_024), (1_024, 1_024), (1_000, 1_000)]:
+        model.cfg.n_ctx = n_ctx
+        prepared = corpora.batches(model, long)
+        assert prepared.settings["context"] == expected
+        assert next(iter(prepared)).tokens.shape[1] == expected
+    model.cfg.n_ctx = 131_072
+    ids = torch.full((1, 2_000), 8)
+    assert corpora.batches(model, ids).settings["context"] == 2_000
+    assert next(iter(corpora.batches(model, long, context=1_500))).tokens.shape[1] == 1_500
+    with pytest.raises(ValueError, match="shorter than one row of 131,072 tokens; give more text"):
+        list(corpora.batches(model, texts, context=131_072))
+    with pytest.raises(ValueError, match="context must be 2 … 131072"):
+        corpora.batches(model, texts, context=131_073)
+
+
 def test_counts_equal_a_plain_count(load_toy, texts):
     model = load_toy("gpt2")
     flat = sum((ids(text) for text in texts), [])

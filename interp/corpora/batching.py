@@ -23,6 +23,7 @@ from interp.models.sites import Model, check_model, is_encoder
 _WINDOW = 1_000
 _LOGITS_PER_BATCH = 2**26
 _TOKENS_PER_BATCH = 4_096
+_TOKENS_PER_ROW = 1_024
 MASK_RATE = 0.12
 """Share of tokens that an encoder reads as `[MASK]`, as in Kobayashi et al. 2023."""
 
@@ -144,7 +145,8 @@ def batches(
         limit: read only the first texts.
         separator: a string put after each text.
         layout: `"packed"` for causal models and `"texts"` for encoders by default.
-        context: tokens in a row; the model's own by default.
+        context: tokens in a row, at most the model's context; by default that, but no more than 1,024, since attention
+            takes memory with the square of a row.
         batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits.
         bos: put the beginning-of-sequence token before each text (causal models).
         eos: put the end-of-sequence token after each text (causal models).
@@ -163,7 +165,7 @@ def batches(
     if given is not None and (given.ndim != 2 or given.dtype not in (torch.int64, torch.int32) or not given.numel()):
         raise ValueError(f"token ids must be whole numbers [rows, pos], found {given.dtype} {tuple(given.shape)}")
     if context is None:
-        context = model.cfg.n_ctx if given is None else given.shape[1]
+        context = min(model.cfg.n_ctx, _TOKENS_PER_ROW) if given is None else given.shape[1]
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
     if given is not None and (column is not None or limit is not None or separator):
@@ -211,7 +213,7 @@ def batches(
             yield batch.to(device)
         if empty and layout == "packed":
             raise ValueError(
-                f"the corpus is shorter than one row of {context} tokens; give a smaller context, or "
+                f"the corpus is shorter than one row of {context:,} tokens; give more text, a smaller context, or "
                 "layout='texts' to read one text a row"
             )
         if empty:
