@@ -39,7 +39,7 @@ def main() -> None:
         fit = encoding.fit(model, batches, progress=False)
         r2 = study.regression.set_index("target")["adj_r2"]
         cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
-        error = study.steering_error.set_index("mode")["all"]
+        error = study.steering_error.set_index("shift")["all"]
         rows.append(
             {
                 "model": name,

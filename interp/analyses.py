@@ -51,14 +51,19 @@ def load(name: str) -> Analysis:
     return analysis
 
 
+def names() -> tuple[str, ...]:
+    """The names of all analyses, in the order of the page."""
+    return tuple(dict.fromkeys((*OWN, *others())))
+
+
 def analyses() -> dict[str, Analysis]:
     """All analyses, by name and in the order of the page. Raises ValueError where one cannot be used (see `load`)."""
-    return {name: load(name) for name in (*OWN, *others())}
+    return {name: load(name) for name in names()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(CountsOptions, TextOptions):
-    pairs: Pairs = option("bundled", PAIRS)
+    pairs: Pairs = option("bundled", PAIRS, cli=str)
     pair_limit: int | None = option(
         None, "Read only the first N pairs of each task. Default: 100 of the bundled ones, all of others.", least=10
     )

@@ -9,7 +9,7 @@ From the options come the keywords of the function, with their types, and the fl
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -42,6 +42,11 @@ class Options:
     directory: str | os.PathLike[str] | None = option(
         None, "Keep what is done here; a run that was killed goes on from it with the same directory.", flag=""
     )
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            if isinstance(value := getattr(self, item.name), Iterator):
+                object.__setattr__(self, item.name, tuple(value))  # it can be read once
 
     @property
     def given(self) -> dict[str, Any]:

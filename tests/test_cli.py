@@ -184,7 +184,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
         def fail(*_, error=error, **__):
             raise error
 
-        monkeypatch.setattr("interp.frequency.bias_effect", fail)
+        monkeypatch.setattr("interp.frequency.tables.bias_effect", fail)
         assert main([*arguments, "--out", str(tmp_path / "o")]) == code
         assert capsys.readouterr().err.splitlines()[-1] == message
 
@@ -225,12 +225,12 @@ def test_attention_writes_a_run(tmp_path, capsys):
     np.testing.assert_allclose(some.scores["mean"], expected, rtol=1e-9)
 
 
-def test_attention_paper_names_layers_from_1(shared, tmp_path, capsys):
+def test_attention_paper(shared, tmp_path, capsys):
     corpus = str(shared / "data/stsb/stsb-en-dev.csv")
     assert (
         main(["attention", "--model", "tiny-bert", "--corpus", corpus, "--paper", "--out", str(tmp_path / "run")]) == 0
     )
-    assert capsys.readouterr().out.splitlines()[1].split("\t")[0] == "1"
+    assert capsys.readouterr().out.splitlines()[1].split("\t")[0] == "0"
     study = AttentionStudy.load(tmp_path / "run")
     assert study.provenance["sample"] == 100
     assert study.attention["n_queries"].iloc[0] > 20_000, "attention of all sentences"
@@ -263,7 +263,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
         (["--corpus", "bundled"], "--out is missing"),
         (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of numbers"),
         (["--corpus", "bundled", "--out", "x", "--layers", "6"], "0 … 5"),
-        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "leave --scaled out"),
+        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample and --scaled itself"),
     ],
 )
 def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
@@ -287,11 +287,11 @@ def test_encoding_writes_a_run(tmp_path, capsys):
     assert main([*arguments, str(tmp_path / "paper"), "--paper", "--other", "bundled"]) == 0
     paper = EncodingStudy.load(tmp_path / "paper")
     assert set(paper.pruning["order"]) == {"spearman", "random"}
-    assert set(paper.steering["mode"]) == {"regression"}
+    assert set(paper.steering["shift"]) == {"regression"}
     assert set(paper.steering["text"]) == {"fitted", "other"}
     capsys.readouterr()
     assert main([*arguments, str(tmp_path / "x"), "--unigram", "words.txt"]) == 2
-    assert "interp unigrams" in capsys.readouterr().err
+    assert "words.txt' does not exist" in capsys.readouterr().err
     assert main([*arguments, str(tmp_path / "run")]) == 2
     assert "already holds encoding" in capsys.readouterr().err
 
@@ -331,7 +331,7 @@ def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
         ({"--corpus": "gone.txt"}, "gone.txt' does not exist"),
         ({"--model": "./gone"}, "does not exist"),
         ({"--features": "./gone"}, "does not exist"),
-        ({"--unigram": "words.txt"}, "interp unigrams"),
+        ({"--unigram": "words.txt"}, "words.txt' does not exist"),
         ({"--n": "0"}, "Invalid value for '--n'"),
         ({"--n": "400"}, "texts of at least 60 tokens, expected 400; lower n"),
         ({"--new-tokens": "120"}, "past this model's context of 128"),

@@ -70,7 +70,7 @@ def example() -> ModuleType:
 def test_the_example_counts_what_a_cache_holds(example, tmp_path):
     model = interp.load("tiny-gpt2")
     batches = interp.corpora.batches(model, interp.corpora.load("bundled", limit=40), bos=True)
-    found = interp.run.passes.execute(model, example.previous_token_heads(model, batches), progress=False)
+    found = example.previous_token_heads(model, batches, progress=False)
 
     shares = []
     for batch in batches:
@@ -91,7 +91,7 @@ def test_the_example_counts_what_a_cache_holds(example, tmp_path):
 def test_the_example_leaves_padding_out(example, load_toy):
     bert, texts = load_toy("bert"), ["w1 w2", "w3 w4 w5 w6 w7 w8 w9"]
     together, apart = (
-        interp.run.passes.execute(bert, example.previous_token_heads(bert, batches), progress=False)
+        example.previous_token_heads(bert, batches, progress=False)
         for batches in (interp.corpora.batches(bert, texts, batch_size=size) for size in (2, 1))
     )
     assert together.heads["attention"].to_numpy() == pytest.approx(apart.heads["attention"].to_numpy(), abs=1e-6)
@@ -105,7 +105,7 @@ def test_two_analyses_share_a_pass(example, monkeypatch):
     monkeypatch.setattr(
         model, "forward", lambda *a, _forward=model.forward, **k: forwards.append(1) or _forward(*a, **k)
     )
-    two = interp.run.passes.side_by_side(*(example.previous_token_heads(model, batches) for _ in range(2)))
+    two = interp.run.passes.side_by_side(*(example.previous_token_heads.passes(model, batches) for _ in range(2)))
     first, second = interp.run.passes.execute(model, two, progress=False)
     assert first.heads.equals(second.heads)
     assert len(forwards) == len(list(batches))

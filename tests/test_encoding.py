@@ -454,23 +454,23 @@ def test_steering_gives_what_the_report_says(kind, case):
     assert len(table) == len(tokens) * len(ratios) * 3 * 2
     u = it.fit.slope / (it.fit.slope @ it.fit.slope)
     weight = it.hf.get_output_embeddings().weight
-    keys = zip(table["token_id"], table["asked"], table["mode"], strict=True)
-    recipes = {key: encoding.steer(it.model, *key[:2], it.fit, mode=key[2], **QUIET) for key in set(keys)}
+    keys = zip(table["token_id"], table["asked"], table["shift"], strict=True)
+    recipes = {key: encoding.steer(it.model, *key[:2], it.fit, shift=key[2], **QUIET) for key in set(keys)}
     for name, rows in (("fitted", batches), ("other", other)):
         plain = ours(it.model, rows)
         q = array(plain.softmax(-1).mean(0))
         for row in table[table["text"] == name].itertuples():
-            logits = ours(it.model, rows, recipes[row.token_id, row.asked, row.mode])
+            logits = ours(it.model, rows, recipes[row.token_id, row.asked, row.shift])
             change, rest = logits - plain, np.arange(len(q)) != row.token_id
             assert change[:, rest].abs().max() == 0
             steered = array(logits.softmax(-1).mean(0))
             assert row.got == pytest.approx(steered[row.token_id] / q[row.token_id], rel=1e-6)
             assert row.kl_others == pytest.approx(stats.entropy(q[rest], steered[rest]), rel=1e-4, abs=1e-10)
             assert row.alpha == pytest.approx(it.fit.alpha[row.token_id])
-            if row.mode == "exact":
+            if row.shift == "exact":
                 assert float(change[:, row.token_id].std()) < 1e-9
                 assert name == "other" or abs(np.log(row.got / row.asked)) < 0.01
-            elif row.mode == "constant":
+            elif row.shift == "constant":
                 torch.testing.assert_close(
                     change[:, row.token_id], torch.full_like(plain[:, 0], np.log(row.asked)), atol=1e-9, rtol=0
                 )
@@ -491,17 +491,17 @@ def test_a_constant_shift_comes_near_on_a_trained_model(yelp):
     assert table["alpha"].max() < 0.05
     assert table["group"].value_counts().tolist() == [5 * 4 * 3] * 3
     error = np.log(table["got"] / table["asked"]).abs()
-    median = error.groupby(table["mode"]).median()
-    assert error[table["mode"] == "exact"].max() < 0.01
+    median = error.groupby(table["shift"]).median()
+    assert error[table["shift"] == "exact"].max() < 0.01
     assert median["constant"] < 0.10
-    assert 0.8 < error[(table["mode"] == "regression") & (table["asked"] == 5)].median() < 1.6
+    assert 0.8 < error[(table["shift"] == "regression") & (table["asked"] == 5)].median() < 1.6
 
 
 def test_the_model_is_untouched(toy):
     it = toy("gpt2")
     before, plain = weight_hash(it.model), ours(it.model, it.batches)
-    for mode in ("exact", "constant", "regression"):
-        recipe = encoding.steer(it.model, "w3", 3, it.fit, mode=mode, **QUIET)
+    for shift in ("exact", "constant", "regression"):
+        recipe = encoding.steer(it.model, "w3", 3, it.fit, shift=shift, **QUIET)
         assert (ours(it.model, it.batches, recipe) - plain).abs().max() > 0.1
         torch.testing.assert_close(ours(it.model, it.batches), plain, rtol=0, atol=0)
     assert weight_hash(it.model) == before
@@ -515,10 +515,10 @@ def test_a_token_by_its_text(kind, toy):
     torch.testing.assert_close(ours(it.model, it.batches, by_text), ours(it.model, it.batches, by_id))
 
 
-@pytest.mark.parametrize("mode", ["exact", "constant", "regression"])
-def test_steerings_that_are_refused(mode, toy):
+@pytest.mark.parametrize("shift", ["exact", "constant", "regression"])
+def test_steerings_that_are_refused(shift, toy):
     it = toy("gpt2")
-    steer = lambda token, ratio: encoding.steer(it.model, token, ratio, it.fit, mode=mode, **QUIET)  # noqa: E731
+    steer = lambda token, ratio: encoding.steer(it.model, token, ratio, it.fit, shift=shift, **QUIET)  # noqa: E731
     for ratio in (0, -2, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="ratio must be"):
             steer(10, ratio)

@@ -331,7 +331,7 @@ ENCODING: dict[str, Case] = {
     "no order": (BAD, "order must be one or more different ones", lambda w: encoded(w, orders=[])),
     "an order of its own": (BAD, "random, reverse; found ['up']", lambda w: encoding.removal_order(w.fit(), "up")),
     "an unknown basis": (BAD, "different ones of axis, pca; found ['ica']", lambda w: encoded(w, bases=["ica"])),
-    "an unknown mode": (BAD, "expected modes of exact, constant", lambda w: encoded(w, modes=["Exact"])),
+    "an unknown mode": (BAD, "expected shifts of exact, constant", lambda w: encoded(w, shifts=["Exact"])),
     "a ratio of NaN": (BAD, "expected positive ratios, found [nan]", lambda w: encoded(w, ratios=[NAN])),
     "another vocabulary": (BAD, "over 5 types", lambda w: encoded(w, unigram=np.arange(5))),
     "another tokenizer": (BAD, "with another tokenizer", lambda w: encoded(w, unigram=other_tokenizer(w))),
@@ -395,14 +395,14 @@ def test_sequences_of_any_kind(workshop: Workshop) -> None:
     ]
     assert len(curve[0]) == 2
     report = [
-        steered(workshop, tokens=tokens, ratios=ratios, modes=modes)
-        for tokens, ratios, modes in (
+        steered(workshop, tokens=tokens, ratios=ratios, shifts=shifts)
+        for tokens, ratios, shifts in (
             (["w3", 11], [0.5, 2.0], ["exact"]),
             (iter(["w3", np.int64(11)]), np.array([0.5, 2.0]), iter(["exact"])),
         )
     ]
     assert len(report[0]) == 4
-    options: Any = {"orders": ["slope"], "bases": ["axis"], "modes": ["exact"], "ratios": [2.0]}
+    options: Any = {"orders": ["slope"], "bases": ["axis"], "shifts": ["exact"], "ratios": [2.0]}
     listed = encoded(workshop, seed=1, **options)
     once = encoded(workshop, seed=np.int64(1), **{name: iter(values) for name, values in options.items()})
     for one, *others in (curve, report, *([listed.tables[name], once.tables[name]] for name in listed.tables)):

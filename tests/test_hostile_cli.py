@@ -29,8 +29,7 @@ def full(command: str, **changes: object) -> Callable[[Workshop, Path], list[str
     """A command that would run, but for the changes; a function of the workshop is called."""
 
     def arguments(w: Workshop, run: Path) -> list[str]:
-        text = "prompts" if command == "generation" else "corpus"
-        good: dict[str, object] = {"model": w.directory("gpt2"), text: w.corpus(), "out": w.root / "out"}
+        good: dict[str, object] = {"model": w.directory("gpt2"), "corpus": w.corpus(), "out": w.root / "out"}
         if command == "train":
             good = {"kind": "gpt2", "corpus": w.corpus(), "tokens": "1e3", "out": w.root / "out"}
         if command == "probing":
@@ -115,7 +114,7 @@ CASES: dict[str, tuple[str, Callable[[Workshop, Path], list[str]]]] = {
     "layers of no digit": ("is not a list of numbers", full("attention", layers="²")),
     "a layer past the last": ("0 … 1, found [9]", full("attention", layers=9)),
     "a part of no run": ("expected I/N", full("frequency", shard="4/2")),
-    "counts that are text": ("is no file of counts", full("encoding", unigram=lambda w: w.corpus())),
+    "counts of nothing": ("unigram counts", full("encoding", unigram=lambda w: w.root / "gone.safetensors")),
     "one pair": ("a split needs at least 10", full("probing")),
     "a task that climbs": ("no task '../x'", full("probing", tasks="../x")),
     "no such position": ("unknown '<b>'", full("probing", position="<b>")),
@@ -128,7 +127,7 @@ CASES: dict[str, tuple[str, Callable[[Workshop, Path], list[str]]]] = {
         "index.html was not written by interp",
         full("frequency", out=lambda w: w.file("run/index.html/x").parents[1]),
     ),
-    "counts of attention that are text": ("is no file of counts", full("attention", unigram=lambda w: w.corpus())),
+    "counts of a text that is not there": ("gone.txt' does not exist", full("attention", unigram="gone.txt")),
     "a model at nobody's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
     "no blocks to count": (
         "n_layer",
@@ -159,9 +158,9 @@ CASES: dict[str, tuple[str, Callable[[Workshop, Path], list[str]]]] = {
     ),
     "a merge of nothing": ("found no parts of a run", lambda w, run: ["merge", str(w.root)]),
     "a merge of damage": ("command.json is damaged", merge("{")),
-    "a merge of numbers": ("holds no command line", merge("[1, 2]")),
-    "a merge of another command": ("holds the command ['report']", merge('["report"]')),
-    "a merge of a merge": ("holds the command ['merge']", merge('["merge", "x"]')),
+    "a merge of numbers": ("holds no command and its options", merge("[1, 2]")),
+    "a merge of another command": ("holds the command 'report'", merge('{"command": "report", "options": {}}')),
+    "a merge of a merge": ("holds the command 'merge'", merge('{"command": "merge", "options": {}}')),
 }
 
 

@@ -75,7 +75,7 @@ def read_by(width: int = 16, state: int = 1, task: str = "t") -> list[Probe]:
 
 def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.Prompts:
     return generation.prompts(
-        model or w.model("gpt2"), w.texts, **({"n": 3, "length": 3, "max_new_tokens": 4} | options)
+        model or w.model("gpt2"), w.texts, **({"n": 3, "prompt_tokens": 3, "new_tokens": 4} | options)
     )
 
 
@@ -286,8 +286,8 @@ TEXTS: dict[str, Case] = {
 }
 
 NUMBERS: dict[str, Case] = {
-    "half a layer": (TYPE, "layer must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
-    "layers in a string": (TYPE, "layer must be a whole number, found '0'", lambda w: collect(w, states="01")),
+    "half a layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
+    "layers in a string": (TYPE, "state must be a whole number, found '0'", lambda w: collect(w, states="01")),
     "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
     "one task in a string": (TYPE, "put them in a list", lambda w: probing.sweep(made_states(), tasks="tu", **fast)),
     "a sweep of no steps": (
@@ -384,7 +384,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
     table = pair_table()
     table.to_csv(w.root / "t.csv", index=False)
     assert set(pairs.load(w.root / "t.csv", tasks=of(["u"]))["UID"]) == {"u"}
-    given: dict[str, list[Any]] = {"tasks": ["u", "t"], "layers": [1], "methods": ["l0", "topk"]}
+    given: dict[str, list[Any]] = {"tasks": ["u", "t"], "states": [1], "methods": ["l0", "topk"]}
     given |= {"strengths": [0.2, 0.5], "ks": [1, 2], "seeds": [0, 3], "controls": ["none", "flip"]}
     given |= {"selectors": ["welch"]}
     found = probing.sweep(states, **{name: of(values) for name, values in given.items()}, steps=20, **quiet)
@@ -408,7 +408,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_a_study_of_generators(workshop: Workshop) -> None:
-    model, given = workshop.model("gpt2"), {"layers": [1, 2], "strengths": [0.2, 0.5], "ks": [1], "seeds": [2]}
+    model, given = workshop.model("gpt2"), {"states": [1, 2], "strengths": [0.2, 0.5], "ks": [1], "seeds": [2]}
     options: Any = {"methods": ["l0", "topk"], "controls": ["none"], "steps": 20} | quiet
     found = probing.study(model, pair_table(), **{name: one_by_one(v) for name, v in given.items()}, **options)
     wanted = probing.study(model, pair_table(), **given, **options)

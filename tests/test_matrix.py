@@ -80,7 +80,7 @@ NO_BIAS = "no bias to scale"
 NO_LN = "no layer-norm bias b_LN"
 CAUSAL = "does not continue text"
 TOKENS = torch.tensor([2, 9, 10, 11, 12, 13, 3])
-SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "modes": ["constant"], "ratios": [2.0], "unigram": COUNTS}
+SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "unigram": COUNTS}
 
 Analysis = Callable[[Subject], Any]
 ANALYSES: dict[str, Analysis] = {
@@ -287,7 +287,7 @@ def test_every_analysis_has_a_row() -> None:
         for module in [import_module(f"interp.{name}")]
         for each in getattr(module, "__all__", vars(module))
         if inspect.isfunction(getattr(module, each))
-        and getattr(module, each).__module__.startswith(f"interp.{name}")
+        and getattr(module, each).__module__.startswith((f"interp.{name}", "interp.models.running"))
         and not each.startswith("_")
         and not each.endswith("_passes")  # the same analysis for interp.run.passes
         and each != "word_frequencies"  # what analyses of frequency begin with

@@ -347,7 +347,7 @@ def test_sweep_resumes_and_refuses(swept, tmp_path, monkeypatch):
     for wrong, message in (
         ({"tasks": ["z"]}, "unknown tasks z; found a, b"),
         ({"ks": (65,)}, "1 … 64"),
-        ({"layers": [0]}, "was not collected"),
+        ({"states": [0]}, "was not collected"),
     ):
         with pytest.raises(ValueError, match=message):
             probing.sweep(states, progress=False, **wrong)

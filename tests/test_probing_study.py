@@ -662,7 +662,7 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
     assert dense.ablation.empty
     assert dense.transfer.empty
     assert set(dense.probes["method"]) == {"dense"}
-    with pytest.raises(ValueError, match="state 2 is not among the layers 0, 1"):
+    with pytest.raises(ValueError, match="state 2 is not among the states 0, 1"):
         probing.study(model, study_pairs, states=[0, 1], state=2, **OPTIONS)
     with pytest.raises(ValueError, match="'cls' is for encoders"):
         probing.study(model, study_pairs, position="cls", **OPTIONS)
@@ -698,7 +698,7 @@ def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
 
 def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
-    arguments = ["--model", "tiny-gpt2", "--pairs", "bundled", "--limit", "15", "--layers", "0,6", "--bos"]
+    arguments = ["--model", "tiny-gpt2", "--pairs", "bundled", "--limit", "15", "--states", "0,6", "--bos"]
     code, printed, error = run(capsys, *arguments, "--tasks", "left_branch,npi_scope", "--out", str(out))
     assert (code, [line for line in error.splitlines() if line.startswith("interp: error")]) == (0, [])
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
@@ -727,8 +727,8 @@ def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Pa
         ({"--tasks": "left_branch,nothing"}, "nothing"),
         ({"--position": "cls"}, "'cls' is for encoders"),
         ({"--position": "middle"}, "unknown 'middle'"),
-        ({"--layers": "0,seven"}, "not a list of numbers"),
-        ({"--layers": "0,99"}, "0 … 6, found"),
+        ({"--states": "0,seven"}, "not a list of numbers"),
+        ({"--states": "0,99"}, "0 … 6, found"),
         ({"--out": None}, "--out is missing"),
         ({"--pairs": str(no_partner)}, "sentence_bad"),
         ({"--pairs": str(few), "--model": str(hf_directory("gpt2"))}, "has 6 pairs; a split needs at least 10"),

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
 SLOW = """
 import os, signal, sys, time
-import interp.run.observers as observers, interp.results as results
+import interp.run.observers as observers, interp.run.checkpoint as results
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
 import training.run as training
 from interp.cli import main

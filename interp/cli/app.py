@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from interp.analyses import OWN, load, others
+from interp.analyses import load, names, others
 from interp.cli.analysis import command_of
 from interp.cli.jobs import check_alone, merge
 from interp.cli.listing import corpora, models
@@ -68,11 +68,8 @@ def _of_another_package(name: str) -> Callable[..., None]:
     return command
 
 
-for name in ("report", *OWN):
-    app.command(name)(_command(name))
-for name in others():
-    if name not in OWN:
-        app.command(name)(_of_another_package(name))
+for name in ("report", *names()):
+    app.command(name)(_of_another_package(name) if name in others() else _command(name))
 for function in (page, compare, unigrams_command(), models, corpora):
     app.command()(function)
 app.command("merge")(_merge)

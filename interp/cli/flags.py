@@ -5,7 +5,7 @@ import glob
 import inspect
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -95,7 +95,7 @@ def _kind(item: dataclasses.Field[Any]) -> tuple[Any, tuple[str, ...]]:
         annotation = float if set(options) == {int, float} else options[0]
     if get_origin(annotation) is Literal:
         return Literal, get_args(annotation)
-    if get_origin(annotation) is Sequence or annotation is Sequence:
+    if get_origin(annotation) in (Sequence, Iterable):
         (of,) = get_args(annotation)
         if get_origin(of) is Literal:
             return list[str], get_args(of)

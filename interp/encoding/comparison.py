@@ -23,8 +23,8 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
             at = part.iloc[(part["fraction"] - _PRUNED).abs().argmin()]
             rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
         missed = study.steering_error
-        fitted = missed[missed["text"] == "fitted"].set_index("mode")["all"]
-        rows[name] |= {f"steering_{mode}": value for mode, value in fitted.items()}
+        fitted = missed[missed["text"] == "fitted"].set_index("shift")["all"]
+        rows[name] |= {f"steering_{shift}": value for shift, value in fitted.items()}
     numbers = numbers_of(rows)
     figures = {"fit": _fit(studies)}
     for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):

@@ -29,7 +29,7 @@ _ORDERS = {
     "random": ("random", GREY, "dot", "x"),
     "reverse": ("most |Spearman| first", VERMILION, "dashdot", "square"),
 }
-_MODES = {
+_SHIFTS = {
     "exact": ("exact", GREEN, "diamond"),
     "constant": ("constant: log r", BLUE, "circle"),
     "regression": ("regression (paper)", VERMILION, "square"),
@@ -119,7 +119,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
 
 
 def steering(study: EncodingStudy) -> go.Figure:
-    """Ratio asked against ratio got, median and quartiles over tokens, for each mode; dotted on unseen text."""
+    """Ratio asked against ratio got, median and quartiles over tokens, for each shift; dotted on unseen text."""
     out = figure(
         "Steering one token's probability",
         "ratio asked",
@@ -127,8 +127,8 @@ def steering(study: EncodingStudy) -> go.Figure:
         subtitle="median and quartiles over tokens; dotted: other text",
     )
     table = study.steering.assign(log_got=np.log(study.steering["got"]))
-    for (mode, text), part in table.groupby(["mode", "text"], sort=False):
-        name, colour, symbol = _MODES[str(mode)]
+    for (shift, text), part in table.groupby(["shift", "text"], sort=False):
+        name, colour, symbol = _SHIFTS[str(shift)]
         quartiles = part.groupby("asked")["log_got"].quantile(np.array([0.25, 0.5, 0.75])).unstack()
         middle = np.exp(quartiles[0.5])
         bars: dict[str, Any] = {

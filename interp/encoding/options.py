@@ -9,7 +9,7 @@ from interp.declare import Analysis, option
 
 Order = Literal["spearman", "slope", "random", "reverse"]
 Basis = Literal["axis", "pca"]
-Steering = Literal["exact", "constant", "regression"]
+Shift = Literal["exact", "constant", "regression"]
 RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 
 
@@ -18,7 +18,7 @@ class EncodingOptions(CountsOptions, TextOptions):
     other: Text | None = option(None, "Text the fit has not seen, to steer on; read like the text.", cli=str)
     orders: Sequence[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
     bases: Sequence[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
-    steering: Sequence[Steering] = option(get_args(Steering), "Ways to steer a token's probability.")
+    shifts: Sequence[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
     ratios: Sequence[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
     mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
     seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
@@ -35,6 +35,6 @@ ANALYSIS = Analysis(
     result="interp.encoding.tables:EncodingStudy",
     section="interp.encoding.page:section",
     sides="interp.encoding.comparison:sides",
-    paper={"orders": ("spearman", "random"), "bases": ("axis",), "steering": ("regression",)},
+    paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",)},
     paper_help="axes by |Spearman| and at random, steering by the regression",
 )

@@ -52,7 +52,7 @@ def _sentences(study: EncodingStudy) -> list[str]:
     untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
     before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
     missed = study.steering_error
-    error = missed[missed["text"] == "fitted"].set_index("mode")["all"] if "text" in missed else pd.Series(dtype=float)
+    error = missed[missed["text"] == "fitted"].set_index("shift")["all"] if "text" in missed else pd.Series(dtype=float)
     sentences = [
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled{before})."
@@ -65,7 +65,7 @@ def _sentences(study: EncodingStudy) -> list[str]:
             f"Top-1 agreement {_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
             f"{at_random}."
         )
-    parts = [f"{mode} {value:.3f}" for mode, value in error.items()]
+    parts = [f"{shift} {value:.3f}" for shift, value in error.items()]
     if parts:
         sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
     return sentences

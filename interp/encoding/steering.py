@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.checks import check_seed, unicode_text
 from interp.corpora import Batch, Batches, Text
 from interp.corpora.batching import predicted_batches
-from interp.encoding.options import RATIOS, Steering
+from interp.encoding.options import RATIOS, Shift
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import kl
 from interp.models.head import real_tokens, token_names
@@ -22,7 +22,7 @@ from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
-MODES: tuple[Steering, ...] = get_args(Steering)
+SHIFTS: tuple[Shift, ...] = get_args(Shift)
 _LOG_ODDS = 60.0
 _BINS = 2400  # of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
@@ -171,11 +171,11 @@ def token_id_of(model: Model, token: str | int) -> int:
 
 
 def steer(
-    model: Model, token: str | int, ratio: float | int, fit: Fit, *, mode: Steering = "exact", progress: bool = True
+    model: Model, token: str | int, ratio: float | int, fit: Fit, *, shift: Shift = "exact", progress: bool = True
 ) -> Recipe:
     """Multiply a token's mean probability α by `ratio`, by its logit alone; the model is untouched.
 
-    | mode | the token's logit gets |
+    | shift | the token's logit gets |
     |---|---|
     | `exact` | the constant s for which `E_x[p eˢ/(1 − p + p eˢ)] = ratio · α` on the fitted text (one pass) |
     | `constant` | `log ratio` |
@@ -191,7 +191,7 @@ def steer(
     token_id = token_id_of(model, token)
     alpha = _check_ratio(fit, token_id, ratio)
     logits_name = hook_name(model, "logits")
-    if mode == "regression":
+    if shift == "regression":
         step = torch.from_numpy(-math.log(ratio) * _direction(fit)).to(model.W_U)
         seen: dict[str, Tensor] = {}
 
@@ -204,18 +204,18 @@ def steer(
             return logits
 
         return [(hook_name(model, "head_input"), read), (logits_name, move)]
-    if mode == "constant":
-        shift = math.log(ratio)
-    elif mode == "exact":
+    if shift == "constant":
+        added = math.log(ratio)
+    elif shift == "exact":
         odds = LogOdds(model, [token_id])
         observe(model, fit.batches, odds, progress=progress)
-        shift = odds.shift_for(token_id, ratio * alpha)
+        added = odds.shift_for(token_id, ratio * alpha)
     else:
-        raise ValueError(f"unknown mode {mode!r}; expected one of {', '.join(MODES)}")
+        raise ValueError(f"unknown shift {shift!r}; expected one of {', '.join(SHIFTS)}")
 
     def add(logits: Tensor, hook: Any) -> Tensor:
         logits = logits.clone()
-        logits[..., token_id] += shift
+        logits[..., token_id] += added
         return logits
 
     return [(logits_name, add)]
@@ -254,12 +254,12 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     return drawn
 
 
-def check_asked(ratios: Sequence[float | int], modes: Sequence[str]) -> None:
-    """Raise ValueError unless there are ratios, all positive numbers, and modes, all known."""
+def check_asked(ratios: Sequence[float | int], shifts: Sequence[str]) -> None:
+    """Raise ValueError unless there are ratios, all positive numbers, and shifts, all known."""
     if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
         raise ValueError(f"expected positive ratios, found {ratios}")
-    if not modes or not set(modes) <= set(MODES):
-        raise ValueError(f"expected modes of {', '.join(MODES)}, found {modes}")
+    if not shifts or not set(shifts) <= set(SHIFTS):
+        raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")
 
 
 @runs
@@ -270,7 +270,7 @@ def steering_report(
     other: Text | None = None,
     tokens: Sequence[str | int] | None = None,
     ratios: Sequence[float | int] = RATIOS,
-    modes: Sequence[Steering] = MODES,
+    shifts: Sequence[Shift] = SHIFTS,
     seed: int = 0,
     progress: bool = True,
 ) -> Passes[pd.DataFrame]:
@@ -281,15 +281,15 @@ def steering_report(
         tokens: which; by default five each of frequent, middling and rare ones with α < .05.
         ratios: asked; those that would make a mean probability of 1 or more are left out.
 
-    Returns the table `steering` (token, token_id, group, text, mode, alpha, asked, got, kl_others): `text` is
+    Returns the table `steering` (token, token_id, group, text, shift, alpha, asked, got, kl_others): `text` is
     `fitted` or `other`; `got` the ratio of mean probabilities on that text, `kl_others` the KL divergence (nats)
     between the mean distributions over all other tokens, renormalised (at each position they keep their proportions).
 
-    Raises ValueError as `steer` does, for unknown modes, no tokens or ratios, and a seed below 0; TypeError for one
+    Raises ValueError as `steer` does, for unknown shifts, no tokens or ratios, and a seed below 0; TypeError for one
     string in place of a list of tokens.
     """
-    ratios, modes = list(ratios), list(modes)
-    check_asked(ratios, modes)
+    ratios, shifts = list(ratios), list(shifts)
+    check_asked(ratios, shifts)
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
     fit.require(model)
@@ -312,16 +312,16 @@ def steering_report(
         for ratio in ratios:
             if ratio * alpha >= 1:
                 continue
-            shifts = {"exact": (odds.shift_for(token_id, ratio * alpha), 0.0), "constant": (math.log(ratio), 0.0)}
-            shifts["regression"] = (0.0, -math.log(ratio))
-            for mode in modes:
-                rows.append((*token_names(model, [token_id]), token_id, group, mode, alpha, float(ratio)))
-                variants.append((token_id, *shifts[mode]))
+            added = {"exact": (odds.shift_for(token_id, ratio * alpha), 0.0), "constant": (math.log(ratio), 0.0)}
+            added["regression"] = (0.0, -math.log(ratio))
+            for shift in shifts:
+                rows.append((*token_names(model, [token_id]), token_id, group, shift, alpha, float(ratio)))
+                variants.append((token_id, *added[shift]))
     if not rows:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
-    table = pd.DataFrame(rows, columns=["token", "token_id", "group", "mode", "alpha", "asked"])
+    table = pd.DataFrame(rows, columns=["token", "token_id", "group", "shift", "alpha", "asked"])
     means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [pd.concat([table.assign(text=name), means[name].measures], axis=1) for name in texts]
-    order = ["token", "token_id", "group", "text", "mode", "alpha", "asked", "got", "kl_others"]
+    order = ["token", "token_id", "group", "text", "shift", "alpha", "asked", "got", "kl_others"]
     return pd.concat(parts, ignore_index=True)[order]

@@ -75,11 +75,11 @@ class EncodingStudy(Result):
 
     @property
     def steering_error(self) -> pd.DataFrame:
-        """Median |log(got/asked)| for ratios from 1/5 to 5, by text, mode and group of tokens."""
+        """Median |log(got/asked)| for ratios from 1/5 to 5, by text, shift and group of tokens."""
         near = self.steering[self.steering["asked"].between(0.2 - 1e-9, 5 + 1e-9)]
         error = near.assign(error=np.abs(np.log(near["got"] / near["asked"])))
-        median = error.groupby(["text", "mode", "group"], sort=False)["error"].median().unstack()
-        return median.assign(all=error.groupby(["text", "mode"], sort=False)["error"].median()).reset_index()
+        median = error.groupby(["text", "shift", "group"], sort=False)["error"].median().unstack()
+        return median.assign(all=error.groupby(["text", "shift"], sort=False)["error"].median()).reset_index()
 
 
 def around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
@@ -98,13 +98,13 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000 of
     the positions, drawn at random, and neurons over about 500; all else over every position.
 
-    Raises ValueError as the functions it is made of, before the first pass for orders, bases, steering, ratios, a seed,
+    Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, ratios, a seed,
     counts or another text that they refuse.
     """
     orders, bases = list(options.orders), list(options.bases)
-    ratios, ways = list(options.ratios), list(options.steering)
+    ratios, shifts = list(options.ratios), list(options.shifts)
     check_orders(orders, bases)
-    check_asked(ratios, ways)
+    check_asked(ratios, shifts)
     seed = check_seed(options.seed)
 
     def batches(one: Text) -> Batches:
@@ -117,7 +117,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, neurons = yield from side_by_side(
         _pruning(model, fitted, orders, bases, seed),
-        steering_report.passes(model, fitted, other=other, modes=ways, ratios=ratios, seed=seed),
+        steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
     return EncodingStudy(
@@ -126,7 +126,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
             prepared.about,
             orders=orders,
             bases=bases,
-            steering=ways,
+            shifts=shifts,
             ratios=[float(ratio) for ratio in ratios],
             n_tokens=fitted.n_tokens,
         ),

@@ -1,6 +1,6 @@
 """What `interp frequency` is asked with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from interp.corpora.options import CountsOptions, TextOptions
@@ -11,7 +11,7 @@ from interp.models.options import Bias
 @dataclass(frozen=True, kw_only=True)
 class FrequencyOptions(CountsOptions, TextOptions):
     biases: Sequence[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
-    scales: Sequence[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+    scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
     mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
     seed: int | None = option(None, "Of the masking. Default: 0.", least=0)
 

@@ -1,6 +1,6 @@
 """What `interp generation` is asked with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -21,7 +21,7 @@ DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(CountsOptions):
-    scales: Sequence[float | int] = option((0.0, 0.5, 1.0), "The λ to scale b_LN by.")
+    scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale b_LN by.")
     decoders: Sequence[Decoder] | Mapping[str, GenerationConfig] = option(DECODERS, "Decoders.", cli=Sequence[Decoder])
     n: int | None = option(None, "Prompts, one for each text. Default: 100.", least=1)
     prompt_tokens: int | None = option(None, "Tokens of a prompt. Default: 10.", least=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.analyses import analyses
+from interp.analyses import load, names
 from interp.declare import find
 from interp.disk.marks import check_page
 from interp.figures.runs import Sides
@@ -47,11 +47,12 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     kept: dict[str, go.Figure] = {}
     with showing(run.directory for run in runs):
         named = dict(zip(run_names(runs), runs, strict=True))
-    for analysis, declared in analyses().items():
+    for analysis in names():
         results = {name: run.results[analysis] for name, run in named.items() if analysis in run.results}
         with showing(run.directory / analysis for run in named.values() if analysis in run.results):
-            sides = find(declared.sides)(results) if declared.sides and len(results) > 1 else None
-        if sides is not None and sides.figures:
+            declared = load(analysis) if len(results) > 1 else None
+            sides = find(declared.sides)(results) if declared and declared.sides else None
+        if declared and sides is not None and sides.figures:
             section = _section(sides, {name: one.provenance for name, one in results.items()})
             kept |= {f"{analysis}_{figure}": drawn for figure, drawn in section.figures.items()}
             parts.append((", ".join(results), declared, section))

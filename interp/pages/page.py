@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
-from interp.analyses import analyses
+from interp.analyses import load, names
 from interp.declare import Analysis, find
 from interp.disk.files import replacing, replacing_directory
 from interp.disk.marks import FIGURES, GENERATOR, check_own, check_page
@@ -34,7 +34,7 @@ Part: TypeAlias = tuple[str, Analysis, Section]
 
 def section(result: Result) -> Section:
     """What the page says of a result."""
-    found: Section = find(analyses()[result.analysis].section)(result)
+    found: Section = find(load(result.analysis).section)(result)
     return found
 
 
@@ -53,7 +53,7 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
     for run in runs:
         for analysis in run.results:
             check_own(run.directory / analysis / FIGURES)
-    for analysis, declared in analyses().items():
+    for analysis in names():
         of_analysis = [run for run in runs if analysis in run.results]
         with showing(run.directory / analysis for run in of_analysis):
             labels = _labels(of_analysis, analysis)
@@ -61,7 +61,7 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
             with showing([run.directory / analysis]):
                 part = section(run.results[analysis])
             keep_figures(part.figures, run.directory / analysis / FIGURES)
-            parts.append((label, declared, part))
+            parts.append((label, load(analysis), part))
     return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _, _ in parts)), parts)
 
 
@@ -91,7 +91,8 @@ def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
 def render(target: Path, title: str, parts: list[Part]) -> Path:
     """Write a page of sections, each with the name of its run; they are ordered by question and analysis."""
     questions: dict[str, dict[str, list[tuple[str, Section]]]] = {}
-    for group in dict.fromkeys(analysis.group for analysis in analyses().values()):
+    groups = sorted({analysis.group for _, analysis, _ in parts}, key=names().index)
+    for group in groups:
         for label, analysis, part in parts:
             if analysis.group == group:
                 questions.setdefault(group, {}).setdefault(analysis.title, []).append((label, part))
@@ -107,9 +108,7 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
         title=title,
         generator=Markup(GENERATOR),
         questions=questions,
-        names={
-            name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in analyses().items()
-        },
+        names={name: (name.replace("_", " ").capitalize(), load(name).question or load(name).title) for name in groups},
         style=Markup((folder / "page.css").read_text(encoding="utf-8")),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],

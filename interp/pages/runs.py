@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from interp.analyses import analyses
+from interp.analyses import load, names
 from interp.checks import warn
 from interp.results import Result
 
@@ -39,13 +39,13 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
     Raises FileNotFoundError where there is no result.
     """
     runs = []
-    for folder, kinds in saved_results(directory).items():
+    for folder, found in saved_results(directory).items():
         results = {}
-        for kind in kinds:
+        for name in found:
             try:
-                results[kind.analysis] = kind.load(folder)
+                results[name] = load(name).kind.load(folder)
             except (OSError, ValueError, KeyError) as error:
-                warn(f"left out {folder / kind.analysis}: {error}")
+                warn(f"left out {folder / name}: {error}")
         if results:
             runs.append(Run(folder, results))
     if not runs:
@@ -56,12 +56,11 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
     return runs
 
 
-def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[type[Result]]]:
+def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     """What results a directory and its subdirectories hold, hidden ones aside."""
     root = Path(directory)
     inside = sorted(path for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
     found = {
-        folder: [one.kind for name, one in analyses().items() if (folder / name / "result.json").is_file()]
-        for folder in [root, *inside]
+        folder: [name for name in names() if (folder / name / "result.json").is_file()] for folder in [root, *inside]
     }
-    return {folder: kinds for folder, kinds in found.items() if kinds}
+    return {folder: held for folder, held in found.items() if held}
