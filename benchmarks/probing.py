@@ -16,13 +16,13 @@ from timing import Row, agrees, alternate, command, row
 
 from interp.probing.fitting import LEARNING_RATE, STEPS, Sparse, fit_sparse
 from interp.probing.gates import BETA, GAMMA, ZETA
-from interp.probing.sweeps import STRENGTHS
+from interp.probing.sweeps import L0_STRENGTHS
 
 WHAT = "240 L0 probes side by side"
 TASKS, N, D, INFORMATIVE = 8, 1_600, 512, 20
 SEEDS = tuple(range(5))
 CS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-COLUMNS = [(strength, seed) for strength in STRENGTHS for seed in SEEDS]
+COLUMNS = [(l0_strength, seed) for l0_strength in L0_STRENGTHS for seed in SEEDS]
 
 
 def samples(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -37,7 +37,7 @@ def samples(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(X).float(), torch.from_numpy(y).float()
 
 
-def one_fit(X: torch.Tensor, y: torch.Tensor, strength: float, seed: int, steps: int) -> torch.Tensor:
+def one_fit(X: torch.Tensor, y: torch.Tensor, l0_strength: float, seed: int, steps: int) -> torch.Tensor:
     """The same probe, as one would write it for itself."""
     generator = torch.Generator().manual_seed(seed)
     w = (0.01 * torch.randn(D, generator=generator)).requires_grad_()
@@ -47,8 +47,8 @@ def one_fit(X: torch.Tensor, y: torch.Tensor, strength: float, seed: int, steps:
     for _ in range(steps):
         u = torch.rand(D, generator=generator).clamp(1e-7, 1 - 1e-7)
         gate = (torch.sigmoid((torch.log(u) - torch.log(1 - u) + a) / BETA) * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
-        loss = strength * torch.nn.functional.binary_cross_entropy_with_logits(X @ (w * gate), y)
-        loss = loss + (1 - strength) * torch.sigmoid(a - BETA * math.log(-GAMMA / ZETA)).mean()
+        loss = l0_strength * torch.nn.functional.binary_cross_entropy_with_logits(X @ (w * gate), y)
+        loss = loss + (1 - l0_strength) * torch.sigmoid(a - BETA * math.log(-GAMMA / ZETA)).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -65,11 +65,11 @@ def rows(quick: bool) -> Iterator[Row]:
 
     def batched() -> None:
         many = y[..., None].expand(-1, -1, len(COLUMNS))
-        strengths, seeds = zip(*COLUMNS, strict=True)
-        found["sparse"] = fit_sparse(X, many, strengths=strengths, seeds=seeds, steps=steps)
+        l0_strengths, seeds = zip(*COLUMNS, strict=True)
+        found["sparse"] = fit_sparse(X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
 
     def one_at_a_time() -> None:
-        alone["open"] = [one_fit(X[0], y[0], strength, 0, steps) for strength in STRENGTHS]
+        alone["open"] = [one_fit(X[0], y[0], l0_strength, 0, steps) for l0_strength in L0_STRENGTHS]
 
     def scikit_learn(solver: str) -> None:
         options = {"l1_ratio": 1.0, "solver": solver, "fit_intercept": False, "max_iter": 5_000, "random_state": 0}
@@ -83,7 +83,7 @@ def rows(quick: bool) -> Iterator[Row]:
     seconds = alternate(contestants, repeats=repeats)
 
     on = f"{TASKS} tasks × 6 λ × {len(SEEDS)} seeds, N = {N:,}, d = {D}"
-    place = [COLUMNS.index((strength, 0)) for strength in STRENGTHS]
+    place = [COLUMNS.index((l0_strength, 0)) for l0_strength in L0_STRENGTHS]
     differ = float(((found["sparse"].gate[0, place] > 0) != torch.stack(alone["open"])).float().mean())
     times = TASKS * len(SEEDS)
     yield row(

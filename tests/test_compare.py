@@ -39,7 +39,7 @@ def root(tmp_path_factory):
         attention.study(model, batches, progress=False).save(folder / name)
         encoding.study(model, masked, progress=False).save(folder / name)
         probing.study(
-            model, table, states=[0, 6], methods=["l0", "dense"], strengths=(0.4, 1.0), bos=bos, controls=["none"],
+            model, table, states=[0, 6], methods=["l0", "dense"], l0_strengths=(0.4, 1.0), bos=bos, controls=["none"],
             steps=50, progress=False,
         ).save(folder / name)  # fmt: skip
     return folder

@@ -22,7 +22,7 @@ from interp.probing.fitting import fit_sparse
 
 BAD, TYPE = ValueError, TypeError
 quiet: Any = {"progress": False}
-fast: Any = {"methods": ["l0"], "strengths": [0.4], "controls": ["none"], "steps": 20} | quiet
+fast: Any = {"methods": ["l0"], "l0_strengths": [0.4], "controls": ["none"], "steps": 20} | quiet
 
 
 def pair_table(n: int = 20, tasks: str = "tu") -> pd.DataFrame:
@@ -385,7 +385,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
     table.to_csv(w.root / "t.csv", index=False)
     assert set(pairs.load(w.root / "t.csv", tasks=of(["u"]))["UID"]) == {"u"}
     given: dict[str, list[Any]] = {"tasks": ["u", "t"], "states": [1], "methods": ["l0", "topk"]}
-    given |= {"strengths": [0.2, 0.5], "ks": [1, 2], "seeds": [0, 3], "controls": ["none", "flip"]}
+    given |= {"l0_strengths": [0.2, 0.5], "ks": [1, 2], "seeds": [0, 3], "controls": ["none", "flip"]}
     given |= {"selectors": ["welch"]}
     found = probing.sweep(states, **{name: of(values) for name, values in given.items()}, steps=20, **quiet)
     wanted = probing.sweep(states, **given, steps=20, **quiet)
@@ -393,7 +393,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
         pd.testing.assert_frame_equal(found.tables[name], expected)
     assert found.provenance == wanted.provenance
     found.save(w.root / "sweep")
-    some: Any = {"tasks": ["u", "t"], "strengths": [0.2, 0.5]}
+    some: Any = {"tasks": ["u", "t"], "l0_strengths": [0.2, 0.5]}
     pd.testing.assert_frame_equal(
         probing.transfer(states, **{name: of(values) for name, values in some.items()}, steps=20),
         probing.transfer(states, **some, steps=20),
@@ -408,7 +408,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_a_study_of_generators(workshop: Workshop) -> None:
-    model, given = workshop.model("gpt2"), {"states": [1, 2], "strengths": [0.2, 0.5], "ks": [1], "seeds": [2]}
+    model, given = workshop.model("gpt2"), {"states": [1, 2], "l0_strengths": [0.2, 0.5], "ks": [1], "seeds": [2]}
     options: Any = {"methods": ["l0", "topk"], "controls": ["none"], "steps": 20} | quiet
     found = probing.study(model, pair_table(), **{name: one_by_one(v) for name, v in given.items()}, **options)
     wanted = probing.study(model, pair_table(), **given, **options)
@@ -460,6 +460,6 @@ def test_padding_beyond_the_vocabulary(workshop: Workshop) -> None:
 def test_fit_sparse_refuses() -> None:
     X, y = torch.zeros(1, 4, 2), torch.zeros(1, 4, 1)
     with pytest.raises(ValueError, match="steps must be at least 1"):
-        fit_sparse(X, y, strengths=[0.5], seeds=[0], steps=0)
+        fit_sparse(X, y, l0_strengths=[0.5], seeds=[0], steps=0)
     with pytest.raises(ValueError, match="seed must be at least 0"):
-        fit_sparse(X, y, strengths=[0.5], seeds=[-1])
+        fit_sparse(X, y, l0_strengths=[0.5], seeds=[-1])

@@ -55,7 +55,7 @@ class Subject:
 
         def fitted() -> probing.Probe:
             states = probing.collect(self.model, self.pairs, states=[1], **quiet)
-            found = probing.probe(probing.sweep(states, methods=["l0"], strengths=[0.5], steps=30, **quiet), "a", 1)
+            found = probing.probe(probing.sweep(states, methods=["l0"], l0_strengths=[0.5], steps=30, **quiet), "a", 1)
             largest = np.argsort(-np.abs(found.direction))[:3]
             return replace(found, direction=np.where(np.isin(np.arange(16), largest), found.direction, 0.0))
 
@@ -120,7 +120,7 @@ ANALYSES: dict[str, Analysis] = {
     "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, ["w1 w2 w3"], **quiet),
     "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
     "probing.study": lambda s: probing.study(
-        s.model, s.pairs, states=[1], methods=["dense", "l0"], strengths=[0.2], controls=["none"], steps=30, **quiet
+        s.model, s.pairs, states=[1], methods=["dense", "l0"], l0_strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, "w1 w2")[1],
     "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/test_survey.py, with its own models
@@ -200,14 +200,14 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     probing.ProbingStudy: {
         "tasks": "task n_pairs",
-        "probes": "task state method strength seed control accuracy pair_accuracy bag_of_words n_open open_fraction "
-        "expected_open n_test",
+        "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
+        "open_fraction expected_open n_test",
         "neurons": "task state dim t p_adjusted gate weight",
         "random_k": "task state k draw accuracy",
         "equivalence": "task state ratio low high",
-        "agreement": "task state strength spearman spearman_max auroc",
+        "agreement": "task state l0_strength spearman spearman_max auroc",
         "overlap": "task_a task_b state jaccard expected cosine",
-        "transfer": "train_task test_task state strength accuracy pair_accuracy",
+        "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
         "general": "task state",
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
@@ -216,7 +216,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "mauve_mean", "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
-    "log_unigram", "attention_received", "strength", "k", "cosine", "share", "abs_share",
+    "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 

@@ -143,7 +143,7 @@ def probed():
     table = pairs.generate(n_per_task=60, tasks=tasks)
     model = interp.load("tiny-gpt2")
     return probing.study(
-        model, table, states=[3, 6], bos=True, strengths=(0.4, 0.7, 1.0), ks=(1, 4, 16), progress=False
+        model, table, states=[3, 6], bos=True, l0_strengths=(0.4, 0.7, 1.0), ks=(1, 4, 16), progress=False
     )
 
 
@@ -159,10 +159,10 @@ def test_figures_of_probes(probed):
         assert len(figure.to_json()) < 200_000
     plain = probed.probes.query("control == 'none'")
     lines = {trace.name: trace for trace in figures[0].data if trace.xaxis == "x"}
-    means = plain.query("method == 'l0' and strength == 0.4").groupby("state")["accuracy"].mean()
+    means = plain.query("method == 'l0' and l0_strength == 0.4").groupby("state")["accuracy"].mean()
     np.testing.assert_allclose(lines["λ = 0.4"].y, means.round(4))
     assert {"dense", "dense, labels flipped", "dense, untrained", "bag of words"} <= set(lines)
-    transfer = probed.transfer.query("method == 'l0' and strength == 0.4").set_index(["train_task", "test_task"])
+    transfer = probed.transfer.query("method == 'l0' and l0_strength == 0.4").set_index(["train_task", "test_task"])
     names = [tick.replace(" ", "_") for tick in figures[5].layout.xaxis.ticktext]
     assert figures[5].data[0].z[0][2] == pytest.approx(transfer.loc[(names[0], names[2]), "pair_accuracy"], abs=1e-3)
     without = type(probed)(probed.provenance, **(probed.tables | {"ablation": pd.DataFrame()}))
@@ -178,7 +178,7 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     at = probed.probes.query(f"state == {state}")
     dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
     assert f"dense probes {dense:.3f}" in section.summary
-    gates = at.query("method == 'l0' and control == 'none' and strength == 0.4")["open_fraction"].mean()
+    gates = at.query("method == 'l0' and control == 'none' and l0_strength == 0.4")["open_fraction"].mean()
     assert f"sparse probes with {gates:.1%} of the gates open (λ = 0.4)" in section.summary
     zeroed = probed.ablation.query("mode == 'zero' and set == 'found'")
     change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).mean()

@@ -65,8 +65,8 @@ def test_sparse_probes_are_those_of_autograd():
     X = torch.randn(2, 60, 7, dtype=torch.float64)
     y = (torch.rand(2, 60, 3) < 0.5).double()
     weights = torch.rand(2, 60, 3, dtype=torch.float64)
-    strengths, seeds, steps = [0.1, 0.5, 1.0], [0, 1, 1], 40
-    fitted = fit_sparse(X, y, strengths=strengths, seeds=seeds, weights=weights, steps=steps)
+    l0_strengths, seeds, steps = [0.1, 0.5, 1.0], [0, 1, 1], 40
+    fitted = fit_sparse(X, y, l0_strengths=l0_strengths, seeds=seeds, weights=weights, steps=steps)
     for task, column in itertools.product(range(2), range(3)):
         generator = torch.Generator().manual_seed(seeds[column])
         w = (0.01 * torch.randn(7, generator=generator).double()).requires_grad_()
@@ -79,7 +79,7 @@ def test_sparse_probes_are_those_of_autograd():
             gate = (torch.sigmoid(((u / (1 - u)).log() + a) * 1.5) * 1.2 - 0.1).clamp(0, 1)
             p = torch.sigmoid(X[task] @ (w * gate))
             bce = -(share * (y[task, :, column] * p.log() + (1 - y[task, :, column]) * (1 - p).log())).sum()
-            loss = strengths[column] * bce + (1 - strengths[column]) * open_probability(a).mean()
+            loss = l0_strengths[column] * bce + (1 - l0_strengths[column]) * open_probability(a).mean()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -141,7 +141,7 @@ def test_a_probe_does_not_depend_on_its_company():
     X = torch.from_numpy(np.stack([planted(100, 40, seed=s).reshape(200, 40) for s in (0, 1)]))
     X = (X - X.mean(1, keepdim=True)) / X.std(1, keepdim=True)
     y = torch.tensor([1.0, 0.0]).repeat(100)[None, :, None].expand(2, -1, 4)
-    columns = {"strengths": [0.2, 0.2, 0.7, 1.0], "seeds": [0, 1, 0, 1]}
+    columns = {"l0_strengths": [0.2, 0.2, 0.7, 1.0], "seeds": [0, 1, 0, 1]}
     together = fit_sparse(X, y, **columns, steps=200)
     for task in range(2):
         for column in range(4):
@@ -158,9 +158,9 @@ def test_a_probe_does_not_depend_on_its_company():
 
 def test_fits_where_gradients_are_off():
     X, y = torch.randn(1, 40, 3), torch.randint(2, (1, 40, 1)).float()
-    as_usual = fit_sparse(X, y, strengths=[0.5], seeds=[0], steps=20)
+    as_usual = fit_sparse(X, y, l0_strengths=[0.5], seeds=[0], steps=20)
     with torch.no_grad():
-        fitted = fit_sparse(X, y, strengths=[0.5], seeds=[0], steps=20)
+        fitted = fit_sparse(X, y, l0_strengths=[0.5], seeds=[0], steps=20)
         assert not torch.is_grad_enabled()
     assert torch.equal(fitted.coefficients, as_usual.coefficients)
     assert not fitted.coefficients.requires_grad
@@ -168,24 +168,24 @@ def test_fits_where_gradients_are_off():
 
 def test_bad_columns():
     X, y = torch.randn(1, 8, 3), torch.zeros(1, 8, 1)
-    for strength in (0.0, 1.5, -1.0):
+    for l0_strength in (0.0, 1.5, -1.0):
         with pytest.raises(ValueError, match=r"must lie in \(0, 1\]"):
-            fit_sparse(X, y, strengths=[strength], seeds=[0])
-    with pytest.raises(ValueError, match="as many strengths and seeds"):
-        fit_sparse(X, y, strengths=[0.2, 0.3], seeds=[0])
+            fit_sparse(X, y, l0_strengths=[l0_strength], seeds=[0])
+    with pytest.raises(ValueError, match="as many l0_strengths and seeds"):
+        fit_sparse(X, y, l0_strengths=[0.2, 0.3], seeds=[0])
 
 
 @pytest.mark.parametrize("method", ["l0", "topk"])
 def test_planted_dimensions_are_found(method):
     vectors = planted(n=800, d=256)
     X, y = vectors.reshape(-1, 256), np.tile([1, 0], 800)
-    probe = SparseProbe(method, strength=0.2, k=6).fit(X, y)
+    probe = SparseProbe(method, l0_strength=0.2, k=6).fit(X, y)
     chosen = set(np.flatnonzero(probe.gate_ > 0)) if method == "topk" else set(np.argsort(-np.abs(probe.coef_))[:6])
     assert chosen == set(range(6))
     assert probe.score(X, y) > 0.85
     if method == "l0":
         assert probe.coef_[6] == pytest.approx(0, abs=0.05), "the dimension of large mean says nothing"
-        raw = SparseProbe("l0", strength=0.2, raw=True).fit(X, y)
+        raw = SparseProbe("l0", l0_strength=0.2, raw=True).fit(X, y)
         assert raw.gate_[6] > 0, "raw, a probe without intercept takes it for one"
         assert raw.coef_[6] * 30 < -1
 
@@ -204,7 +204,7 @@ def test_scikit_learns_own_checks(estimator, check):
 
 def test_probe_refuses():
     X, y = np.random.default_rng(0).normal(size=(20, 4)), np.tile([0, 1], 10)
-    for options, message in (({"method": "topk", "k": 5}, "1 … 4"), ({"strength": 2.0}, "must lie in")):
+    for options, message in (({"method": "topk", "k": 5}, "1 … 4"), ({"l0_strength": 2.0}, "must lie in")):
         with pytest.raises(ValueError, match=message):
             SparseProbe(**options).fit(X, y)
     with pytest.raises(ValueError, match="1 class"):
@@ -299,27 +299,37 @@ def swept():
 
 def test_sweep_tables(swept):
     vectors, both, found = swept
-    table = found.probes.set_index(["task", "method", "strength", "control"])
     assert len(found.probes) == 2 * (6 * 2 + 2 + 3)
+    dense = found.probes.query("method == 'dense'").set_index(["task", "control"])
+    topk = found.probes.query("method == 'topk:welch'").set_index(["task", "k"])
     for task in ("a", "b"):
-        assert table.loc[(task, "dense", 1.0, "none"), "accuracy"] > 0.9
-        assert table.loc[(task, "dense", 1.0, "none"), "pair_accuracy"] > 0.95
-        assert table.loc[(task, "dense", 1.0, "flip"), "accuracy"] < 0.7
-        assert table.loc[(task, "topk:welch", 6.0, "none"), "n_open"] == 6
-        assert table.loc[(task, "topk:welch", 6.0, "none"), "accuracy"] > 0.9
-        assert (
-            table.loc[(task, "topk:welch", 64.0, "none"), "accuracy"]
-            == table.loc[(task, "dense", 1.0, "none"), "accuracy"]
-        )
+        assert dense.loc[(task, "none"), "accuracy"] > 0.9
+        assert dense.loc[(task, "none"), "pair_accuracy"] > 0.95
+        assert dense.loc[(task, "flip"), "accuracy"] < 0.7
+        assert topk.loc[(task, 6), "n_open"] == 6
+        assert topk.loc[(task, 6), "accuracy"] > 0.9
+        assert topk.loc[(task, 64), "accuracy"] == dense.loc[(task, "none"), "accuracy"]
     neurons = found.neurons.query("task == 'a'")
     assert set(neurons.sort_values("p_adjusted")["dim"].head(6)) == set(range(6))
     split = split_pairs(both, "b")
     t, _ = selection.welch(vectors[split.train, 0], vectors[split.train, 1])
     np.testing.assert_allclose(found.neurons.query("task == 'b'")["t"], t)
     assert (found.agreement["spearman"] <= found.agreement["spearman_max"] + 1e-9).all()
-    assert found.agreement.query("strength == 0.2")["auroc"].min() > 0.9
+    assert found.agreement.query("l0_strength == 0.2")["auroc"].min() > 0.9
     assert set(found.random_k["k"]) == {1, 2, 4, 8, 16, 32}
     assert (found.equivalence["low"] <= found.equivalence["high"]).all()
+
+
+def test_a_probe_has_the_number_of_its_method_alone(swept, tmp_path):
+    _, _, found = swept
+    found.save(tmp_path)
+    for probes in (found.probes, probing.Sweep.load(tmp_path).probes):
+        assert probes[["l0_strength", "k", "C"]].dtypes.astype(str).tolist() == ["float64", "Int64", "float64"]
+        assert set(probes.loc[probes["method"] == "l0", "l0_strength"]) == {0.05, 0.1, 0.2, 0.4, 0.7, 1.0}
+        assert set(probes.loc[probes["method"] == "topk:welch", "k"]) == {1, 6, 64}
+        assert set(probes.loc[probes["method"] == "dense", "C"]) == {1.0}
+        for column, method in (("l0_strength", "l0"), ("k", "topk:welch"), ("C", "dense")):
+            assert (probes[column].notna() == (probes["method"] == method)).all()
 
 
 def test_dense_probe_of_the_sweep_is_scikit_learns(swept):
@@ -402,8 +412,9 @@ def test_transfer_is_each_probe_on_each_task():
     states = states_of(np.concatenate([base, shared, other]), table)
     every = probing.transfer(states, steps=200)
     assert len(every) == 27
-    assert every.groupby(["method", "strength"]).size().to_dict() == {("l0", 0.2): 9, ("l0", 1.0): 9, ("dense", 1.0): 9}
-    own = every.query("method == 'l0' and strength == 0.2 and train_task == test_task")
+    kinds = every.fillna({"l0_strength": 0, "C": 0}).groupby(["method", "l0_strength", "C"]).size()
+    assert kinds.to_dict() == {("l0", 0.2, 0): 9, ("l0", 1.0, 0): 9, ("dense", 0, 1.0): 9}
+    own = every.query("l0_strength == 0.2 and train_task == test_task")
     assert (own["accuracy"] > 0.9).all()
     found = every.query("method == 'dense'").set_index(["train_task", "test_task"])
     assert found.loc[("a", "b"), "pair_accuracy"] > 0.9
@@ -479,7 +490,7 @@ def test_sweep_with_a_perfect_dimension_and_constant_ones():
     states = States(pairs, (0, 1), 6, {}, _kept={0: perfect, 1: np.ones_like(perfect)})
     selectors = ["welch", "paired", "difference", "f", "mutual_information"]
     found = probing.sweep(
-        states, selectors=selectors, ks=[1], strengths=[1.0], methods=["topk", "l0"], steps=50, progress=False
+        states, selectors=selectors, ks=[1], l0_strengths=[1.0], methods=["topk", "l0"], steps=50, progress=False
     )
     plain = found.probes[found.probes["control"] == "none"]
     assert (plain[(plain["state"] == 0) & plain["method"].str.startswith("topk")]["accuracy"] == 1).all()

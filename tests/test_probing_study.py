@@ -32,14 +32,14 @@ from interp.probing.states import States
 KINDS = ("gpt2", "llama", "bert")
 LAYERS, WIDTH = 2, 16
 COLUMNS = {
-    "probes": "task state method strength seed control accuracy pair_accuracy bag_of_words n_open open_fraction "
-    "expected_open n_test",
+    "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
+    "open_fraction expected_open n_test",
     "neurons": "task state dim t p_adjusted gate weight",
     "random_k": "task state k draw accuracy",
     "equivalence": "task state ratio low high",
-    "agreement": "task state strength spearman spearman_max auroc",
+    "agreement": "task state l0_strength spearman spearman_max auroc",
     "overlap": "task_a task_b state jaccard expected cosine",
-    "transfer": "train_task test_task state strength accuracy pair_accuracy",
+    "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
     "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
 }
 
@@ -220,7 +220,7 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
     """On the states' own scale it scores as w ⊙ m does on standardised ones, and is right as often as listed."""
     table = pd.concat([toy_pairs(60), toy_pairs(60, "u")], ignore_index=True)
     states = probing.collect(load_toy("gpt2"), table, position="mean", progress=False)
-    found = probing.sweep(states, methods=["l0"], strengths=[0.2, 0.7], controls=["none"], steps=200, progress=False)
+    found = probing.sweep(states, methods=["l0"], l0_strengths=[0.2, 0.7], controls=["none"], steps=200, progress=False)
     for task, state in itertools.product("tu", (1, 2)):
         one = probing.probe(found, task, state)
         split, vectors = split_pairs(table, task), states.load(state).astype(np.float64)
@@ -233,7 +233,7 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
         scores = one.score(torch.from_numpy(vectors[split.test])).numpy()
         np.testing.assert_allclose(scores, expected, atol=1e-5)
         assert one.dims == list(np.flatnonzero(wm))
-        row = found.probes.query("task == @task and state == @state and strength == 0.2").iloc[0]
+        row = found.probes.query("task == @task and state == @state and l0_strength == 0.2").iloc[0]
         assert row["accuracy"] == pytest.approx(((scores[:, 0] > 0).mean() + (scores[:, 1] <= 0).mean()) / 2)
         assert row["pair_accuracy"] == pytest.approx((scores[:, 0] > scores[:, 1]).mean())
         assert (row["n_open"], row["n_test"]) == ((neurons["gate"] > 0).sum(), 2 * len(split.test))
@@ -241,7 +241,7 @@ def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
         with pytest.raises(ValueError, match=message):
             probing.probe(found, task, state)
     heads = probing.collect(load_toy("gpt2"), table, of="heads", progress=False)
-    of_heads = probing.sweep(heads, methods=["l0"], strengths=[0.7], controls=["none"], steps=20, progress=False)
+    of_heads = probing.sweep(heads, methods=["l0"], l0_strengths=[0.7], controls=["none"], steps=20, progress=False)
     with pytest.raises(ValueError, match="this sweep read heads"):
         probing.probe(of_heads, "t", 1)
 
@@ -429,8 +429,8 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
         test = (vectors[split_pairs(table, task).test] - mean) / sd
         dense = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=5_000).fit(X, y).coef_[0]
         part = fit_sparse(
-            torch.from_numpy(X).float()[None], torch.from_numpy(y).float()[None, :, None], strengths=[0.2], seeds=[0],
-            steps=150,
+            torch.from_numpy(X).float()[None], torch.from_numpy(y).float()[None, :, None], l0_strengths=[0.2],
+            seeds=[0], steps=150,
         )  # fmt: skip
         for method, w in (("dense", dense), ("l0", part.coefficients[0, 0].double().numpy())):
             row, score = rows.loc[(task, trained_on, method)], test @ w
@@ -484,14 +484,15 @@ def test_a_rotation_leaves_dense_probes_as_they_are() -> None:
         fitted.append(test @ Q @ w)
     np.testing.assert_allclose(fitted[0], fitted[1], atol=1e-3)
     right = ((fitted[1][:, 0] > 0).mean() + (fitted[1][:, 1] <= 0).mean()) / 2
-    rows = found.set_index(["method", "strength", "control"])["accuracy"]
-    assert rows["dense", 1.0, "none"] == rows["topk:welch", 12.0, "none"] == pytest.approx(right)
-    assert rows["topk:welch", 12.0, "rotation"] == pytest.approx(right), "all dimensions: the same in every basis"
-    assert rows["topk:welch", 3.0, "rotation"] < rows["topk:welch", 3.0, "none"], "the three neurons are none any more"
+    dense = found.query("method == 'dense' and control == 'none'")["accuracy"].item()
+    rows = found[found["method"] == "topk:welch"].set_index(["k", "control"])["accuracy"]
+    assert dense == rows[12, "none"] == pytest.approx(right)
+    assert rows[12, "rotation"] == pytest.approx(right), "all dimensions: the same in every basis"
+    assert rows[3, "rotation"] < rows[3, "none"], "the three neurons are none any more"
     rotated = found[found["control"] == "rotation"]
     assert set(rotated["method"]) == {"l0", "topk:welch"}
-    assert set(rotated.query("method == 'l0'")["strength"]) == {0.05, 0.1, 0.2, 0.4, 0.7, 1.0}
-    assert rotated.query("method == 'l0' and strength == 0.2")["n_open"].item() > 0
+    assert set(rotated.query("method == 'l0'")["l0_strength"]) == {0.05, 0.1, 0.2, 0.4, 0.7, 1.0}
+    assert rotated.query("l0_strength == 0.2")["n_open"].item() > 0
     neurons = probing.sweep(states, methods=["l0"], steps=20, controls=["rotation"], progress=False).neurons
     assert neurons.empty, "dimensions of a random basis are no neurons"
 
@@ -564,14 +565,14 @@ def test_planted_truth_at_the_size_of_llama() -> None:
     truth = set(informative)
     topk = SparseProbe("topk", k=20).fit(X, y)
     assert len(truth & set(np.flatnonzero(topk.gate_))) >= 19
-    l0 = SparseProbe("l0", strength=0.2).fit(X, y)
+    l0 = SparseProbe("l0", l0_strength=0.2).fit(X, y)
     best = set(np.argsort(-np.abs(l0.coef_))[:20])
     opened = set(np.flatnonzero(l0.gate_ > 0))
     assert len(truth & best) >= 17, "recall and precision of the 20 largest |w ⊙ m|"
     assert len(truth & opened) >= 19, "recall of the open gates"
     assert len(opened) < 130, "a precision of .15 at least"
     assert l0.gate_[large] == 0
-    raw = SparseProbe("l0", strength=0.2, raw=True).fit(X, y)
+    raw = SparseProbe("l0", l0_strength=0.2, raw=True).fit(X, y)
     assert raw.gate_[large] > 0.5
     assert raw.coef_[large] * 30 < -8, "an intercept: it makes up for what the 20 dimensions have on average"
 
@@ -585,7 +586,7 @@ def study_pairs() -> pd.DataFrame:
     return pd.concat([toy_pairs(30, name, *about) for name, about in fields.items()], ignore_index=True)
 
 
-OPTIONS: dict[str, Any] = {"steps": 300, "progress": False, "ks": (1, 4), "strengths": (0.4, 1.0)}
+OPTIONS: dict[str, Any] = {"steps": 300, "progress": False, "ks": (1, 4), "l0_strengths": (0.4, 1.0)}
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
@@ -669,7 +670,7 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
     with pytest.raises(ValueError, match="unknown|no task"):
         probing.study(model, study_pairs, tasks=["z"], **OPTIONS)
     with pytest.raises(ValueError, match="must lie in"):
-        probing.study(model, study_pairs, states=[0], **(OPTIONS | {"strengths": (2.0,)}))
+        probing.study(model, study_pairs, states=[0], **(OPTIONS | {"l0_strengths": (2.0,)}))
     with pytest.raises(ValueError, match="1 … 16 dimensions, found"):
         probing.study(model, study_pairs, states=[0], **(OPTIONS | {"ks": (17,)}))
 

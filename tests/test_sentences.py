@@ -96,6 +96,7 @@ def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
     assert section.summary in section.finding
     drop = table[(table["set"] == "outlier") & (table["key_class"] != "other")]
     lowest = drop.loc[(drop["attention_after"] - drop["attention_before"]).idxmin()]
+    assert f"from the keys of block {lowest['layer']}: from" in section.summary
     assert f"from {lowest['attention_before']:.4f} to {lowest['attention_after']:.4f}" in section.summary
 
 
@@ -134,19 +135,20 @@ def test_a_fit_is_said_beside_that_before_training(encoded):
 def probed():
     table = pairs.generate(n_per_task=40, tasks=["reflexive_number"])
     return probing.study(
-        interp.load("tiny-gpt2"), table, states=[3], bos=True, methods=["l0", "topk", "dense"], strengths=(0.4,),
+        interp.load("tiny-gpt2"), table, states=[3], bos=True, methods=["l0", "topk", "dense"], l0_strengths=(0.4,),
         ks=(1, 4), controls=["none"], steps=50, progress=False,
     )  # fmt: skip
 
 
 def test_probes_of_one_task_are_said_as_numbers(probed):
     section = pages.section(probed)
-    at = probed.probes[probed.probes["control"] == "none"].set_index(["method", "strength"])["accuracy"]
+    at = probed.probes[probed.probes["control"] == "none"].set_index("method")
+    sparse, dense = at.loc["l0", "accuracy"], at.loc["dense", "accuracy"]
     words = probed.tasks["bag_of_words"].item()
     assert section.summary.startswith("Accuracy at state 3, 1 task: sparse probes with ")
     assert section.summary.endswith(
-        f"{at['l0', 0.4]:.3f}, dense probes {at['dense'].item():.3f}, probes of the top 4 dimensions "
-        f"{at['topk:welch', 4.0]:.3f}; a bag of words {words:.3f}."
+        f"{sparse:.3f}, dense probes {dense:.3f}, probes of the top 4 dimensions "
+        f"{at.loc[at['k'] == 4, 'accuracy'].item():.3f}; a bag of words {words:.3f}."
     )
     assert "1 tasks" not in section.finding
     assert section.summary in section.finding
@@ -156,7 +158,7 @@ def test_top_k_alone_has_its_number(probed):
     probes = probed.probes[probed.probes["method"] == "topk:welch"]
     others = {name: getattr(probed, name).iloc[:0] for name in ("transfer", "general", "overlap", "ablation", "views")}
     section = pages.section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
-    accuracy = probes.loc[probes["strength"] == 4, "accuracy"].item()
+    accuracy = probes.loc[probes["k"] == 4, "accuracy"].item()
     assert f"1 task: probes of the top 4 dimensions {accuracy:.3f}; a bag of words" in section.summary
 
 

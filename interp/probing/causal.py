@@ -72,7 +72,7 @@ def ablation_effect(
             raise ValueError(
                 f"the probe of {probe.task} at state {probe.state} reads {len(probe.dims)} of {model.cfg.d_model} "
                 "neurons; expected at least one, and at most half, so that others can stand beside them; fit it with "
-                "another strength"
+                "another λ"
             )
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
     rows = []

@@ -61,7 +61,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
     asked = ProbingOptions(**{key: value for key, value in options.items() if not callable(value)})
     table = pairs.load(data, tasks=asked.tasks, limit=asked.limit)
-    columns = len(asked.strengths) * len(asked.controls) * len(asked.seeds) if "l0" in asked.methods else 0
+    columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) if "l0" in asked.methods else 0
     return cost(
         name, [*table["sentence_good"], *table["sentence_bad"]], n_tasks=table["UID"].nunique(), columns=columns,
         n_states=None if asked.states is None else len(asked.states), steps=asked.steps,

@@ -47,10 +47,10 @@ def sparse_probes(found: Sweep) -> go.Figure:
     """
     l0 = _plain(found, "l0")
     out = panels("Sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates")
-    for strength, style in _strength_styles(found).items():
-        of_strength = l0[l0["strength"] == strength].groupby("state")
+    for l0_strength, style in _l0_styles(found).items():
+        by_state = l0[l0["l0_strength"] == l0_strength].groupby("state")
         for column, measure in ((1, "accuracy"), (2, "open_fraction")):
-            _line(out, of_strength[measure].mean(), f"λ = {strength:g}", style, column, legend=column == 1)
+            _line(out, by_state[measure].mean(), f"λ = {l0_strength:g}", style, column, legend=column == 1)
     dense = found.probes[found.probes["method"] == "dense"]
     for control, name, line in (
         ("none", "dense", _DENSE),
@@ -74,9 +74,9 @@ def topk_probes(found: Sweep) -> go.Figure:
     fitted = _plain(found, "topk:welch")
     out = figure("Top-k probes", "hidden state", "accuracy", subtitle="means over tasks; dotted: in a random basis")
     rotated = found.probes[(found.probes["method"] == "topk:welch") & (found.probes["control"] == "rotation")]
-    for k, style in scale_styles([float(k) for k in fitted["strength"].unique()]).items():
+    for k, style in scale_styles([float(k) for k in fitted["k"].unique()]).items():
         for part, dotted in ((fitted, False), (rotated, True)):
-            means = part[part["strength"] == k].groupby("state")["accuracy"].mean()
+            means = part[part["k"] == k].groupby("state")["accuracy"].mean()
             if dotted and not len(means):
                 continue
             line = {"color": style["color"], "dash": "dot" if dotted else style["dash"], "width": 1.2 if dotted else 2}
@@ -105,12 +105,12 @@ def gate_agreement(found: Sweep) -> go.Figure:
         "hidden state",
         subtitle="means over tasks with open gates; dotted: reachable",
     )
-    known = found.agreement[found.agreement["strength"] < 1].dropna(subset="spearman")
-    for strength, style in _strength_styles(found).items():
-        if strength not in set(known["strength"]):
+    known = found.agreement[found.agreement["l0_strength"] < 1].dropna(subset="spearman")
+    for l0_strength, style in _l0_styles(found).items():
+        if l0_strength not in set(known["l0_strength"]):
             continue
-        by_state = known[known["strength"] == strength].groupby("state")
-        name = f"λ = {strength:g}"
+        by_state = known[known["l0_strength"] == l0_strength].groupby("state")
+        name = f"λ = {l0_strength:g}"
         _line(out, by_state["spearman"].mean(), name, style, 1)
         _line(out, by_state["spearman_max"].mean(), name, style | {"dash": "dot"}, 1, legend=False, symbol=None)
         _line(out, by_state["auroc"].mean(), name, style, 2, legend=False)
@@ -164,15 +164,15 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
     fitted = study.probes[study.probes["control"].isin(["none", "untrained"])]
     fitted = fitted.assign(gain=fitted["accuracy"] - fitted["bag_of_words"])
     out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
-    strength = study.provenance["strength"]
-    sparse = _strength_styles(study).get(strength, {})
+    l0_strength = study.provenance["l0_strength"]
+    sparse = _l0_styles(study).get(l0_strength, {})
     for (method, control), name, line in (
         (("dense", "none"), "dense", _DENSE),
-        (("l0", "none"), f"λ = {strength:g}", _LINE | sparse),
+        (("l0", "none"), f"λ = {l0_strength:g}", _LINE | sparse),
         (("dense", "untrained"), "dense, untrained", UNTRAINED),
     ):
         part = fitted[(fitted["method"] == method) & (fitted["control"] == control)]
-        part = part[part["strength"] == strength] if method == "l0" else part
+        part = part[part["l0_strength"] == l0_strength] if method == "l0" else part
         if not part.empty:
             _line(out, part.groupby("state")["gain"].mean(), name, line, 1)
     out.add_hline(y=0, line={"width": 1, "color": GREY}, row=1, col=1)
@@ -218,17 +218,17 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
     if study.transfer.empty:
         raise ValueError("this study has no transfer: it needs method 'l0' and two tasks or more")
     order = study.tasks.sort_values("field", kind="stable")
-    strength = study.provenance["strength"]
+    l0_strength = study.provenance["l0_strength"]
 
-    def grid(method: str, at: float) -> pd.DataFrame:
-        part = study.transfer[(study.transfer["method"] == method) & (study.transfer["strength"] == at)]
+    def grid(at: float) -> pd.DataFrame:
+        part = study.transfer[study.transfer["l0_strength"] == at]
         wide = part.pivot(index="train_task", columns="test_task", values="pair_accuracy")
         return wide.loc[order["task"], order["task"]]
 
-    where = f"pair accuracy, state {study.provenance['state']}, λ = {strength:g}"
-    sparse = grid("l0", strength)
+    where = f"pair accuracy, state {study.provenance['state']}, λ = {l0_strength:g}"
+    sparse = grid(l0_strength)
     if difference:
-        return _matrix(sparse - grid("l0", 1.0), order, "Transfer: sparse less all gates open", where, 0.0, 0.5)
+        return _matrix(sparse - grid(1.0), order, "Transfer: sparse less all gates open", where, 0.0, 0.5)
     return _matrix(sparse, order, "Transfer between tasks", where, 0.5, 0.5)
 
 
@@ -243,7 +243,7 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
     above = study.overlap.assign(above=study.overlap["jaccard"] - study.overlap["expected"])
     both = pd.concat([above, above.rename(columns={"task_a": "task_b", "task_b": "task_a"})])
     wide = both.pivot(index="task_a", columns="task_b", values="above").reindex(order["task"], columns=order["task"])
-    subtitle = f"Jaccard index less chance, state {study.provenance['state']}, λ = {study.provenance['strength']:g}"
+    subtitle = f"Jaccard index less chance, state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
     return _matrix(wide, order, "Neurons in common", subtitle, 0.0, float(np.nanmax(wide.abs().to_numpy())))
 
 
@@ -288,11 +288,11 @@ def general_probes(study: ProbingStudy) -> go.Figure:
         "Is there grammaticality in general?", "trained on tasks of", "pair accuracy on a task never seen",
         subtitle=f"state {study.provenance['state']}; mean over tasks, 95 % interval",
     )  # fmt: skip
-    strength = study.provenance["strength"]
-    sparse = _strength_styles(study)[strength]
+    l0_strength = study.provenance["l0_strength"]
+    sparse = _l0_styles(study)[l0_strength]
     for method, name, colour, symbol in (
         ("dense", "dense", INK, "circle"),
-        ("l0", f"λ = {strength:g}", sparse["color"], sparse["symbol"]),
+        ("l0", f"λ = {l0_strength:g}", sparse["color"], sparse["symbol"]),
     ):
         grouped = study.general[study.general["method"] == method].groupby("trained_on")["pair_accuracy"]
         table = grouped.agg(["mean", "sem"]).reindex([key for key in _TRAINED_ON if key in grouped.groups])
@@ -404,9 +404,9 @@ def _line(
     )  # fmt: skip
 
 
-def _strength_styles(found: Sweep) -> dict[float, dict[str, str]]:
+def _l0_styles(found: Sweep) -> dict[float, dict[str, str]]:
     """The look of each λ of the L0 probes, the same in every figure."""
-    return scale_styles([float(s) for s in found.probes.loc[found.probes["method"] == "l0", "strength"].unique()])
+    return scale_styles([float(s) for s in found.probes.loc[found.probes["method"] == "l0", "l0_strength"].unique()])
 
 
 def _words(name: object) -> str:

@@ -1,4 +1,4 @@
-"""Many probes as one problem: tasks side by side, and strengths, seeds and controls as columns of each.
+"""Many probes as one problem: tasks side by side, and λ, seeds and controls as columns of each.
 
 `X` is `[tasks, samples, d]`, labels `[tasks, samples, columns]`; the data of a task is read once for all its columns.
 Probes have no intercept: `p = σ(X (w ⊙ m))`.
@@ -41,7 +41,7 @@ def fit_sparse(
     X: Float[Tensor, "tasks samples d"],
     y: Float[Tensor, "tasks samples columns"],
     *,
-    strengths: Sequence[float],
+    l0_strengths: Sequence[float],
     seeds: Sequence[int],
     weights: Float[Tensor, "tasks samples columns"] | None = None,
     steps: int = STEPS,
@@ -49,13 +49,13 @@ def fit_sparse(
 ) -> Sparse:
     """L0 probes by hard-concrete gates: minimise `λ · BCE + (1 − λ) · mean_d P(z ≠ 0)` (Louizos et al. 2018).
 
-    Each column has a strength λ and a seed. Weights and gates start near 0 and open (log α = 2, both with SD .01);
+    Each column has a λ and a seed. Weights and gates start near 0 and open (log α = 2, both with SD .01);
     Adam at .05 falling to zero along a cosine, over `steps` full-batch steps, with one draw of the gates' noise a
     step. Columns of the same seed share their noise, whatever else is in the batch, so that a probe does not depend
     on its company.
 
     Args:
-        strengths: λ of each column, in (0, 1].
+        l0_strengths: λ of each column, in (0, 1].
         seeds: of each column.
         weights: of the samples in each column's BCE, a weighted mean; all alike by default. 0 leaves a sample out.
         tick: called after each step.
@@ -66,10 +66,12 @@ def fit_sparse(
     steps, seeds = whole_number(steps, "steps", least=1), [check_seed(seed) for seed in seeds]
     tasks, _, d = X.shape
     columns = y.shape[2]
-    if len(strengths) != columns or len(seeds) != columns:
-        raise ValueError(f"{columns} columns need as many strengths and seeds, found {len(strengths)} and {len(seeds)}")
-    if not all(0 < strength <= 1 for strength in strengths):
-        raise ValueError(f"strengths λ must lie in (0, 1], found {list(strengths)}")
+    if len(l0_strengths) != columns or len(seeds) != columns:
+        raise ValueError(
+            f"{columns} columns need as many l0_strengths and seeds, found {len(l0_strengths)} and {len(seeds)}"
+        )
+    if not all(0 < l0_strength <= 1 for l0_strength in l0_strengths):
+        raise ValueError(f"l0_strengths (λ) must lie in (0, 1], found {list(l0_strengths)}")
     known = sorted(set(seeds))
     place = torch.tensor([known.index(seed) for seed in seeds])
     generators = [torch.Generator().manual_seed(seed) for seed in known]
@@ -82,14 +84,14 @@ def fit_sparse(
     both = torch.stack([part.repeat(tasks, 1, 1) for part in (weight, log_alpha)])
     weight, log_alpha = both
     both.grad = torch.empty_like(both)
-    strength = torch.tensor(list(strengths)).to(X)
+    l0_strength = torch.tensor(list(l0_strengths)).to(X)
     optimiser = torch.optim.Adam([both], lr=LEARNING_RATE, betas=(0.9, 0.99), fused=True)
     target = y.mT  # [tasks, columns, samples]
     share = (
         torch.full_like(target[:1], 1 / X.shape[1]) if weights is None else (weights / weights.sum(1, keepdim=True)).mT
     )
-    share = strength[:, None] * share
-    penalised = (1 - strength)[:, None] / d
+    share = l0_strength[:, None] * share
+    penalised = (1 - l0_strength)[:, None] / d
     tiny = torch.finfo(X.dtype).eps
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2

@@ -10,7 +10,7 @@ Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
 Control = Literal["none", "flip", "rotation"]
 Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
-STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 KS = (1, 2, 5, 10, 20, 40)
 STEPS = 1_000
 
@@ -34,7 +34,7 @@ class ProbingOptions(Options):
     )
     position: Position | None = option(None, "Where a sentence is read. Default: eos; cls for BERT.")
     methods: Sequence[Method] = option(get_args(Method), "Probes to fit.")
-    strengths: Sequence[float | int] = option(STRENGTHS, "λ of the L0 probes.")
+    l0_strengths: Sequence[float | int] = option(L0_STRENGTHS, "λ of the L0 probes.")
     ks: Sequence[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
     selectors: Sequence[Selector] = option(("welch",), "What the k dimensions are chosen by.")
     seeds: Sequence[int] = option((0,), "Of weights, gates and their noise.")

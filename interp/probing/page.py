@@ -11,6 +11,7 @@ _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
     "top-k: Gurnee et al. 2023.",
+    "State": "Hidden state 0 is the embeddings, state L + 1 what leaves TransformerLens' block L (counted from 0).",
     "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept; dense: L2 logistic "
     "regression. Pairs, not sentences, are split 60 : 20 : 20; accuracy is on the test sentences, pair "
     "accuracy the share of pairs whose good sentence scores higher.",
@@ -91,8 +92,8 @@ def _summary(study: ProbingStudy) -> str:
     at = _at(study)
     parts = []
     if "l0" in at:
-        strength = study.provenance["strength"]
-        parts.append(f"sparse probes with {at['l0_open']:.1%} of the gates open (λ = {strength:g}) {at['l0']:.3f}")
+        l0_strength = study.provenance["l0_strength"]
+        parts.append(f"sparse probes with {at['l0_open']:.1%} of the gates open (λ = {l0_strength:g}) {at['l0']:.3f}")
     if "dense" in at:
         parts.append(f"dense probes {at['dense']:.3f}")
     if "topk" in at:
@@ -105,7 +106,7 @@ def _summary(study: ProbingStudy) -> str:
 
 
 def _finding(study: ProbingStudy) -> str:
-    strength, at = study.provenance["strength"], _at(study)
+    l0_strength, at = study.provenance["l0_strength"], _at(study)
     sentences = [_summary(study)]
     controls = []
     if "dense_untrained" in at:
@@ -121,10 +122,11 @@ def _finding(study: ProbingStudy) -> str:
     sentences += _hard_tasks(study)
     if not study.transfer.empty:
         other = study.transfer[study.transfer["train_task"] != study.transfer["test_task"]]
-        means = other.groupby(["method", "strength"])["pair_accuracy"].mean()
+        sparse, dense = other["l0_strength"] == l0_strength, other["method"] == "dense"
         sentences.append(
-            f"On the pairs of other tasks sparse probes are right on {means['l0', strength]:.3f}, dense ones on "
-            f"{means['dense', 1.0]:.3f}."
+            "On the pairs of other tasks sparse probes are right on "
+            f"{other.loc[sparse, 'pair_accuracy'].mean():.3f}, dense ones on "
+            f"{other.loc[dense, 'pair_accuracy'].mean():.3f}."
         )
     if not study.ablation.empty:
         table = study.ablated

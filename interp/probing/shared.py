@@ -16,9 +16,10 @@ from interp.probing.group import Group, hits
 from interp.probing.options import STEPS
 from interp.probing.split import Split, of_equal_size, split_tasks
 from interp.probing.states import States
-from interp.probing.sweeps import SHOWN_STRENGTH, check_neurons
+from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons
 
 _PAIRS_A_TASK = 100  # of training, in a probe of many tasks
+_DENSE: dict[str, str | float] = {"method": "dense", "l0_strength": np.nan, "C": 1.0}
 
 
 def transfer(
@@ -26,7 +27,7 @@ def transfer(
     *,
     tasks: Sequence[str] | None = None,
     states: Sequence[int] | None = None,
-    strengths: Sequence[float | int] = (SHOWN_STRENGTH, 1.0),
+    l0_strengths: Sequence[float | int] = (SHOWN_L0_STRENGTH, 1.0),
     raw: bool = False,
     steps: int = STEPS,
     seed: int = 0,
@@ -39,31 +40,31 @@ def transfer(
 
     Args:
         tasks, states: which; all by default.
-        strengths: λ of the sparse probes; beside them stands the dense one (L2, C = 1). λ = 1 leaves all gates open,
-            the paper's dense baseline.
+        l0_strengths: λ of the sparse probes; beside them stands the dense one (L2, C = 1). λ = 1 leaves all gates
+            open, the paper's dense baseline.
         raw, steps, seed, device: see `sweep`.
 
-    Returns the table `transfer` (train_task, test_task, state, method, strength, accuracy, pair_accuracy), method `l0`
-    or `dense`.
+    Returns the table `transfer` (train_task, test_task, state, method, l0_strength, C, accuracy, pair_accuracy):
+    method `l0`, with its λ, or `dense`, with its C.
 
     Raises as `sweep` does.
     """
-    strengths, steps, seed = list(strengths), whole_number(steps, "steps", least=1), check_seed(seed)
+    l0_strengths, steps, seed = list(l0_strengths), whole_number(steps, "steps", least=1), check_seed(seed)
     splits = split_tasks(collected.pairs, tasks)
     chosen = list(splits)
-    kinds = [("l0", float(strength)) for strength in strengths] + [("dense", 1.0)]
+    kinds = [*map(_sparse, l0_strengths), _DENSE]
     tables = []
     for state in collected.states if states is None else states:
         vectors = collected.load(state)
         scorers: dict[str, tuple[Float[np.ndarray, "kinds d"], Float[np.ndarray, " kinds"]]] = {}
         for some in of_equal_size(splits):
             group = Group(vectors, some, raw=raw, device=find_device(device))
-            scaled = _coefficients(group, strengths, steps, seed) / group.spread[:, None]
+            scaled = _coefficients(group, l0_strengths, steps, seed) / group.spread[:, None]
             offsets = -(scaled * group.mean[:, None]).sum(2)
             scorers |= {task: (scaled[i], offsets[i]) for i, task in enumerate(some)}
         tested = np.concatenate([vectors[splits[task].test] for task in chosen]).astype(np.float64)
         ends = np.cumsum([len(splits[task].test) for task in chosen])[:-1]
-        for number, (method, strength) in enumerate(kinds):
+        for number, kind in enumerate(kinds):
             W = np.stack([scorers[task][0][number] for task in chosen], 1)
             scores = tested @ W + [scorers[task][1][number] for task in chosen]
             right, above = hits(scores[:, 0], scores[:, 1])
@@ -72,20 +73,24 @@ def transfer(
                 name: np.stack([part.mean(0) for part in np.split(values, ends)], 1).ravel()  # train task first
                 for name, values in (("accuracy", right), ("pair_accuracy", above))
             }
-            tables.append(pd.DataFrame(where | {"state": state, "method": method, "strength": strength} | measured))
+            tables.append(pd.DataFrame(where | {"state": state} | kind | measured))
     return pd.concat(tables, ignore_index=True)
 
 
+def _sparse(l0_strength: float | int) -> dict[str, str | float]:
+    return {"method": "l0", "l0_strength": float(l0_strength), "C": np.nan}
+
+
 def _coefficients(
-    group: Group, strengths: Sequence[float | int], steps: int, seed: int
+    group: Group, l0_strengths: Sequence[float | int], steps: int, seed: int
 ) -> Float[np.ndarray, "tasks kinds d"]:
     """Of the sparse probes and the dense probe of each task, on standardised states."""
     y = group.columns(group.labels(group.n)[:, None])
     found = []
-    if strengths:
-        many = y.expand(-1, -1, len(strengths))
-        seeds = [seed] * len(strengths)
-        fitted = fit_sparse(group.X, many, strengths=[float(s) for s in strengths], seeds=seeds, steps=steps)
+    if l0_strengths:
+        many = y.expand(-1, -1, len(l0_strengths))
+        seeds = [seed] * len(l0_strengths)
+        fitted = fit_sparse(group.X, many, l0_strengths=[float(s) for s in l0_strengths], seeds=seeds, steps=steps)
         found.append(fitted.coefficients.double())
     return torch.cat([*found, fit_dense(group.X, y)], 1).cpu().numpy()
 
@@ -135,7 +140,7 @@ def general(
     *,
     tasks: Sequence[str] | None = None,
     states: Sequence[int] | None = None,
-    strength: float | int = SHOWN_STRENGTH,
+    l0_strength: float | int = SHOWN_L0_STRENGTH,
     raw: bool = False,
     steps: int = STEPS,
     seed: int = 0,
@@ -148,8 +153,8 @@ def general(
     where it has fewer. States are standardised with the mean and SD of all these pairs, the left-out task's sentences
     included, its labels not.
 
-    Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, strength, accuracy,
-    pair_accuracy, n_open): one row for each set that has a task.
+    Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength, C,
+    accuracy, pair_accuracy, n_open): one row for each set that has a task.
 
     Raises ValueError for fewer than two tasks, and as `sweep` does.
     """
@@ -173,10 +178,10 @@ def general(
         weights = used.to(group.X)
         sparse = fit_sparse(
             group.X, y[None, :, None].expand(1, -1, len(columns)), weights=weights[None], steps=steps,
-            strengths=[float(strength)] * len(columns), seeds=[seed] * len(columns),
+            l0_strengths=[float(l0_strength)] * len(columns), seeds=[seed] * len(columns),
         ).coefficients[0].double()  # fmt: skip
         dense = torch.stack([_on_rows(group.X[0], y, column) for column in used.T.to(group.X.device)])
-        for method, level, found in (("l0", float(strength), sparse), ("dense", 1.0, dense)):
+        for kind, found in ((_sparse(l0_strength), sparse), (_DENSE, dense)):
             scaled = found.cpu().numpy() / group.spread
             scores = {
                 task: vectors[split.test].astype(np.float64) @ scaled.T - scaled @ group.mean[0]
@@ -186,8 +191,10 @@ def general(
                 right, above = hits(scores[task][:, 0, number], scores[task][:, 1, number])
                 tables.append(
                     {"task": task, **about.loc[task], "state": state, "trained_on": trained_on}
-                    | {"n_tasks": int(seen.sum()), "method": method, "strength": level, "accuracy": right.mean()}
-                    | {"pair_accuracy": above.mean(), "n_open": int((found[number] != 0).sum())}
+                    | {"n_tasks": int(seen.sum())}
+                    | kind
+                    | {"accuracy": right.mean(), "pair_accuracy": above.mean()}
+                    | {"n_open": int((found[number] != 0).sum())}
                 )
     return pd.DataFrame(tables)
 

@@ -26,7 +26,7 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
 
     Args:
         method: how dimensions are chosen.
-        strength: λ in (0, 1] of `"l0"`: small opens few gates.
+        l0_strength: λ in (0, 1] of `"l0"`: small opens few gates.
         k: dimensions of `"topk"`.
         raw: leave the inputs as they are.
         steps: of the optimiser of `"l0"`.
@@ -37,14 +37,14 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         self,
         method: Literal["l0", "topk", "dense"] = "l0",
         *,
-        strength: float | int = 0.2,
+        l0_strength: float | int = 0.2,
         k: int = 40,
         raw: bool = False,
         steps: int = STEPS,
         seed: int = 0,
     ) -> None:
         self.method = method
-        self.strength = strength
+        self.l0_strength = l0_strength
         self.k = k
         self.raw = raw
         self.steps = steps
@@ -75,7 +75,7 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         Z = torch.from_numpy(((X - self.mean_) / self.scale_).astype(X.dtype))[None]
         target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
         if self.method == "l0":
-            found = fit_sparse(Z, target, strengths=[self.strength], seeds=[self.seed], steps=self.steps)
+            found = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
             self.gate_ = found.gate[0, 0].double().numpy()
             self.coef_ = found.coefficients[0, 0].double().numpy()
         elif self.method in ("topk", "dense"):

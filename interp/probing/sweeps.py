@@ -1,4 +1,4 @@
-"""All probes of a set of states: methods × tasks × strengths × seeds × controls, layer by layer."""
+"""All probes of a set of states: methods × tasks × λ or k × seeds × controls, layer by layer."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +20,7 @@ from interp.checks import check_seed, check_table, whole_number
 from interp.models import find_device
 from interp.probing.fitting import Sparse, fit_dense, fit_sparse
 from interp.probing.group import Group
-from interp.probing.options import KS, STEPS, STRENGTHS, Control, Method, Selector
+from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
 from interp.probing.selection import SELECTORS, adjusted_p, scores, top
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
@@ -31,17 +31,17 @@ _Column = tuple[Control, float, int]
 METHODS: tuple[Method, ...] = get_args(Method)
 _TOP_SHARE = 0.01
 _DRAWS = 10
-SHOWN_STRENGTH = 0.2  # λ whose gates the table of neurons holds
+SHOWN_L0_STRENGTH = 0.2  # λ whose gates the table of neurons holds
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep(Result):
     """What `sweep` found.
 
-    - `probes` (task, state, method, strength, seed, control, accuracy, accuracy_low, accuracy_high, pair_accuracy,
-      pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction, expected_open,
-      n_test): strength is λ of `l0`, k of `topk:selector`, C of `dense`; low and high are 95 % bootstrap intervals over
-      pairs.
+    - `probes` (task, state, method, l0_strength, k, C, seed, control, accuracy, accuracy_low, accuracy_high,
+      pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
+      expected_open, n_test): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`, each missing for
+      the other methods; low and high are 95 % bootstrap intervals over pairs.
     - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs,
       Benjamini–Hochberg over the dimensions of a task and state, the `l0` probe of the first seed and λ = .2 (or the λ
       nearest), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
@@ -50,7 +50,7 @@ class Sweep(Result):
       reaches that of the top 1 %, over their number, for the mean over draws; 95 % interval over draws. Where it is
       never reached the largest k tried stands; `censored` says that this befell the mean or a draw, so that ratio or
       high is a lower bound.
-    - `agreement` (task, state, strength, spearman, spearman_max, auroc): of |t| and the gates.
+    - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): of |t| and the gates at each λ.
     """
 
     analysis: ClassVar[str] = "sweep"
@@ -63,13 +63,13 @@ class Sweep(Result):
 
 
 _COLUMNS = {
-    "probes": ["task", "state", "method", "strength", "seed", "control", "accuracy", "accuracy_low", "accuracy_high",
-               "pair_accuracy", "pair_accuracy_low", "pair_accuracy_high", "validation_accuracy", "bag_of_words",
-               "n_open", "open_fraction", "expected_open", "n_test"],
+    "probes": ["task", "state", "method", "l0_strength", "k", "C", "seed", "control", "accuracy", "accuracy_low",
+               "accuracy_high", "pair_accuracy", "pair_accuracy_low", "pair_accuracy_high", "validation_accuracy",
+               "bag_of_words", "n_open", "open_fraction", "expected_open", "n_test"],
     "neurons": ["task", "state", "dim", "t", "p_adjusted", "gate", "weight", "mean", "scale"],
     "random_k": ["task", "state", "k", "draw", "accuracy"],
     "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy"],
-    "agreement": ["task", "state", "strength", "spearman", "spearman_max", "auroc"],
+    "agreement": ["task", "state", "l0_strength", "spearman", "spearman_max", "auroc"],
 }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def sweep(
     states: Sequence[int] | None = None,
     methods: Sequence[Method] = METHODS,
     selectors: Sequence[Selector] = ("welch",),
-    strengths: Sequence[float | int] = STRENGTHS,
+    l0_strengths: Sequence[float | int] = L0_STRENGTHS,
     ks: Sequence[int] = KS,
     seeds: Sequence[int] = (0,),
     controls: Sequence[Control] = ("none", "flip"),
@@ -102,7 +102,7 @@ def sweep(
 
     Args:
         tasks, states: which; all by default.
-        strengths: λ of `l0`.
+        l0_strengths: λ of `l0`.
         ks: of `topk`; those above the width are refused. `random` doubles from the size of the top 1 %.
         controls: `"none"` is no control; `flip` is of `l0` and `dense`, `rotation` of `l0` and `topk`.
         seeds: of gates, weights and noise.
@@ -113,7 +113,7 @@ def sweep(
     unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
     whole numbers.
     """
-    options = checked_options(collected.width, methods, controls, selectors, strengths, ks, seeds)
+    options = checked_options(collected.width, methods, controls, selectors, l0_strengths, ks, seeds)
     steps = whole_number(steps, "steps", least=1)
     splits = split_tasks(collected.pairs, tasks)
     numbers = list(collected.states) if states is None else [whole_number(state, "state") for state in states]
@@ -146,7 +146,7 @@ def checked_options(
     methods: Iterable[str],
     controls: Iterable[str],
     selectors: Iterable[str],
-    strengths: Iterable[float | int],
+    l0_strengths: Iterable[float | int],
     ks: Iterable[int],
     seeds: Iterable[int],
 ) -> dict[str, Any]:
@@ -155,18 +155,18 @@ def checked_options(
     Raises ValueError for what it cannot do on states of this width, TypeError for k or seeds that are not whole.
     """
     options: dict[str, list[Any]] = {"methods": list(methods), "selectors": list(selectors)}
-    options |= {"strengths": list(strengths), "ks": [whole_number(k, "k") for k in ks]}
+    options |= {"l0_strengths": list(l0_strengths), "ks": [whole_number(k, "k") for k in ks]}
     options |= {"seeds": [check_seed(seed) for seed in seeds], "controls": list(controls)}
     for name, known in (("methods", METHODS), ("controls", get_args(Control)), ("selectors", SELECTORS)):
         if not options[name] or not set(options[name]) <= set(known):
             raise ValueError(f"expected {name} of {', '.join(known)}, found {options[name]}")
-    if not options["strengths"] or not all(0 < strength <= 1 for strength in options["strengths"]):
-        raise ValueError(f"strengths λ must lie in (0, 1], at least one, found {options['strengths']}")
+    if not options["l0_strengths"] or not all(0 < l0_strength <= 1 for l0_strength in options["l0_strengths"]):
+        raise ValueError(f"l0_strengths (λ) must lie in (0, 1], at least one, found {options['l0_strengths']}")
     if not options["seeds"]:
         raise ValueError("seeds is empty; give at least one")
     if "topk" in options["methods"] and not all(1 <= k <= width for k in options["ks"]):
         raise ValueError(f"ks must be 1 … {width} dimensions, found {options['ks']}")
-    return options | {"strengths": [float(strength) for strength in options["strengths"]]}
+    return options | {"l0_strengths": [float(l0_strength) for l0_strength in options["l0_strengths"]]}
 
 
 def check_neurons(neurons: pd.DataFrame) -> None:
@@ -209,7 +209,8 @@ def _tables(
         for name, parts in rows.items()
     }
     merged["probes"]["bag_of_words"] = merged["probes"]["task"].map(settings["bag_of_words"])
-    return {name: merged[name].reindex(columns=columns) for name, columns in _COLUMNS.items()}
+    whole = {name: merged[name].reindex(columns=columns) for name, columns in _COLUMNS.items()}
+    return whole | {"probes": whole["probes"].astype({"k": "Int64"})}
 
 
 @cache
@@ -224,18 +225,18 @@ def _fitted(
     methods = settings["methods"]
     found: dict[str, list[pd.DataFrame]] = {"probes": []}
     if "l0" in methods and controls:
-        columns = [(c, s, seed) for c in controls for s in settings["strengths"] for seed in settings["seeds"]]
+        columns = [(c, s, seed) for c in controls for s in settings["l0_strengths"] for seed in settings["seeds"]]
         probes = _sparse(group, columns, settings["steps"], tick)
         found["probes"] += _noted(group, columns, probes)
         if "none" in controls:
-            plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["strengths"]}
-            found["neurons"] = [_neurons(group, probes, plain[min(plain, key=lambda s: abs(s - SHOWN_STRENGTH))])]
+            plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
+            found["neurons"] = [_neurons(group, probes, plain[min(plain, key=lambda s: abs(s - SHOWN_L0_STRENGTH))])]
             found["agreement"] = [_agreements(group, probes, plain)]
     if "dense" in methods and controls:
         y = torch.stack([group.labels(group.n, control) for control in controls], 1)
         weight = fit_dense(group.X, group.columns(y))
         for column, control in enumerate(controls):
-            found["probes"].append(_note(group, "dense", 1.0, 0, control, weight[:, column]))
+            found["probes"].append(_note(group, "dense", control, weight[:, column], C=1.0))
     if "topk" in methods and "none" in controls:
         found["probes"] += _topk(group, settings, "none")
     if "random" in methods:
@@ -247,39 +248,43 @@ def _rotated(group: Group, settings: dict[str, Any]) -> list[pd.DataFrame]:
     """The sparse probes in a random basis; a dense probe is the same in every basis."""
     tables = []
     if "l0" in settings["methods"]:
-        columns: list[_Column] = [("rotation", s, seed) for s in settings["strengths"] for seed in settings["seeds"]]
+        columns: list[_Column] = [("rotation", s, seed) for s in settings["l0_strengths"] for seed in settings["seeds"]]
         tables += _noted(group, columns, _sparse(group, columns, settings["steps"], lambda: None))
     return tables + (_topk(group, settings, "rotation") if "topk" in settings["methods"] else [])
 
 
 def _sparse(group: Group, columns: Sequence[_Column], steps: int, tick: Callable[[], object]) -> Sparse:
     y = torch.stack([group.labels(group.n, control, seed) for control, _, seed in columns], 1)
-    strengths, seeds = [s for _, s, _ in columns], [seed for _, _, seed in columns]
-    return fit_sparse(group.X, group.columns(y), strengths=strengths, seeds=seeds, steps=steps, tick=tick)
+    l0_strengths, seeds = [s for _, s, _ in columns], [seed for _, _, seed in columns]
+    return fit_sparse(group.X, group.columns(y), l0_strengths=l0_strengths, seeds=seeds, steps=steps, tick=tick)
 
 
 def _noted(group: Group, columns: Sequence[_Column], found: Sparse) -> list[pd.DataFrame]:
     return [
-        _note(group, "l0", strength, seed, control, found.coefficients[:, i], found.gate[:, i]).assign(
+        _note(group, "l0", control, found.coefficients[:, i], found.gate[:, i], l0_strength=s, seed=seed).assign(
             expected_open=found.expected_open[:, i].mean(1).double().cpu().numpy()
         )
-        for i, (control, strength, seed) in enumerate(columns)
+        for i, (control, s, seed) in enumerate(columns)
     ]
 
 
 def _note(
     group: Group,
     method: str,
-    strength: float,
-    seed: int,
     control: Control,
     weight: Float[Tensor, "tasks d"],
     gate: Float[Tensor, "tasks d"] | None = None,
+    *,
+    l0_strength: float = np.nan,
+    k: float | int = np.nan,
+    C: float = np.nan,
+    seed: int = 0,
 ) -> pd.DataFrame:
     n_open = ((weight if gate is None else gate) != 0).sum(1).cpu().numpy()
     return group.table(
-        method=method, strength=strength, seed=seed, control=control, n_open=n_open, open_fraction=n_open / group.d,
-        expected_open=np.nan, n_test=2 * group.n_test, **group.measured(weight, control, seed),
+        method=method, l0_strength=l0_strength, k=k, C=C, seed=seed, control=control, n_open=n_open,
+        open_fraction=n_open / group.d, expected_open=np.nan, n_test=2 * group.n_test,
+        **group.measured(weight, control, seed),
     )  # fmt: skip
 
 
@@ -297,8 +302,8 @@ def _neurons(group: Group, found: Sparse, column: int) -> pd.DataFrame:
 
 def _agreements(group: Group, found: Sparse, columns: dict[float, int]) -> pd.DataFrame:
     return pd.DataFrame(
-        {"task": task, "strength": strength} | _agreement(np.abs(group.t[i]), found.gate[i, column].cpu().numpy())
-        for strength, column in columns.items()
+        {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(group.t[i]), found.gate[i, column].cpu().numpy())
+        for l0_strength, column in columns.items()
         for i, task in enumerate(group.tasks)
     )
 
@@ -307,7 +312,7 @@ def _topk(group: Group, settings: dict[str, Any], control: Control) -> list[pd.D
     tables = []
     for selector in settings["selectors"]:
         for k, dims in zip(settings["ks"], _chosen(group, selector, settings["ks"]), strict=True):
-            tables.append(_note(group, f"topk:{selector}", float(k), 0, control, _on(group, dims)))
+            tables.append(_note(group, f"topk:{selector}", control, _on(group, dims), k=k))
     return tables
 
 

@@ -18,13 +18,13 @@ from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import general, overlap, transfer
 from interp.probing.split import split_tasks
 from interp.probing.states import States, collect
-from interp.probing.sweeps import SHOWN_STRENGTH, Sweep, checked_options, sweep
+from interp.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, sweep
 from interp.results import provenance
 from interp.run.passes import Passes, asks
 
 _OF_A_STATE = {
-    "transfer": ["train_task", "test_task", "state", "method", "strength", "accuracy", "pair_accuracy"],
-    "general": ["task", "state", "trained_on", "method", "strength", "accuracy", "pair_accuracy"],
+    "transfer": ["train_task", "test_task", "state", "method", "l0_strength", "C", "accuracy", "pair_accuracy"],
+    "general": ["task", "state", "trained_on", "method", "l0_strength", "C", "accuracy", "pair_accuracy"],
     "overlap": ["task_a", "task_b", "state", "jaccard", "expected", "cosine"],
     "ablation": ["task", "state", "mode", "set", "n_neurons", "accuracy_before", "accuracy_after"],
     "views": ["task", "state", "sentence", "position", "token", "score"],
@@ -41,7 +41,7 @@ class ProbingStudy(Sweep):
       share of test pairs whose good sentence the model itself finds more probable.
     - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
     - `views` (task, state, sentence, position, token, score): the sparse probe at every token of a test pair, the first
-      of each of the three tasks on which the probes of `provenance["strength"]` are most accurate.
+      of each of the three tasks on which the probes of `provenance["l0_strength"]` are most accurate.
 
     In `probes`, control `untrained` is the same architecture with random weights.
     """
@@ -66,23 +66,23 @@ class ProbingStudy(Sweep):
     @property
     def largest_k(self) -> float:
         """The largest k of the top-k probes; NaN where there are none."""
-        return float(self.probes.loc[self.probes["method"] == "topk:welch", "strength"].max())
+        return float(self.probes.loc[self.probes["method"] == "topk:welch", "k"].astype(float).max())
 
     @property
     def by_state(self) -> pd.DataFrame:
         """Mean accuracies over tasks for each state: dense, sparse, the largest k, the controls, and words alone."""
-        probes, strength = self.probes, self.provenance["strength"]
+        probes = self.probes
+        sparse, largest = probes["l0_strength"] == self.provenance["l0_strength"], probes["k"] == self.largest_k
         columns = {}
         for name, method, control, at in (
-            ("dense", "dense", "none", None),
-            ("l0", "l0", "none", strength),
-            ("topk", "topk:welch", "none", self.largest_k),
-            ("dense_flipped", "dense", "flip", None),
-            ("dense_untrained", "dense", "untrained", None),
-            ("l0_rotated", "l0", "rotation", strength),
+            ("dense", "dense", "none", True),
+            ("l0", "l0", "none", sparse),
+            ("topk", "topk:welch", "none", largest),
+            ("dense_flipped", "dense", "flip", True),
+            ("dense_untrained", "dense", "untrained", True),
+            ("l0_rotated", "l0", "rotation", sparse),
         ):
-            part = probes[(probes["method"] == method) & (probes["control"] == control)]
-            part = part if at is None else part[part["strength"] == at]
+            part = probes[(probes["method"] == method) & (probes["control"] == control) & at]
             if not part.empty:
                 columns[name] = part.groupby("state")["accuracy"].mean()
                 if name in ("l0", "l0_rotated"):
@@ -125,9 +125,9 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     where the dense probes (or else all probes) are most accurate on the validation pairs, on average over tasks.
 
     The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
-    strength) and the first seed; they are left out where `l0` is not among the methods, and the first three for a
-    single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6 and whose
-    probe opens a gate or more, and at most half of them.
+    of `l0_strengths`) and the first seed; they are left out where `l0` is not among the methods, and the first three
+    for a single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6 and
+    whose probe opens a gate or more, and at most half of them.
 
     Raises ValueError as the functions it is made of, and for a state that is not among the states.
     """
@@ -154,7 +154,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
 
     width = model.cfg.d_model
     chosen = checked_options(
-        width, options.methods, options.controls, options.selectors, options.strengths,
+        width, options.methods, options.controls, options.selectors, options.l0_strengths,
         [k for k in KS if k <= width] if options.ks is None else options.ks, options.seeds,
     )  # fmt: skip
     sparse, seeds = "l0" in chosen["methods"], chosen["seeds"]
@@ -164,11 +164,11 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     if options.state != "best" and options.state not in states.states:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, states.states))}")
     found = sweep(states, **chosen, directory=kept("sweeps"), progress=progress, **fitting)
-    nearest = min(chosen["strengths"], key=lambda strength: abs(strength - SHOWN_STRENGTH))
+    nearest = min(chosen["l0_strengths"], key=lambda l0_strength: abs(l0_strength - SHOWN_L0_STRENGTH))
     by_chance = sweep(
         collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if sparse else ["dense"],
-        strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"), progress=progress,
-        **fitting,
+        l0_strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"),
+        progress=progress, **fitting,
     )  # fmt: skip
     probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
     best = _best(found.probes) if options.state == "best" else options.state
@@ -179,8 +179,8 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         at: dict[str, Any] = {"states": [best], "seed": seeds[0], **fitting}
         neurons = found.neurons[found.neurons["state"] == best]
         if len(splits) > 1:
-            shared["transfer"] = transfer(states, strengths=sorted({float(nearest), 1.0}), **at)
-            shared["general"] = general(states, strength=nearest, **at)
+            shared["transfer"] = transfer(states, l0_strengths=sorted({float(nearest), 1.0}), **at)
+            shared["general"] = general(states, l0_strength=nearest, **at)
             shared["overlap"] = overlap(neurons)
         able = described.loc[described["model_accuracy"] >= LEAST_ACCURACY, "task"]
         fitted = [probe(found, task, best) for task in able]
@@ -188,7 +188,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
         viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, nearest)]
         shared["views"] = pair_scores(model, tested, viewed, bos=bos)
-    about = found.provenance | {"state": best, "strength": float(nearest)}
+    about = found.provenance | {"state": best, "l0_strength": float(nearest)}
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
         **(found.tables | {"probes": probes, "tasks": described} | shared),
@@ -202,9 +202,9 @@ def _best(probes: pd.DataFrame) -> int:
     return int(str(by_state.idxmax()))
 
 
-def _most_accurate(probes: pd.DataFrame, state: int, strength: float | int) -> list[str]:
+def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float | int) -> list[str]:
     """The tasks on which sparse probes that read a neuron do best."""
-    sparse = (probes["method"] == "l0") & (probes["control"] == "none") & (probes["strength"] == strength)
+    sparse = (probes["method"] == "l0") & (probes["control"] == "none") & (probes["l0_strength"] == l0_strength)
     part = probes[sparse & (probes["state"] == state) & (probes["n_open"] > 0)]
     return part.sort_values("accuracy", ascending=False, kind="stable")["task"].drop_duplicates().head(_VIEWED).tolist()
 
