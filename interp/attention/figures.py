@@ -30,6 +30,7 @@ from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, hook_name
 
+_BLOCK = "layer (TransformerLens' block, from 0)"
 _LINE = {"width": 2}
 _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
@@ -86,7 +87,7 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
     names = [name for name in study.provenance["key_classes"] if name != "other"]
     out = figure(
         "Attention by class of the key",
-        "layer ℓ (blocks.ℓ−1)",
+        _BLOCK,
         "attention summed over the class",
         subtitle="mean and range over heads; dotted: uniform",
     )
@@ -96,7 +97,7 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
             continue
         limits = ranges.loc[[(layer, name) for layer in part["layer"]]]
         out.add_scatter(
-            x=part["layer"] + 1 + 0.1 * (number - (len(names) - 1) / 2),
+            x=part["layer"] + 0.1 * (number - (len(names) - 1) / 2),
             y=part["sum"].round(4),
             name=style["name"],
             legendgroup=name,
@@ -111,10 +112,10 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
                 "thickness": 1,
                 "width": 3,
             },
-            hovertemplate="layer %{x:.0f}<br>%{y:.3f}<extra>" + style["name"] + "</extra>",
+            hovertemplate="block %{x:.0f}<br>%{y:.3f}<extra>" + style["name"] + "</extra>",
         )
         out.add_scatter(
-            x=part["layer"] + 1,
+            x=part["layer"],
             y=part["uniform"].round(4),
             legendgroup=name,
             showlegend=False,
@@ -139,7 +140,7 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
     out = panels(
         "Outlier dimensions by token class",
         "hidden state",
-        subtitle="mean over the tokens of a class",
+        subtitle="mean over the tokens of a class; state 0: embeddings",
         names=[f"dimension {dim}" for dim in chosen],
     )
     table = study.dims[study.dims["dim"].isin(chosen) & (study.dims["key_class"] != "all")]
@@ -180,7 +181,7 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
         f"Scores of {style['name']} keys by dimension",
         "dimension of the residual stream",
         f"mean contribution, {unit}",
-        subtitle=f"layer {layer + 1} (blocks.{layer}); {_POINTS} largest of each head; dotted: outliers",
+        subtitle=f"block {layer}; {_POINTS} largest of each head; dotted: outliers",
     )
     heads = sorted(part["head"].unique())
     colours = ramp([i / max(1, len(heads) - 1) for i in range(len(heads))])
@@ -215,7 +216,7 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure
     grid = part.pivot(index="head", columns="key_class", values="mean")[classes]
     limit = float(np.abs(grid.to_numpy()).max()) or 1.0
     out = figure(
-        f"Dimension {dim} in layer {layer + 1} (blocks.{layer})",
+        f"Dimension {dim} in block {layer}",
         "class of the key",
         "head",
         subtitle="mean contribution to the score",
@@ -248,7 +249,7 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     name = class_styles(study.provenance["key_classes"])[key_class]["name"]
     out = figure(
         f"{name}: a key dimension removed",
-        "layer ℓ (blocks.ℓ−1)",
+        _BLOCK,
         "change of attention",
         subtitle="mean over heads; a point a dimension, set to "
         + ("its mean" if study.provenance["mode"] == "mean" else "zero"),
@@ -259,7 +260,7 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     for kind, (colour, symbol, offset) in looks.items():
         part = table[table["set"] == kind]
         out.add_scatter(
-            x=part["layer"] + 1 + offset,
+            x=part["layer"] + offset,
             y=(part["attention_after"] - part["attention_before"]).round(5),
             name=names.get(kind, kind),
             mode="markers",

@@ -23,8 +23,8 @@ DEFINITIONS = {
     "in the provenance.",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against "
     "random dimensions and others of matched magnitude.",
-    "L3H5": "Head 5 of blocks.3, both counted from 0 as in TransformerLens; the paper counts layers from 1 and "
-    "calls that layer 4. Axes say “layer ℓ (blocks.ℓ−1)”. State 0 is the embeddings, state ℓ follows layer ℓ.",
+    "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
+    "layers from 1 and calls that layer 4. State 0 is the embeddings, state L + 1 what leaves block L.",
 }
 
 
@@ -78,7 +78,7 @@ class _Fall:
         return self.before - self.after >= _LEAST
 
     def __str__(self) -> str:
-        where = f"from the keys of layer {self.layer + 1} (blocks.{self.layer})"
+        where = f"from the keys of block {self.layer}"
         text = f"{_name(self.key_class)} most when removed {where}: from {self.before:.4f} to {self.after:.4f}"
         if self.before - self.control >= _LEAST:
             return f"{text} (the strongest control: to {self.control:.4f})"
