@@ -81,3 +81,14 @@ def test_no_circle_of_imports():
 
     for module in known:
         walk(module, ())
+
+
+def test_the_analyses_are_listed_once():
+    """The names of all five together stand in one file: a new analysis is one folder and one line."""
+    names = ("frequency", "generation", "attention", "encoding", "probing")
+    lists = [
+        path.relative_to(HOME).as_posix()
+        for path in HOME.rglob("*.py")
+        if all(f'"{name}"' in path.read_text(encoding="utf-8") for name in names)
+    ]
+    assert lists == ["analyses.py"]

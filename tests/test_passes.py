@@ -1,5 +1,7 @@
 """Analyses side by side: as many passes as the text needs, and what each gives alone."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from interp import corpora
 from interp.attention import study as attention_study
 from interp.encoding.tables import study as encoding_study
 from interp.frequency import bias_effect
+from interp.models import identity
 from interp.models.sites import hook_name
 from interp.run import passes
 from interp.run.observers import Observer
@@ -151,3 +154,33 @@ def test_a_mistake_shows_before_anything_is_read(load_toy, texts, observed):
             progress=False,
         )
     assert observed == []
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_weights_are_hashed_once_for_each_call(load_toy, texts, tmp_path, monkeypatch):
+    model = load_toy("gpt2")
+    hashed = []
+
+    class Counted:
+        def __init__(self):
+            hashed.append(1)
+            self.digest = _xxh3()
+
+        def update(self, data):
+            self.digest.update(data)
+
+        def hexdigest(self):
+            return self.digest.hexdigest()
+
+    _xxh3 = identity.xxhash.xxh3_128
+    monkeypatch.setattr(
+        identity, "xxhash", SimpleNamespace(xxh3_128=lambda *given: _xxh3(*given) if given else Counted())
+    )
+    options = {"orders": ["slope"], "bases": ["axis"], "ratios": [2.0], "progress": False}
+    first = encoding_study(model, texts, directory=tmp_path / "a", **options)
+    assert len(hashed) == 1
+    with torch.no_grad():
+        model.unembed.W_U.data += 0.01
+    second = encoding_study(model, texts, directory=tmp_path / "b", **options)
+    assert len(hashed) == 2
+    assert first.provenance["weight_hash"] != second.provenance["weight_hash"] == interp.models.weight_hash(model)

@@ -1,13 +1,15 @@
-from .loading import (
-    ARCHITECTURES as ARCHITECTURES,
-    PARITY_TOLERANCE as PARITY_TOLERANCE,
+from .identity import (
     Origin as Origin,
     check_weights as check_weights,
     config_hash as config_hash,
+    origin as origin,
+    weight_hash as weight_hash,
+)
+from .loading import (
+    ARCHITECTURES as ARCHITECTURES,
+    PARITY_TOLERANCE as PARITY_TOLERANCE,
     find_device as find_device,
     load as load,
-    origin as origin,
     read_config as read_config,
     untrained as untrained,
-    weight_hash as weight_hash,
 )

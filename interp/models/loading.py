@@ -10,14 +10,12 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 import transformers
-import xxhash
 from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
 from transformer_lens import (
@@ -30,6 +28,7 @@ from transformer_lens.supported_models import MODEL_ALIASES
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS, gelu_new
 
 from interp.checks import check_seed
+from interp.models.identity import Origin, origin
 from interp.models.running import running
 from interp.models.sites import Model, check_model, is_encoder
 from interp.paths import hub_answers, model_directory, printable
@@ -51,20 +50,10 @@ PARITY_TOLERANCE = 1e-4
 """Largest difference of log-probabilities from transformers with which a model is loaded."""
 
 _FIRST_SD = 0.02
-_NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
 _FLOATING = ("F64", "F32", "F16", "BF16")
 _NUMBER = re.compile(r"\.(\d+)\.")
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a loaded model came from: the name given, the hub revision, and its directory if it is local."""
-
-    name: str
-    revision: str | None
-    directory: Path | None
 
 
 def load(
@@ -135,12 +124,6 @@ def load(
     return model
 
 
-def origin(model: Model) -> Origin:
-    """Where a model came from; for one that was not loaded by `load`, its config's name."""
-    found = getattr(model, "interp_origin", None)
-    return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
-
-
 def untrained(model: Model, *, seed: int = 0) -> Model:
     """A copy of a model as it might have been before training: the control for what the architecture alone can do.
 
@@ -160,34 +143,6 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
             parameter.copy_(torch.ones(()) if leaf == "w" else torch.zeros(()) if leaf.startswith("b") else drawn)
     fresh.interp_origin = Origin(f"{origin(model).name} untrained", None, None)
     return fresh
-
-
-def weight_hash(model: Model) -> str:
-    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights."""
-    check_model(model)
-    digest = xxhash.xxh3_128()
-    for name, parameter in sorted(model.named_parameters()):
-        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
-        flat = laid_out.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def config_hash(model: Model) -> str:
-    """A hash of what decides a forward pass beside the weights: the config, and each layer's scale of the scores."""
-    check_model(model)
-    config = {key: str(value) for key, value in model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS}
-    scales = [float(block.attn.attn_scale) for block in model.blocks]
-    return xxhash.xxh3_128(json.dumps([config, scales], sort_keys=True).encode()).hexdigest()
-
-
-def check_weights(model: Model) -> None:
-    """Raise ValueError for a parameter that is not finite; TransformerLens turns attention of NaN into 0 silently."""
-    check_model(model)
-    for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():
-            raise ValueError(f"weight {name} of this model has NaN or infinite values; load or train it again")
 
 
 def find_device(device: str | torch.device | None) -> torch.device:

@@ -23,6 +23,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias,
 
 from interp.corpora import Batches
 from interp.declare import Options
+from interp.models.identity import reading_once
 from interp.models.sites import Model
 from interp.run import distributed
 from interp.run.observers import Observer, is_finished, observe, observe_parts, part_of
@@ -158,15 +159,16 @@ def execute(
     """
     root = None if directory is None else Path(directory)
     number = 0
-    while True:
-        try:
-            wanted = next(analysis)
-        except StopIteration as end:
-            return end.value
-        for reading in _merged(wanted):
-            number += 1
-            path = None if root is None else root / f"pass-{number}.safetensors"
-            _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
+    with reading_once():
+        while True:
+            try:
+                wanted = next(analysis)
+            except StopIteration as end:
+                return end.value
+            for reading in _merged(wanted):
+                number += 1
+                path = None if root is None else root / f"pass-{number}.safetensors"
+                _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
 
 
 def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
