@@ -48,7 +48,9 @@ def ask_all(
     Raises ValueError as the functions it is made of; for pairs that cannot be probed before the text is read.
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
-    limit = options.pair_limit or (_BUNDLED_PAIRS if options.pairs == "bundled" else None)
+    limit = options.pair_limit or (
+        _BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
+    )
     table = minimal_pairs.load(options.pairs, limit=limit)
     bos = _bos(model, options.bos)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}

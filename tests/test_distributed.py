@@ -175,8 +175,7 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
     assert outcome(capsys, *own, "--out", two, "--bos", "--shard", "1/2")[0] == 0
     code, said = outcome(capsys, "merge", one, two)
     assert code == 2
-    assert "with different options: bos" in said.err
-    assert "--bos" in said.err
+    assert "with different options: --bos" in said.err
     code, said = outcome(capsys, "merge", one, tmp_path / "two" / ".." / "one")
     assert code == 2
     assert "found a directory twice" in said.err

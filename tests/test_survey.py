@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,12 +14,11 @@ from interp.cli import main
 from interp.survey import ask_all
 
 COUNTS = np.arange(1, 68)
-pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no generated text")
+pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no generation")
 
 
-@pytest.fixture(autouse=True)
-def _short_fits(monkeypatch):
-    monkeypatch.setattr(interp.probing, "study", partial(interp.probing.study, steps=10))
+SHORT = {"probing": {"steps": 10}}
+SCALES = SHORT | {"frequency": {"scales": (0, 1)}}
 
 
 @pytest.fixture
@@ -42,34 +40,34 @@ def same(one, other):
 def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     model = load_toy(kind)
     with caplog.at_level(logging.INFO, "interp"):
-        found = ask_all(model, texts, pairs=table, unigram=COUNTS, scales=(0, 1), bos=False, progress=False)
+        found = ask_all(model, texts, pairs=table, unigram=COUNTS, settings=SCALES, bos=False, progress=False)
     assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
-    assert caplog.messages == ["reading texts", "probing 24 minimal pairs"]
+    assert caplog.messages == ["reading texts", "Sparse probes for grammar"]
     plain = corpora.batches(model, texts)
     predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
     options = {"unigram": COUNTS, "progress": False}
     same(found[0], interp.frequency.bias_effect(model, predicted, scales=(0, 1), **options))
     same(found[1], interp.attention.study(model, plain, **options))
     same(found[2], interp.encoding.study(model, predicted, **options))
-    same(found[3], interp.probing.study(model, table, bos=False, progress=False))
+    same(found[3], interp.probing.study(model, table, bos=False, steps=10, progress=False))
 
 
 def test_bundled_models_are_read_as_they_were_trained(table, monkeypatch):
     class Stopped(Exception):
         pass
 
-    def stop(model, analysis, **options):
-        raise Stopped(next(analysis)[0].batches.settings["bos"])
+    def stop(*analyses):
+        raise Stopped(next(analyses[0])[0].batches.settings["bos"])
 
-    monkeypatch.setattr("interp.survey.run", stop)
+    monkeypatch.setattr("interp.survey.side_by_side", stop)
     for name, bos in (("tiny-gpt2", "True"), ("tiny-bert", "False")):
         with pytest.raises(Stopped, match=bos):
             ask_all(interp.load(name), "bundled", pairs=table, progress=False)
 
 
 def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
-    with pytest.warns(UserWarning, match="no word frequency: this model's prediction head has no bias"):
-        found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, progress=False)
+    with pytest.warns(UserWarning, match="no frequency: this model's prediction head has no bias"):
+        found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
 
 
@@ -79,6 +77,7 @@ def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, 
     table.to_csv(pairs, index=False)
     out = tmp_path / "out"
     arguments = ["report", "--corpus", str(corpus), "--pairs", str(pairs), "--no-bos", "--json"]
+    arguments += ["--settings", json.dumps(SHORT)]
     models = [part for kind in ("gpt2", "bert") for part in ("--model", str(hf_directory(kind)))]
     assert main([*arguments, *models, "--out", str(out)]) == 0
     captured = capsys.readouterr()

@@ -122,18 +122,19 @@ main(sys.argv[1:])
     same(out, tmp_path / "whole")
 
 
-def test_only_the_same_command_goes_on_saving(commands, tmp_path, capsys):
+def test_only_the_same_command_goes_on_saving(commands, tmp_path, capsys, monkeypatch):
     """A mark of a run that was killed while it was saving lets no other command take its place."""
     arguments, _ = commands["frequency"]
     line = [*arguments, "--out", str(tmp_path / "out")]
-    assert main(line) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("interp.cli.output.remove", lambda path: None)
+        assert main(line) == 0
     mark = tmp_path / "out" / ".frequency" / "saving"
-    mark.parent.mkdir()
-    (mark.parent / "started.json").write_text("{}")
-    mark.write_text(json.dumps(["frequency", "--model", "tiny-bert", "--out", str(tmp_path / "out")]))
+    saving = json.loads(mark.read_text())
+    mark.write_text(json.dumps(saving | {"options": saving["options"] | {"model": "tiny-bert"}}))
     assert main(line) == 2
     assert "already holds frequency" in capsys.readouterr().err
-    mark.write_text(json.dumps(line))
+    mark.write_text(json.dumps(saving))
     assert main(line) == 0
     assert not mark.parent.exists()
 

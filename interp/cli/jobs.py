@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from interp.cli.flags import flag
 from interp.disk.files import remove, replacing
 
 COMMAND = "command.json"
@@ -141,7 +142,7 @@ def merge(directories: list[Path], command: Callable[[str], Callable[..., None]]
 
 def _different(asked: list[dict[str, Any]]) -> str:
     names = sorted({name for one in asked for name in one if one[name] != asked[0].get(name)})
-    return f", with different options: {', '.join(names)}" if names else ""
+    return f", with different options: {', '.join(map(flag, names))}" if names else ""
 
 
 def _bring(source: Path, target: Path) -> None:

@@ -1,7 +1,5 @@
 from .decoding import (
-    DECODERS as DECODERS,
     PRESETS as PRESETS,
-    Decoder as Decoder,
     Generation as Generation,
     generate as generate,
 )
@@ -12,5 +10,6 @@ from .metrics import (
     text_features as text_features,
     text_metrics as text_metrics,
 )
+from .options import DECODERS as DECODERS, Decoder as Decoder
 from .prompting import Prompts as Prompts, prompts as prompts
 from .tables import GenerationStudy as GenerationStudy, study as study

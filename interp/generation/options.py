@@ -17,6 +17,7 @@ else:
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
 """A decoder by name; what each stands for is in `interp.generation.PRESETS`."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
+"""The decoders that have a name."""
 
 
 @dataclass(frozen=True, kw_only=True)
