@@ -6,12 +6,10 @@ import operator
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
-Mode = Literal["zero", "mean"]
-"""What a removed dimension is set to."""
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
 
 

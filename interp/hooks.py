@@ -17,8 +17,9 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from interp.checks import Mode, check_mode
+from interp.checks import check_mode
 from interp.models.head import Bias, prediction_head
+from interp.models.options import Mode
 from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import firing as firing
 from interp.models.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output

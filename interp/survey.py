@@ -78,7 +78,7 @@ def ask_all(
 
     ready = [one for one in possible.values() if data[one.reads] is not None]
     reading = [one for one in ready if one.reads in ("text", "masked text")]
-    _log.info("reading %s", source.name)
+    _log.info("reading %s in rows of %s tokens", source.name, f"{plain.settings['context']:,}")
     found: dict[str, Result] = {}
     for result in (yield from side_by_side(*map(asked, reading))):
         found[result.analysis] = result

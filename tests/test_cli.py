@@ -1,6 +1,8 @@
 """The command line as a user meets it."""
 
+import dataclasses
 import errno
+import inspect
 import json
 import shlex
 import subprocess
@@ -11,10 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from interp.analyses import analyses
 from interp.attention import AttentionStudy
 from interp.cli import main
-from interp.cli.flags import complete_corpus, complete_model, numbers as parse_scales
+from interp.cli.flags import complete_corpus, complete_model, flag, numbers as parse_scales
 from interp.corpora.unigrams import Unigrams
+from interp.declare import find
 from interp.encoding import EncodingStudy
 from interp.frequency import BiasEffect
 from interp.generation import GenerationStudy
@@ -422,7 +426,8 @@ def test_an_output_that_is_closed_or_full(where, code, said, hf_directory, corpu
     command = [sys.executable, "-m", "interp", "frequency", "--model", str(hf_directory("gpt2"))]
     command += ["--corpus", str(corpus), "--unigram", str(counts), "--out", str(tmp_path / "out")]
     run = subprocess.run(f"{shlex.join(command)} {where}", shell=True, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stderr) == (code, said)
+    errors = "".join(line for line in run.stderr.splitlines(True) if not line.startswith("read in rows of"))
+    assert (run.returncode, errors) == (code, said)
     assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
 
 
@@ -446,3 +451,53 @@ def test_a_run_that_cannot_be_written_to(hf_directory, corpus, counts, tmp_path,
     assert capsys.readouterr().err == (
         f"interp: error: output directory {out} cannot be written to: Read-only file system\n"
     )
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from interp.cli import main\n"
+        "assert main(['attention', '--help']) == 0\n"
+        "print(*({'torch', 'transformers', 'transformer_lens', 'pandas'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+    assert "--key-classes" in done.stdout
+
+
+@pytest.mark.parametrize("name", analyses())
+def test_every_option_of_a_function_is_a_flag_of_its_command(name, capsys):
+    analysis = analyses()[name]
+    keywords = set(inspect.signature(find(analysis.answer)).parameters) - {"model", "text", "pairs"}
+    assert keywords == {item.name for item in dataclasses.fields(analysis.options)}
+    assert main([name, "--help"]) == 0
+    told = capsys.readouterr().out
+    for keyword in keywords - {"progress", "directory"}:
+        assert flag(keyword) in told, keyword
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--context", "129"], "context must be 2 … 128 tokens for this model, found 129"),
+        (["--layout", "rows"], "expected one of packed, texts"),
+        (["--dtype", "int8"], "dtype must be a floating-point type"),
+        (["--revision", "main"], "revision and checkpoint are for hub names"),
+        (["--checkpoint", "-1"], "expected 0 or more"),
+        (["--biases", "ln", "--paper"], "leave them out"),
+        (["--limit", "3", "--shard", "2/2"], "expected I/N"),
+    ],
+)
+def test_options_of_real_models_are_checked(options, message, tmp_path, capsys):
+    arguments = ["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--out", str(tmp_path / "o")]
+    assert main([*arguments, *options]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "note" not in line]
+    assert message in line
+    assert not (tmp_path / "o").exists()
+
+
+def test_context_layout_and_dtype_reach_the_model(tmp_path, capsys):
+    arguments = ["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "40", "--out", str(tmp_path)]
+    assert main([*arguments, "--context", "32", "--layout", "texts", "--dtype", "float64"]) == 0
+    assert "read in rows of 32 tokens (texts)" in capsys.readouterr().err
+    provenance = json.loads((tmp_path / "frequency" / "result.json").read_text())["provenance"]
+    assert (provenance["context"], provenance["layout"], provenance["dtype"]) == (32, "texts", "float64")

@@ -30,7 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def public_names(module: str) -> list[str]:
     found = importlib.import_module(f"interp.{module}")
     own = [name for name, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__]
-    return getattr(found, "__all__", [name for name in own if not name.startswith("_")])
+    public = getattr(found, "__all__", [name for name in own if not name.startswith("_")])
+    return [name for name in public if not isinstance(getattr(found, name), ModuleType)]
 
 
 def test_every_public_name_has_its_place(site):

@@ -42,7 +42,7 @@ def test_a_survey_is_its_questions(kind, load_toy, texts, table, caplog):
     with caplog.at_level(logging.INFO, "interp"):
         found = ask_all(model, texts, pairs=table, unigram=COUNTS, settings=SCALES, bos=False, progress=False)
     assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
-    assert caplog.messages == ["reading texts", "Sparse probes for grammar"]
+    assert caplog.messages == ["reading texts in rows of 24 tokens", "Sparse probes for grammar"]
     plain = corpora.batches(model, texts)
     predicted = corpora.batches(model, texts, mask_rate=0.12) if kind == "bert" else plain
     options = {"unigram": COUNTS, "progress": False}
@@ -82,7 +82,7 @@ def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, 
     assert main([*arguments, *models, "--out", str(out)]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"written": str(out / "index.html")}
-    assert re.search(r"^\d+:\d\d random-bert: reading c.txt$", captured.err, re.M)
+    assert re.search(r"^\d+:\d\d random-bert: reading c.txt in rows of 24 tokens$", captured.err, re.M)
     for kind in ("gpt2", "bert"):
         assert len(list((out / f"random-{kind}").glob("*/result.json"))) == 4
     assert not (out / ".report").exists()

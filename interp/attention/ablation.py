@@ -13,8 +13,9 @@ from interp import hooks
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionProfile
 from interp.attention.scores import KeyClassBatch
-from interp.checks import Mode, check_mode, check_seed, check_table
+from interp.checks import check_mode, check_seed, check_table
 from interp.corpora import Batch, Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.models.options import Mode
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.checks import Mode
 from interp.corpora.options import CountsOptions, KeyClasses, TextOptions
 from interp.declare import Analysis, option
+from interp.models.options import Mode
 
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]

@@ -99,6 +99,8 @@ def _run(analysis: Analysis, job: Job) -> None:
         if not save({out: [found]}, directory, job):
             return
         page = pages.write_page(out)
+    if "context" in (about := found.provenance):
+        typer.echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
     show(found.shown, page, as_json=given["as_json"])
 
 

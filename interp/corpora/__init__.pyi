@@ -1,3 +1,4 @@
+from . import pairs as pairs, unigrams as unigrams
 from .batching import (
     Batch as Batch,
     Batches as Batches,

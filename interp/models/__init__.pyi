@@ -1,3 +1,4 @@
+from . import head as head, qk as qk, running as running, sites as sites
 from .identity import (
     Origin as Origin,
     check_weights as check_weights,

@@ -7,6 +7,8 @@ from interp.declare import option
 
 Bias: TypeAlias = Literal["ln", "fc", "last"]
 """The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
+Mode: TypeAlias = Literal["zero", "mean"]
+"""What a removed dimension is set to."""
 
 
 @dataclass(frozen=True, kw_only=True)

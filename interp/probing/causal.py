@@ -9,10 +9,11 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from interp.attention.profile import DimensionProfile
-from interp.checks import Mode, check_seed
+from interp.checks import check_seed
 from interp.corpora import batches, token_classes
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.hooks import ablate_dims
+from interp.models.options import Mode
 from interp.models.running import running
 from interp.models.sites import Model, is_encoder
 from interp.probing.accuracy import sentence_log_probability
