@@ -21,40 +21,32 @@ Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
 """What an analysis reads: text, text of which an encoder predicts masked tokens, beginnings of texts, minimal pairs."""
 
 
-def option(default: Any, help: str, *, least: int | None = None, flag: str | None = None, cli: Any = None) -> Any:
+def option(default: Any, help: str, *, least: int | None = None, has_flag: bool = True, cli: Any = None) -> Any:
     """A field of `Options`.
 
     Args:
         default: as in Python.
         help: one line.
         least: the smallest whole number that is allowed.
-        flag: of the command, where it is not `--` and the name with hyphens; `""` for none.
+        has_flag: whether the command has it too.
         cli: what the command reads, where it is not the annotation: a type, or a function of a string.
     """
-    return field(default=default, metadata={"help": help, "least": least, "flag": flag, "cli": cli})
+    return field(default=default, metadata={"help": help, "least": least, "has_flag": has_flag, "cli": cli})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of an analysis: keywords in Python, flags on the command line."""
 
-    progress: bool = option(True, "Show a progress bar.", flag="")
+    progress: bool = option(True, "Show a progress bar.", has_flag=False)
     directory: str | os.PathLike[str] | None = option(
-        None, "Keep what is done here; a run that was killed goes on from it with the same directory.", flag=""
+        None, "Keep what is done here; a run that was killed goes on from it with the same directory.", has_flag=False
     )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             if isinstance(value := getattr(self, item.name), Iterator):
                 object.__setattr__(self, item.name, tuple(value))  # it can be read once
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The fields that decide the result, but for those that are None, by name."""
-        chosen = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        return {
-            name: value for name, value in chosen.items() if value is not None and name not in ("progress", "directory")
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,3 +92,15 @@ def test_the_analyses_are_listed_once():
         if all(f'"{name}"' in path.read_text(encoding="utf-8") for name in names)
     ]
     assert lists == ["analyses.py"]
+
+
+def test_only_figures_and_pages_know_plotly():
+    files = {"figures.py", "page.py", "comparison.py", "plots.py"}
+    others = [
+        path.relative_to(HOME).as_posix()
+        for path in HOME.rglob("*.py")
+        if any(line.startswith(("import plotly", "from plotly")) for line in path.read_text("utf-8").splitlines())
+        and path.name not in files
+        and path.relative_to(HOME).parts[0] not in ("figures", "pages")
+    ]
+    assert not others

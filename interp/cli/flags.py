@@ -59,7 +59,7 @@ def parameters(options: type, *, without: Collection[str] = ()) -> list[inspect.
 
 def _shown(options: type) -> list[dataclasses.Field[Any]]:
     """The fields with a flag, an analysis's own first."""
-    fields = [item for item in dataclasses.fields(options) if item.metadata["flag"] != ""]
+    fields = [item for item in dataclasses.fields(options) if item.metadata["has_flag"]]
     return sorted(fields, key=lambda item: item.name not in options.__annotations__)
 
 

@@ -40,7 +40,16 @@ class TextOptions(Options):
     @property
     def text(self) -> dict[str, Any]:
         """Those of them that were given, by name."""
-        return {item.name: self.given[item.name] for item in dataclasses.fields(TextOptions) if item.name in self.given}
+        every = {item.name: getattr(self, item.name) for item in dataclasses.fields(TextOptions)}
+        shared = [item.name for item in dataclasses.fields(Options)]
+        return {name: value for name, value in every.items() if value is not None and name not in shared}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedTextOptions(TextOptions):
+    """How text is read of which an encoder predicts masked tokens."""
+
+    mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
 
 
 @dataclass(frozen=True, kw_only=True)

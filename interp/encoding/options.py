@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from interp.corpora.options import CountsOptions, Text, TextOptions
+from interp.corpora.options import CountsOptions, MaskedTextOptions, Text
 from interp.declare import Analysis, option
 
 Order = Literal["spearman", "slope", "random", "reverse"]
@@ -14,13 +14,12 @@ RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodingOptions(CountsOptions, TextOptions):
+class EncodingOptions(CountsOptions, MaskedTextOptions):
     other: Text | None = option(None, "Text the fit has not seen, to steer on; read like the text.", cli=str)
     orders: Sequence[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
     bases: Sequence[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
     shifts: Sequence[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
     ratios: Sequence[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
-    mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
     seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
 
 

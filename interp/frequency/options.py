@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from interp.corpora.options import CountsOptions, TextOptions
+from interp.corpora.options import CountsOptions, MaskedTextOptions
 from interp.declare import Analysis, option
 from interp.models.options import Bias
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrequencyOptions(CountsOptions, TextOptions):
+class FrequencyOptions(CountsOptions, MaskedTextOptions):
     biases: Sequence[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
     scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
-    mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
     seed: int | None = option(None, "Of the masking. Default: 0.", least=0)
 
 

@@ -1,4 +1,4 @@
-"""What the page says of `interp generate`."""
+"""What the page says of `interp generation`."""
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ DEFINITIONS = {
 
 
 def section(sweep: GenerationStudy) -> Section:
-    """What the page says of `interp generate`; every number comes from the result."""
+    """What the page says of `interp generation`; every number comes from the result."""
     measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
     if sweep.provenance["mauve"] is None:
         measures.remove("mauve")

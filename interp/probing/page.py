@@ -1,4 +1,4 @@
-"""What the page says of `interp probe`."""
+"""What the page says of `interp probing`."""
 
 import pandas as pd
 
@@ -28,7 +28,7 @@ DEFINITIONS = {
 
 
 def section(study: ProbingStudy) -> Section:
-    """What the page says of `interp probe`; every number comes from the result."""
+    """What the page says of `interp probing`; every number comes from the result."""
     methods = set(study.probes["method"])
     figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
     figures["beyond_words"] = plots.beyond_words(study)
