@@ -20,7 +20,7 @@ from interp import probing
 from interp.corpora import Batch, pairs
 from interp.models.sites import Model
 from interp.probing.accuracy import sentence_log_probability
-from interp.probing.states import batches_of, sentence_rows
+from interp.probing.states import batches_of, state_rows
 
 STATES = "every hidden state at an appended EOS"
 SCORES = "log-probability of sentences"
@@ -68,7 +68,7 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
     table = pairs.generate(n_per_task=n)
     with random_model(config, "tiny-gpt2") as (model, hf):
         sentences = table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist()
-        rows = sentence_rows(model, sentences, "eos", bos=False)
+        rows = state_rows(model, sentences, "eos", bos=False)
         numbered = list(batches_of(model, rows))
         batches = [batch for _, batch in numbered]
         traced = NNsight(hf.base_model)

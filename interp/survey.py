@@ -16,7 +16,7 @@ from interp.generation import Prompts, prompts
 from interp.models import origin
 from interp.models.sites import Model, is_encoder
 from interp.probing.split import split_tasks
-from interp.probing.states import sentence_rows
+from interp.probing.states import state_rows
 from interp.results import Result
 from interp.run.passes import Passes, asks, side_by_side
 
@@ -57,9 +57,7 @@ def ask_all(
     plain = corpora.batches(model, source, bos=bool(bos), **how)
     masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if is_encoder(model) else plain
     split_tasks(table, None)
-    sentence_rows(
-        model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if is_encoder(model) else "eos", bos=bos
-    )
+    state_rows(model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if is_encoder(model) else "eos", bos=bos)
     data = {"text": plain, "masked text": masked, "pairs": table, "prompts": None}
     shared = {"unigram": word_frequencies(model, plain, options.unigram, column=options.column), "seed": options.seed}
     shared |= {"seeds": [options.seed], "progress": options.progress}

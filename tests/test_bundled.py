@@ -144,7 +144,7 @@ def test_minimal_pairs_refuse_nonsense(gpt2):
     table = pairs.generate(n_per_task=2)
     with pytest.raises(ValueError, match="expected a table of minimal pairs"):
         minimal_pair_accuracy(gpt2, table.drop(columns="UID"))
-    with pytest.raises(ValueError, match="tokens; expected 2 … 128"):
+    with pytest.raises(ValueError, match="tokens; expected 2 tokens or more and at most 128"):
         sentence_log_probability(gpt2, ["the " * 200], progress=False)
 
 

@@ -522,7 +522,7 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["interp.generation.tables"], "decode", counted)
     with pytest.raises(KeyboardInterrupt):
         study(tiny, some, directory=tmp_path, **options)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["sample-0.0", "sample-1.0"]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["sample-0.0", "sample-1.0"]
     resumed = study(tiny, some, directory=tmp_path, **options)
     assert len(calls) == 5
     pd.testing.assert_frame_equal(resumed.metrics, whole.metrics)
@@ -533,7 +533,7 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     other.ln_final.b.data[0] += 1
     fewer = prompts(tiny, "bundled", n=11, prompt_tokens=5, new_tokens=12, bos=True)
     for model, given, change, differ in (
-        (other, some, {}, "model"),
+        (other, some, {}, "weights"),
         (tiny, fewer, {}, "prompts"),
         (tiny, some, {"seed": 1}, "seed"),
         (tiny, some, {"features": other}, "features"),

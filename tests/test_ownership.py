@@ -16,7 +16,7 @@ import interp
 from interp.cli import main
 from interp.corpora.unigrams import Unigrams
 from interp.disk import files, marks
-from interp.run.checkpoint import kept
+from interp.run.checkpoint import Checkpoint, kept
 
 OURS = ("frequency", "generation", "attention", "encoding", "probing", "report", "comparison", "figures")
 COMMANDS = {
@@ -180,13 +180,13 @@ def test_from_python(home, tmp_path, load_toy, texts):
     before = content(home)
     for call in (
         lambda: effect.save(home, overwrite=True),
-        lambda: kept(home / "attention", {}, lambda: {"t": pd.DataFrame({"x": [1]})}),
+        lambda: kept(Checkpoint(home / "counts.safetensors", {}), lambda: {"t": pd.DataFrame({"x": [1]})}),
         lambda: interp.pages.write_page(home),
     ):
-        with pytest.raises((FileExistsError, FileNotFoundError)):
+        with pytest.raises((FileExistsError, FileNotFoundError, ValueError)):
             call()
     assert content(home) == before
-    with pytest.raises(ValueError, match="holds no states, or is damaged"):
+    with pytest.raises(ValueError, match="is damaged or no checkpoint"):
         interp.probing.collect(model, pairs, directory=home / "states", progress=False)
     assert (home / "states" / "states-00000.safetensors").read_text() == "mine"
 

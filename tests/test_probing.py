@@ -254,13 +254,13 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     first = tmp_path / "residual/states-00000.safetensors"
     written = first.stat().st_mtime_ns
     (tmp_path / "residual/states-00001.safetensors").write_bytes(b"cut")
-    with pytest.raises(ValueError, match="states-00001.safetensors holds no states, or is damaged"):
+    with pytest.raises(ValueError, match="states-00001.safetensors is damaged or no checkpoint"):
         probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     (tmp_path / "residual/states-00001.safetensors").unlink()
     again = probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     assert first.stat().st_mtime_ns == written, "a whole shard is not made again"
     np.testing.assert_allclose(again.load(2), kept.load(2), atol=1e-6)
-    with pytest.raises(ValueError, match=r"another run .*position 'eos', here 'mean'"):
+    with pytest.raises(ValueError, match=r"another run .*position: 'eos', here 'mean'"):
         probing.collect(model, table, position="mean", directory=tmp_path / "residual", progress=False)
     with pytest.raises(ValueError, match="give a directory"):
         probing.collect(model, table, memory=100, progress=False)

@@ -14,14 +14,15 @@ from conftest import run_command
 from interp.cli import main
 from interp.disk import files
 from interp.probing.states import States
-from interp.run.checkpoint import kept
+from interp.run.checkpoint import Checkpoint, kept
 
 FOLDERS = {"generation": "generation", "probing": "probing"}
 ROOT = Path(__file__).parents[1]
 MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
 SLOW = """
 import os, signal, sys, time
-import interp.run.observers as observers, interp.run.checkpoint as results
+import interp.run.observers as observers
+from interp.run.checkpoint import Checkpoint
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
 import training.run as training
 from interp.cli import main
@@ -30,12 +31,12 @@ observers._SECONDS_BETWEEN_CHECKPOINTS = training.SAVE_SECONDS = 0.0
 def slowly(module, name):
     work = getattr(module, name)
     setattr(module, name, lambda *given, **options: (time.sleep(0.05), work(*given, **options))[1])
-slowly(observers, "_save"), slowly(results, "_known"), slowly(training, "_write_resume")
+slowly(Checkpoint, "save"), slowly(Checkpoint, "load"), slowly(training, "_write_resume")
 if "FULL" in os.environ:
     import resource
-    save = observers._save
+    save = Checkpoint.save
     full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
-    observers._save = lambda *given: (full(), save(*given))
+    Checkpoint.save = lambda *given: (full(), save(*given))
 sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
 """
 
@@ -54,9 +55,9 @@ def commands(hf_directory, texts, tmp_path):
         "attention": (["attention", *read], ".attention/pass-1.safetensors"),
         "encoding": (["encoding", *read], ".encoding/pass-1.safetensors"),
         "probing": (["probing", *model, "--pairs", str(tmp_path / "p.jsonl"), "--methods", "dense,random"],
-                  ".probing/sweeps/sweep-0/settings.json"),
+                  ".probing/sweeps/sweep-0.safetensors"),
         "generation": (["generation", *model, "--corpus", str(tmp_path / "c.txt"), "--n", "4", "--prompt-tokens", "3",
-                      "--new-tokens", "6", "--decoders", "greedy,sample"], ".generation/greedy-0.0/settings.json"),
+                      "--new-tokens", "6", "--decoders", "greedy,sample"], ".generation/greedy-0.0.safetensors"),
         "train": (["train", "--kind", "gpt2", "--corpus", "bundled", "--tokens", "4000", "--batch-size", "4"],
                   "resume.pt"),
     }  # fmt: skip
@@ -227,16 +228,15 @@ def test_damaged_tables_are_refused(tmp_path):
     import pandas as pd
 
     make = lambda: {"t": pd.DataFrame({"x": range(9)})}  # noqa: E731
-    kept(tmp_path / "k", {"a": 1}, make)
-    table = tmp_path / "k" / "t.parquet"
-    content = table.read_bytes()
-    for damaged in (content[:-1], content[:40] + bytes([content[40] ^ 1]) + content[41:]):
-        table.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"is damaged \(checksum of t.parquet\); delete it"):
-            kept(tmp_path / "k", {"a": 1}, make)
-    table.unlink()
-    with pytest.raises(ValueError, match=r"k is damaged \(FileNotFoundError"):
-        kept(tmp_path / "k", {"a": 1}, make)
+    checkpoint = Checkpoint(tmp_path / "k.safetensors", {"a": 1})
+    assert kept(checkpoint, make)["t"].equals(kept(checkpoint, lambda: {})["t"])
+    content = checkpoint.path.read_bytes()
+    described = content.index(b'\\"a\\": 1')
+    for damaged in (content[:-1], content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+                    content[:described + 7] + b"2" + content[described + 8:], b"", b"mine"):  # fmt: skip
+        checkpoint.path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"k.safetensors is damaged or no checkpoint of interp \(.*delete it"):
+            kept(checkpoint, make)
 
 
 def test_damaged_states_are_refused(load_toy, tmp_path):
@@ -252,7 +252,7 @@ def test_damaged_states_are_refused(load_toy, tmp_path):
     first = 8 + int.from_bytes(content[:8], "little")
     content[first] ^= 1
     shard.write_bytes(content)
-    with pytest.raises(ValueError, match=r"states-00000.safetensors is damaged \(checksum of state"):
+    with pytest.raises(ValueError, match=r"states-00000.safetensors is damaged .*checksum does not match: "):
         [states.load(state) for state in states.states]
 
 
@@ -296,7 +296,7 @@ sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
         ("attention", "interp.run.observers", "_feed", 7, ".attention/pass-1.safetensors"),
         ("probing", "interp.probing.states", "forward", 1, None),
         ("generation", "interp.generation.decoding", "_decode", 1, None),
-        ("generation", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.begun.json"),
+        ("generation", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.safetensors"),
         ("train", "training.run", "_write_resume", 1, "resume.pt"),
     ],
 )
@@ -351,18 +351,18 @@ def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
     monkeypatch.setattr(states, "forward", stopping)
     with pytest.raises(KeyboardInterrupt):
         collect(model, pairs, directory=tmp_path, progress=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.begun.safetensors", "states.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors"]
     found = collect(model, pairs, directory=tmp_path, progress=False)
     assert len(calls) == 1 + batches, "8 before, the one that was stopped, and the rest"
     assert all((found.load(state) == whole.load(state)).all() for state in whole.states)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors", "states.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors"]
 
 
 def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
     """Text that was begun, stopped between two batches and finished is the text of one go."""
     from transformers import GenerationConfig
 
-    from interp.generation.decoding import Begun, decode, resolved
+    from interp.generation.decoding import decode, resolved
 
     model = load_toy("gpt2")
     rows = [[7 + i, 9] for i in range(9)]
@@ -370,7 +370,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
     config.use_cache, config.min_new_tokens = True, 6
     options = {"seed": 3, "batch_size": 2}
     whole = decode(model, rows, config, [], **options)
-    begun = Begun(tmp_path / "b.json", {"run": 1})
+    begun = Checkpoint(tmp_path / "b.safetensors", {"run": 1})
     calls = []
 
     def stopping(logits, hook):
@@ -379,16 +379,18 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        decode(model, rows, config, [("unembed.hook_out", stopping)], begun=begun, **options)
+        decode(model, rows, config, [("unembed.hook_out", stopping)], checkpoint=begun, **options)
     calls.clear()
-    assert decode(model, rows, config, [("unembed.hook_out", lambda logits, hook: calls.append(1))], begun=begun,
+    assert decode(model, rows, config, [("unembed.hook_out", lambda logits, hook: calls.append(1))], checkpoint=begun,
                   **options) == whole  # fmt: skip
     assert len(calls) == 6 * 3, "two batches of five were there"
     with pytest.raises(ValueError, match=r"belongs to another run .*run: 1, here 2"):
-        decode(model, rows, config, [], begun=Begun(begun.path, {"run": 2}), **options)
-    begun.path.write_text(begun.path.read_text().replace("[", "[ ", 1))
-    with pytest.raises(ValueError, match="the checksum does not match"):
-        decode(model, rows, config, [], begun=begun, **options)
+        decode(model, rows, config, [], checkpoint=Checkpoint(begun.path, {"run": 2}), **options)
+    content = bytearray(begun.path.read_bytes())
+    content[-1] ^= 1
+    begun.path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"damaged or no checkpoint of interp \(the checksum does not match"):
+        decode(model, rows, config, [], checkpoint=begun, **options)
 
 
 def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():

@@ -9,7 +9,7 @@ import torch
 
 from interp.attention import AttentionStudy
 from interp.checks import unicode_text
-from interp.corpora.batching import tokenizer_of
+from interp.corpora.sentences import tokenizer_of
 from interp.figures.style import (
     AMBER,
     BLUE,

@@ -4,17 +4,26 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import xxhash
 from jaxtyping import Bool, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids
 from interp.corpora.options import Layout
+from interp.corpora.sentences import (
+    Row,
+    encode,
+    frame,
+    masked_positions,
+    packed_rows,
+    padded,
+    text_rows,
+    tokenizer_of,
+)
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown
@@ -42,6 +51,18 @@ class Batch:
     read: Bool[Tensor, "batch pos"]
     targets: Int[Tensor, "batch pos"]
     n_texts: int = 0
+
+    @classmethod
+    def of(cls, rows: Iterable[Any], pad_id: int = 0, *, n_texts: int = 0) -> "Batch":
+        """Rows of token ids, padded on the right; every one is read, its target the next of its row."""
+        tokens, mask = padded(rows, pad_id)
+        follows = torch.nn.functional.pad(mask[:, 1:], (0, 1)).bool()
+        return cls(tokens, mask, mask.bool(), tokens.roll(-1, 1).where(follows, -1), n_texts)
+
+    def masked(self, chosen: Bool[Tensor, "batch pos"], mask_id: int | None) -> "Batch":
+        """The same rows with some tokens masked, which alone are read, each its own target."""
+        tokens = self.tokens if mask_id is None else self.tokens.masked_fill(chosen, mask_id)
+        return replace(self, tokens=tokens, read=chosen, targets=self.tokens.where(chosen, -1))
 
     @cached_property
     def padded(self) -> bool:
@@ -74,13 +95,8 @@ class Batch:
         )
 
     def to(self, device: torch.device) -> "Batch":
-        return replace(
-            self,
-            tokens=self.tokens.to(device),
-            mask=self.mask.to(device),
-            read=self.read.to(device),
-            targets=self.targets.to(device),
-        )
+        parts = {name: getattr(self, name).to(device) for name in ("tokens", "mask", "read", "targets")}
+        return replace(self, **parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,25 +206,30 @@ def batches(
         source = None
         unknown = Unknown.of(ids, model.tokenizer, "these token ids")
 
-        def rows_of() -> Iterator["_Row"]:
-            return (_Row(index, row, 1) for index, row in enumerate(ids))
+        def rows_of() -> Iterator[Row]:
+            return (Row(index, row, 1) for index, row in enumerate(ids))
     else:
         source = load(corpus, column=column, limit=limit, separator=separator)
         settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
         settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
-        frame = _frame(model, bos, eos)
+        around = frame(model, bos, eos)
         unknown = Unknown()
-        cut = _packed_rows if layout == "packed" else _text_rows
 
-        def rows_of() -> Iterator["_Row"]:
-            return cut(_encoded(model.tokenizer, source, unknown), context, frame, encoder)
+        def rows_of() -> Iterator[Row]:
+            encoded = _encoded(model.tokenizer, source, unknown)
+            if layout == "texts":
+                return text_rows(encoded, context, around)
+            return packed_rows(encoded, context, around, each_row=encoder)
 
     def read() -> Iterator[Batch]:
         empty = True
         for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
             empty = False
-            batch = _collate(group, pad_id, special, mask_rate, known["mask"], seed, encoder)
+            batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
+            if encoder:
+                rate = mask_rate or 0.0
+                batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
             check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
             yield batch.to(device)
         if empty and layout == "packed":
@@ -303,17 +324,6 @@ def check_batches(model: Model, prepared: Batches) -> None:
     )
 
 
-def tokenizer_of(model: Model) -> Any:
-    """The model's tokenizer. Raises ValueError where it has none."""
-    check_model(model)
-    if model.tokenizer is None:
-        raise ValueError(
-            "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
-            "token ids [rows, pos]"
-        )
-    return model.tokenizer
-
-
 def _check_settings(
     model: Model,
     layout: str,
@@ -360,110 +370,16 @@ def check_ids(model: Model, ids: Tensor) -> None:
         )
 
 
-def _frame(model: Model, bos: bool, eos: bool) -> tuple[list[int], list[int]]:
-    """The token ids put before and after each text (causal) or each row (encoder)."""
-    tokenizer = tokenizer_of(model)
-    wanted = (
-        [("cls_token", True), ("sep_token", True)] if is_encoder(model) else [("bos_token", bos), ("eos_token", eos)]
-    )
-    frame = []
-    for name, use in wanted:
-        token_id = getattr(tokenizer, f"{name}_id")
-        if use and (token_id is None or token_id >= model.cfg.d_vocab):
-            raise ValueError(f"this model's tokenizer has no {name}; it is needed here")
-        frame.append([token_id] if use else [])
-    return frame[0], frame[1]
-
-
-@dataclass(frozen=True, eq=False)
-class _Row:
-    index: int
-    ids: NDArray[np.int64]
-    n_texts: int
-
-
 def _encoded(tokenizer: Any, texts: Corpus, unknown: Unknown) -> Iterator[list[int]]:
     """Token ids of each text; unknown ones are counted."""
-    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
-    rows = (ids for chunk in chunked(texts) for ids in tokenizer(chunk, **options)["input_ids"])
+    rows = (ids for chunk in chunked(texts) for ids in encode(tokenizer, chunk))
     return unknown.counting(rows, tokenizer, texts.name)
 
 
-def _packed_rows(
-    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], encoder: bool
-) -> Iterator[_Row]:
-    before, after = frame
-    room = context - len(before) - len(after) if encoder else context
-    buffer: list[int] = []
-    index = finished = 0
-    for ids in encoded:
-        buffer += ids if encoder else before + ids + after
-        finished += 1
-        start = 0
-        while len(buffer) - start >= room:
-            piece = buffer[start : start + room]
-            yield _Row(index, np.array(before + piece + after if encoder else piece), finished)
-            start += room
-            index += 1
-            finished = 0
-        del buffer[:start]
-
-
-def _text_rows(
-    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], encoder: bool
-) -> Iterator[_Row]:
-    before, after = frame
-    room = context - len(before) - len(after)
-    index = 0
-    for ids in encoded:
-        pieces = [ids[start : start + room] for start in range(0, len(ids), room)]
-        for number, piece in enumerate(pieces, 1):
-            yield _Row(index, np.array(before + piece + after), int(number == len(pieces)))
-            index += 1
-
-
-def _groups(rows: Iterator[_Row], batch_size: int, *, sort: bool) -> Iterator[list[_Row]]:
-    if not sort:
-        while group := list(islice(rows, batch_size)):
-            yield group
-        return
-    while window := list(islice(rows, max(_WINDOW, batch_size))):
-        window.sort(key=lambda row: len(row.ids))
+def _groups(rows: Iterator[Row], batch_size: int, *, sort: bool) -> Iterator[list[Row]]:
+    """Batches of rows; with `sort` by length within windows."""
+    while window := list(islice(rows, max(_WINDOW, batch_size) if sort else batch_size)):
+        if sort:
+            window.sort(key=lambda row: len(row.ids))
         for start in range(0, len(window), batch_size):
             yield window[start : start + batch_size]
-
-
-def _collate(
-    group: list[_Row],
-    pad_id: int,
-    special: list[int],
-    mask_rate: float | int | None,
-    mask_id: int | None,
-    seed: int,
-    encoder: bool,
-) -> Batch:
-    width = max(len(row.ids) for row in group)
-    tokens = np.full((len(group), width), pad_id, dtype=np.int64)
-    targets = np.full_like(tokens, -1)
-    mask = np.zeros_like(tokens)
-    read = np.zeros(tokens.shape, dtype=bool)
-    for i, row in enumerate(group):
-        n = len(row.ids)
-        tokens[i, :n] = row.ids
-        mask[i, :n] = 1
-        if not encoder:
-            targets[i, : n - 1] = row.ids[1:]
-            read[i, :n] = True
-        elif mask_rate is not None:
-            chosen = np.random.default_rng([seed, row.index]).random(n) < mask_rate
-            chosen &= ~np.isin(row.ids, special)
-            read[i, :n] = chosen
-            targets[i, :n][chosen] = row.ids[chosen]
-            tokens[i, :n][chosen] = cast(int, mask_id)
-    return Batch(
-        tokens=torch.from_numpy(tokens),
-        mask=torch.from_numpy(mask),
-        read=torch.from_numpy(read),
-        targets=torch.from_numpy(targets),
-        n_texts=sum(row.n_texts for row in group),
-    )

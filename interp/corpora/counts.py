@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Integer
 
 from interp.corpora import unigrams
-from interp.corpora.batching import Batches, tokenizer_of
+from interp.corpora.batching import Batches
+from interp.corpora.sentences import tokenizer_of
 from interp.corpora.sources import Source, load
 from interp.corpora.unigrams import Unigrams
 from interp.corpora.unknown import Unknown, check_known, unknown_id

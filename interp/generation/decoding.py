@@ -1,12 +1,11 @@
 """Text from a model, decoded by transformers with hooks active."""
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -14,15 +13,15 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from interp.checks import check_same, check_seed, unicode_text, whole_number
-from interp.corpora.batching import tokenizer_of
-from interp.disk.files import checksum, replacing
+from interp.checks import check_seed, unicode_text, whole_number
+from interp.corpora.sentences import encode, frame, padded
 from interp.generation.adapter import HookedCache, Shell
 from interp.generation.options import DECODERS, Decoder
 from interp.models import check_weights
 from interp.models.head import token_names
 from interp.models.running import firing, hooks_of_others
 from interp.models.sites import Model, check_vocabulary, is_encoder
+from interp.run.checkpoint import Checkpoint
 
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},
@@ -57,44 +56,6 @@ class Generation:
     prompt: str
     text: str
     token_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A file of the new tokens of a generation's finished batches, and where its random numbers stand after them.
-
-    `settings` says whose it is: one of another run is refused.
-    """
-
-    path: Path
-    settings: Mapping[str, Any]
-
-    def save(self, new: list[list[int]], device: torch.device) -> None:
-        drawn = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-        content = {"settings": dict(self.settings), "new": new, "random": bytes(drawn.tolist()).hex()}
-        text = json.dumps(content, sort_keys=True)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self.path) as temporary:
-            temporary.write_text(f"{checksum(text.encode())}\n{text}", encoding="utf-8")
-
-    def load(self, device: torch.device) -> list[list[int]]:
-        """The new tokens, none where nothing was kept; sets the random numbers to where they stood.
-
-        Raises ValueError for a damaged file, or one of another run.
-        """
-        if not self.path.exists():
-            return []
-        known, _, text = self.path.read_text(encoding="utf-8").partition("\n")
-        if checksum(text.encode()) != known:
-            raise ValueError(f"{self.path} is damaged (the checksum does not match); delete it to start anew")
-        content = json.loads(text)
-        check_same(f"{self.path} belongs to another run (delete it)", content["settings"], dict(self.settings))
-        drawn = torch.tensor(list(bytes.fromhex(content["random"])), dtype=torch.uint8)
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(drawn, device)
-        else:
-            torch.set_rng_state(drawn)
-        return list(content["new"])
 
 
 def generate(
@@ -170,26 +131,45 @@ def decode(
     seed: int,
     batch_size: int,
     progress: bool = False,
-    begun: Begun | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> list[Generation]:
-    """`generate` of checked token ids and a resolved config; goes on after the batches that `begun` keeps."""
+    """`generate` of checked token ids and a resolved config; goes on after the batches that a checkpoint has."""
     each = config.num_return_sequences or 1
     shell = Shell(model)
     new: list[list[int]] = []
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
     others = hooks_of_others(model)
     with bar, _seeded(seed):
-        if begun is not None:
-            new = begun.load(model.W_U.device)
+        if checkpoint is not None:
+            new = _begun(checkpoint, model.W_U.device)
         bar.update(len(new) // each)
         for start in range(len(new) // each, len(rows), batch_size):
             batch = rows[start : start + batch_size]
             with firing(model, hooks, expected=others):
                 new += [_until_end(one, config.eos_token_id) for one in _decode(shell, batch, config)]
-            if begun is not None:
-                begun.save(new, model.W_U.device)
+            if checkpoint is not None:
+                _keep(checkpoint, new, model.W_U.device)
             bar.update(len(batch))
     return [continuation(model, rows[number // each], one) for number, one in enumerate(new)]
+
+
+def _keep(checkpoint: Checkpoint, new: list[list[int]], device: torch.device) -> None:
+    """Write the new tokens of finished batches, and where the random numbers stand after them."""
+    drawn = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+    tokens, lengths = torch.tensor(list(chain(*new))), torch.tensor([len(one) for one in new])
+    checkpoint.save({"tokens": tokens, "lengths": lengths, "random": drawn}, len(new))
+
+
+def _begun(checkpoint: Checkpoint, device: torch.device) -> list[list[int]]:
+    """What `_keep` wrote, nothing where it did not; sets the random numbers to where they stood."""
+    kept, done = checkpoint.load()
+    if not done:
+        return []
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(kept["random"], device)
+    else:
+        torch.set_rng_state(kept["random"])
+    return [part.tolist() for part in kept["tokens"].split(kept["lengths"].tolist())]
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
@@ -263,11 +243,7 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
         if isinstance(prompt, bytes) or not isinstance(prompt, Iterable) or getattr(prompt, "ndim", 1) != 1:
             raise TypeError(f"a prompt is a string or a list of token ids, found {prompt!r}")
         return [whole_number(token_id, "a token id") for token_id in prompt]
-    tokenizer = tokenizer_of(model)
-    first = [tokenizer.bos_token_id] if bos else []
-    if None in first:
-        raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
-    return [*first, *tokenizer(unicode_text(prompt, "a prompt"), add_special_tokens=False, verbose=False)["input_ids"]]
+    return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
 
 
 @contextmanager
@@ -281,11 +257,9 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _decode(shell: Shell, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
     """What follows each row, padded at its end."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[config.pad_token_id] * (width - len(row)) + row for row in rows], device=shell.device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=shell.device)
+    ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
     cache = {"past_key_values": HookedCache()} if config.use_cache else {}
-    return shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, width:].tolist()
+    return shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, ids.shape[1] :].tolist()
 
 
 def _until_end(new: list[int], eos: int | list[int] | None) -> list[int]:

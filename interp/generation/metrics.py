@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
-from interp.corpora.batching import tokenizer_of
+from interp.corpora.sentences import tokenizer_of
 from interp.corpora.unigrams import Unigrams
 from interp.hooks import capture
 from interp.models import check_weights

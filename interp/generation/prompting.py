@@ -8,7 +8,7 @@ from jaxtyping import Int
 
 from interp.checks import whole_number
 from interp.corpora import Corpus, Source, load
-from interp.corpora.batching import tokenizer_of
+from interp.corpora.sentences import tokenizer_of
 from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown
 from interp.generation.decoding import NEW_TOKENS

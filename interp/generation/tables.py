@@ -24,7 +24,6 @@ from interp.frequency import bias_effect
 from interp.generation.decoding import (
     DECODERS,
     PRESETS,
-    Begun,
     Decoder,
     Generation,
     check_decodes,
@@ -37,11 +36,10 @@ from interp.generation.options import GenerationOptions
 from interp.generation.prompting import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.models.head import prediction_head
-from interp.models.running import active_hooks
 from interp.models.sites import Model, is_encoder
 from interp.paths import check_mauve
-from interp.results import DECIDING, Result, provenance, versions
-from interp.run.checkpoint import kept_each
+from interp.results import Result, provenance
+from interp.run.checkpoint import Checkpoint, identity, is_finished, kept_each
 from interp.run.passes import Passes, asks
 
 HUMAN = "human"
@@ -98,10 +96,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     directory, features = options.directory, options.features
     prediction_head(model).require("ln")
     check_decodes(model)
-    if directory is not None and active_hooks(model):
-        raise ValueError(
-            "a directory cannot tell which hooks were active on the model; run without one, or reset the hooks"
-        )
+    run = {} if directory is None else identity(model, torch=torch.__version__)
     if features is not None:
         check_mauve()
     given = _prompts(model, text, options)
@@ -132,37 +127,34 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
 
     parts = [measured(HUMAN, np.nan, human)]
     settings = {
-        "model": models.weight_hash(model), "config": models.config_hash(model), "prompts": given.settings,
+        "prompts": given.settings,
         "seed": seed, "batch_size": batch_size,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.weight_hash(judge),
-        "versions": versions("torch", *DECIDING),
     }  # fmt: skip
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
     edits = [(decoder, scale) for decoder in configs for scale in perplexity]
-    paths = [None if directory is None else Path(directory) / f"{quote(d, safe='')}-{scale}" for d, scale in edits]
-    left = sum(path is None or not path.exists() for path in paths)
+    checkpoints = [
+        Checkpoint.within(
+            directory,
+            f"{quote(decoder, safe='')}-{scale}",
+            run | settings | {"decoder": described[decoder], "scale": scale},
+        )
+        for decoder, scale in edits
+    ]
+    left = sum(one is None or not is_finished(one.path) for one in checkpoints)
     with tqdm(total=left, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
 
-        def one(decoder: str, scale: float, path: Path | None, about: dict[str, Any]) -> dict[str, pd.DataFrame]:
-            begun = None if path is None else Begun(_begun(path), about)
+        def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> dict[str, pd.DataFrame]:
             recipe, config = scale_bias(model, "ln", scale), deepcopy(configs[decoder])
             config.use_cache = config.use_cache is not False
-            found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, begun=begun)
+            found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
             bar.update()
             return measured(decoder, scale, found)
 
-        abouts = [settings | {"decoder": described[decoder], "scale": scale} for decoder, scale in edits]
-        parts += kept_each(
-            [
-                (path, about, partial(one, decoder, scale, path, about))
-                for path, about, (decoder, scale) in zip(paths, abouts, edits, strict=True)
-            ]
-        )
-    for path in paths:
-        if path is not None:
-            _begun(path).unlink(missing_ok=True)
+        work = [(kept, partial(one, *edit, kept)) for kept, edit in zip(checkpoints, edits, strict=True)]
+        parts += kept_each(work)
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     return GenerationStudy(
@@ -199,11 +191,6 @@ def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
     if asked:
         raise ValueError(f"these prompts are made; set {', '.join(asked)} in interp.generation.prompts")
     return text
-
-
-def _begun(path: Path) -> Path:
-    """The file beside the tables of a decoder and λ in which its finished batches are kept until those are there."""
-    return path.with_name(f"{path.name}.begun.json")
 
 
 def _named(decoders: Sequence[Decoder] | Mapping[str, GenerationConfig]) -> dict[str, GenerationConfig]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.corpora.pairs import check_pairs
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
-from interp.probing.states import sentence_rows
+from interp.probing.states import state_rows
 from interp.probing.sweeps import Sweep, check_neurons
 
 
@@ -102,7 +102,7 @@ def token_scores(
     of another width or of a state that the model does not have; TypeError for what is no sentence.
     """
     check_probe(model, probe)
-    [row] = sentence_rows(model, [sentence], "eos", bos=bos)
+    [row] = state_rows(model, [sentence], "eos", bos=bos)
     seen: dict[str, Tensor] = {}
     name = state_name(model, probe.state)
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,29 +12,26 @@ import pandas as pd
 import torch
 import xxhash
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp.checks import check_token_ids, list_of_strings, warn, whole_number
+from interp.checks import warn, whole_number
 from interp.corpora import Batch
 from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.sentences import sentence_rows, tokenizer_of
 from interp.corpora.unknown import Unknown, unknown_id
-from interp.disk.files import checksum, replacing
 from interp.disk.interrupts import uninterrupted
 from interp.models import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, state_name
 from interp.probing.options import Position
 from interp.run import distributed
+from interp.run.checkpoint import Checkpoint, identity, is_finished
 from interp.run.observers import forward
 
 Of = Literal["residual", "neurons", "heads"]
 _TOKENS_AT_ONCE = 4_096
 _SENTENCES_A_SHARD = 8_192
-_RUN = "run"  # whose shard it is, in its metadata
-_DONE = "done"  # in a shard that was begun: the rows that have been read
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +47,7 @@ class States:
     states: tuple[int, ...]
     width: int
     settings: dict[str, Any]
-    _shards: tuple[Path, ...] = field(default=(), repr=False)
+    _shards: tuple[Checkpoint, ...] = field(default=(), repr=False)
     _kept: dict[int, Float[np.ndarray, "pairs 2 width"]] = field(default_factory=dict, repr=False)
 
     @property
@@ -66,7 +63,11 @@ class States:
         """
         if state not in self.states:
             raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
-        vectors = self._kept[state] if self._kept else self._stored(state)
+        if self._shards:
+            parts = [shard.load([str(state)])[0][str(state)] for shard in self._shards]
+            vectors = torch.cat(parts).numpy().reshape(-1, 2, self.width)
+        else:
+            vectors = self._kept[state]
         if len(vectors) != len(self.pairs):
             raise ValueError(
                 f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}; "
@@ -74,10 +75,6 @@ class States:
             )
         check_finite(vectors, state)
         return vectors
-
-    def _stored(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
-        parts = [_tensor(shard, str(state)) for shard in self._shards]
-        return np.concatenate(parts).reshape(-1, 2, self.width)
 
 
 @torch.no_grad()
@@ -120,13 +117,10 @@ def collect(
         raise ValueError(
             f"unknown position {position!r} or of={of!r}; expected {get_args(Position)} and {get_args(Of)}"
         )
-    if directory is not None and active_hooks(model):
-        raise ValueError(
-            "a directory cannot tell which hooks were active on the model; collect without one, or reset them"
-        )
+    run = {} if directory is None else identity(model)
     position = position or ("cls" if is_encoder(model) else "eos")
     names = _names(model, states, layers, of)
-    rows = sentence_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    rows = state_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
     index = {"last": "before last" if is_encoder(model) else "last", "cls": "first"}.get(position, position)
     width = _width(model, of)
     settings = {
@@ -141,82 +135,23 @@ def collect(
         raise ValueError(
             f"the states take {size / 1e9:.1f} GB, more than memory={memory / 1e9:.1f} GB; give a directory"
         )
-    found = States(pairs.reset_index(drop=True), tuple(names), width, settings)
+    pairs = pairs.reset_index(drop=True)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
             vectors = _read(model, rows, names, index, width, bar)
             kept = {state: values.reshape(-1, 2, width) for state, values in vectors.items()}
-            return States(found.pairs, found.states, width, settings, _kept=kept)
-        root = Path(directory)
-        run = _claim(root, settings)
-        starts = range(0, len(rows), _SENTENCES_A_SHARD)
-        parts = {root / f"states-{i:05d}.safetensors": rows[s : s + _SENTENCES_A_SHARD] for i, s in enumerate(starts)}
-        for number, (shard, part) in enumerate(parts.items()):
-            if number in distributed.part() and not _whole(shard, run):
-                begun = shard.with_suffix(f".begun{shard.suffix}")
-                _save(shard, _read(model, part, names, index, width, bar, begun, run), run)
-                begun.unlink(missing_ok=True)
+            return States(pairs, tuple(names), width, settings, _kept=kept)
+        shards = []
+        for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):
+            path = Path(directory) / f"states-{number:05d}.safetensors"
+            shards.append(Checkpoint(path, run | {"states": settings, "first sentence": start}))
+            part = rows[start : start + _SENTENCES_A_SHARD]
+            if number in distributed.part() and shards[-1].load([])[1] is not None:
+                _read(model, part, names, index, width, bar, shards[-1])
             else:
                 bar.update(len(part))
-        distributed.meet([shard for shard in parts if not _whole(shard, run)])
-    return States(found.pairs, found.states, width, settings, _shards=tuple(parts))
-
-
-def _claim(root: Path, settings: dict[str, Any]) -> str:
-    """Write what this run is, or see that the directory belongs to it; the name that its shards bear."""
-    path = root / "states.json"
-    described = json.dumps(settings, sort_keys=True)
-    if path.is_file():
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged ({error}); remove {root} and run again") from None
-        different = [
-            f"{key} {known.get(key)!r}, here {settings[key]!r}" for key in settings if known.get(key) != settings[key]
-        ]
-        if different:
-            raise ValueError(
-                f"{root} holds states of another run ({'; '.join(different)}); remove it or choose another"
-            )
-    else:
-        root.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(described, encoding="utf-8")
-    return checksum(described.encode())
-
-
-def _save(shard: Path, vectors: Mapping[Any, np.ndarray], run: str) -> None:
-    named = {str(name): values for name, values in vectors.items()}
-    with replacing(shard) as temporary:
-        save_file(
-            {name: torch.from_numpy(values) for name, values in named.items()},
-            temporary,
-            {name: checksum(values.tobytes()) for name, values in named.items()} | {_RUN: run},
-        )
-
-
-def _tensor(shard: Path, name: str) -> np.ndarray:
-    """What `_save` wrote. Raises ValueError where it is damaged."""
-    with safe_open(shard, "pt") as file:
-        values = file.get_tensor(name).numpy()
-        known = (file.metadata() or {}).get(name)
-    if checksum(values.tobytes()) != known:
-        raise ValueError(f"{shard} is damaged (checksum of state {name}); delete it to collect it again")
-    return values
-
-
-def _whole(shard: Path, run: str) -> bool:
-    """Whether a shard is there. Raises ValueError for one of another run, or what is no shard."""
-    if not os.path.lexists(shard):
-        return False
-    try:
-        with safe_open(shard, "pt") as file:
-            known = (file.metadata() or {}).get(_RUN)
-    except (OSError, SafetensorError) as error:
-        raise ValueError(f"{shard} holds no states, or is damaged ({error}); delete it to collect it again") from None
-    if known != run:
-        raise ValueError(f"{shard} belongs to another run (other weights, sentences or options); remove {shard.parent}")
-    return True
+        distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
+    return States(pairs, tuple(names), width, settings, _shards=tuple(shards))
 
 
 def _names(model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of) -> dict[int, str]:
@@ -241,38 +176,18 @@ def _width(model: Model, of: Of) -> int:
     return int({"residual": cfg.d_model, "neurons": cfg.d_mlp, "heads": cfg.n_heads * cfg.d_head}[of] or 0)
 
 
-def sentence_rows(
+def state_rows(
     model: Model, sentences: Sequence[str], position: Position, *, bos: bool | None = None
 ) -> list[list[int]]:
     """Token ids of every sentence with the special ones that its states are read with.
 
     Raises as `collect` does.
     """
-    sentences = list_of_strings(sentences, "sentences")
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise ValueError("this model has no tokenizer, so it cannot read sentences; set model.tokenizer")
     check_weights(model)
-    encoder = is_encoder(model)
-    if position == "cls" and not encoder:
+    if position == "cls" and not is_encoder(model):
         raise ValueError("position 'cls' is for encoders; a causal model's first token has seen nothing")
-    before, after = ([tokenizer.cls_token_id], [tokenizer.sep_token_id]) if encoder else ([], [])
-    if not encoder:
-        bos = model.cfg.default_prepend_bos if bos is None else bos
-        if bos and tokenizer.bos_token_id is None:
-            raise ValueError("this model's tokenizer has no beginning-of-sequence token; give bos=False")
-        before = [tokenizer.bos_token_id] if bos else []
-        if position == "eos":
-            after = [_end(tokenizer)]
-    encoded = tokenizer(sentences, add_special_tokens=False, verbose=False)["input_ids"]
-    rows = [before + ids + after for ids in encoded]
-    for sentence, ids, row in zip(sentences, encoded, rows, strict=True):
-        if not ids or len(row) > model.cfg.n_ctx:
-            raise ValueError(
-                f"{sentence[:60]!r} has {len(row)} tokens; expected a word or more and at most {model.cfg.n_ctx}"
-            )
-    check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
-    return rows
+    end = [_end(tokenizer_of(model))] if position == "eos" and not is_encoder(model) else []
+    return sentence_rows(model, sentences, bos=bos, end=end)
 
 
 def _unknown_share(model: Model, rows: list[list[int]]) -> float | None:
@@ -302,35 +217,40 @@ def _read(
     index: str,
     width: int,
     bar: Any,
-    begun: Path | None = None,
-    run: str = "",
+    shard: Checkpoint | None = None,
 ) -> dict[int, Float[np.ndarray, "sentences width"]]:
-    """The vectors of all rows; Ctrl-C leaves those read so far in `begun`, and the next call goes on from there."""
-    found = {state: np.zeros((len(rows), width), dtype=np.float32) for state in names}
-    done = np.zeros(len(rows), dtype=bool)
-    if begun is not None and _whole(begun, run):
-        done = _tensor(begun, _DONE)
-        found = {state: _tensor(begun, str(state)) for state in names}
-    hooks = hooks_of_others(model)
+    """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call goes on from it."""
+    found = {state: torch.zeros((len(rows), width)) for state in names}
+    done: int | None = 0
+    if shard is not None:
+        known, done = shard.load()
+        found |= {int(state): values for state, values in known.items()}
+
+    def save(done: int | None = None) -> None:
+        if shard is not None:
+            shard.save({str(state): values for state, values in found.items()}, done)
+
+    start, hooks = done or 0, hooks_of_others(model)
     try:
-        for chosen, batch in batches_of(model, rows):
-            if not done[chosen].all():
+        for number, (chosen, batch) in enumerate(batches_of(model, rows)):
+            if number >= start:
                 lengths = batch.mask.sum(1)
                 recipe: Recipe = [
                     (name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()
                 ]
                 with running(model, recipe, expected=hooks):
                     forward(model, batch, model.cfg.n_layers)
-                done[chosen] = True
+                done = number + 1
             bar.update(len(chosen))
     except KeyboardInterrupt:
-        if begun is not None and done.any():
+        if done != start:
             with uninterrupted():
-                _save(begun, found | {_DONE: done}, run)
+                save(done)
         raise
     for state, values in found.items():
-        check_finite(values, state)
-    return found
+        check_finite(values.numpy(), state)
+    save()
+    return {state: values.numpy() for state, values in found.items()}
 
 
 def check_finite(values: Float[np.ndarray, "..."], state: int) -> None:
@@ -344,22 +264,14 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
     group: list[int] = []
     for i in order:
         if group and (len(group) + 1) * len(rows[i]) > _TOKENS_AT_ONCE:
-            yield group, _batch([rows[j] for j in group], model)
+            yield group, Batch.of([rows[j] for j in group]).to(model.W_U.device)
             group = []
         group.append(i)
     if group:
-        yield group, _batch([rows[j] for j in group], model)
+        yield group, Batch.of([rows[j] for j in group]).to(model.W_U.device)
 
 
-def _batch(rows: list[list[int]], model: Model) -> Batch:
-    width = max(map(len, rows))
-    tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.W_U.device)
-    lengths = torch.tensor([len(row) for row in rows], device=tokens.device)
-    mask = torch.arange(width, device=tokens.device) < lengths[:, None]
-    return Batch(tokens, mask.long(), mask, torch.full_like(tokens, -1))
-
-
-def _keeper(into: np.ndarray, chosen: list[int], lengths: Tensor, index: str, batch: Batch) -> Any:
+def _keeper(into: Tensor, chosen: list[int], lengths: Tensor, index: str, batch: Batch) -> Any:
     def keep(activation: Tensor, hook: object) -> None:
         values = activation.flatten(2)
         if index == "mean":
@@ -369,6 +281,6 @@ def _keeper(into: np.ndarray, chosen: list[int], lengths: Tensor, index: str, ba
         else:
             where = {"first": 0 * lengths, "eos": lengths - 1, "last": lengths - 1, "before last": lengths - 2}[index]
             picked = values[torch.arange(len(values), device=values.device), where]
-        into[chosen] = picked.float().cpu().numpy()
+        into[chosen] = picked.float().cpu()
 
     return keep

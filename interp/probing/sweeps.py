@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -25,7 +24,7 @@ from interp.probing.selection import SELECTORS, adjusted_p, scores, top
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.results import Result
-from interp.run.checkpoint import kept_each
+from interp.run.checkpoint import Checkpoint, is_finished, kept_each
 
 _Column = tuple[Control, float, int]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -124,13 +123,13 @@ def sweep(
         "bag_of_words": {task: bag_of_words(collected.pairs, split) for task, split in splits.items()},
     }  # fmt: skip
     work = steps if "l0" in options["methods"] else 1
-    paths = {state: None if directory is None else Path(directory) / f"sweep-{state}" for state in numbers}
-    left = sum(path is None or not path.exists() for path in paths.values())
+    kept = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
+    left = sum(one is None or not is_finished(one.path) for one in kept.values())
     with tqdm(total=left * work, unit="step", desc="fitting probes", disable=None if progress else True) as bar:
         parts = kept_each(
             [
-                (path, settings, partial(_tables, collected, state, splits, settings, find_device(device), bar.update))
-                for state, path in paths.items()
+                (one, partial(_tables, collected, state, splits, settings, find_device(device), bar.update))
+                for state, one in kept.items()
             ]
         )
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}

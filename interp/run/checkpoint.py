@@ -1,71 +1,137 @@
-"""Tables that a run keeps, so that it goes on from them when it was killed."""
+"""What a run has made so far, in a file from which it goes on after it was killed.
 
+One format and one identity for all that resumes: sums of observers, states of sentences, generated tokens, and tables.
+"""
+
+import io
 import json
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 from interp.checks import check_same
-from interp.disk.files import checksum, replacing_directory
+from interp.disk.files import checksum, replacing
+from interp.models import config_hash, weight_hash
+from interp.models.running import active_hooks
+from interp.models.sites import Model
+from interp.results import DECIDING, versions
 from interp.run import distributed
 
-_SETTINGS = "settings.json"
+_ALL = "all"
+SAME = 1e-5  # of numbers in an identity: what float32 computes elsewhere is the same, see `observers.fingerprint`
 
 
-def kept(
-    path: Path | None, settings: dict[str, Any], make: Callable[[], dict[str, pd.DataFrame]]
-) -> dict[str, pd.DataFrame]:
-    """Tables that an earlier run kept in a folder, or new ones, kept there for the next; None keeps nothing.
+def identity(model: Model, **described: Any) -> dict[str, Any]:
+    """What a run must have in common with a checkpoint to go on from it: weights, configuration, versions of what
+    decides about numbers, and what else is `described`, as JSON.
 
-    Raises ValueError where the folder holds tables of other settings, naming what differs, or damaged ones.
+    Raises ValueError while hooks are active on the model, which no identity can tell.
     """
-    if path is None:
+    if active_hooks(model):
+        raise ValueError(
+            "a checkpoint cannot tell which hooks were active on the model; run without checkpoint or directory, or "
+            "reset the hooks"
+        )
+    known = {"weights": weight_hash(model), "config": config_hash(model), "versions": versions(*DECIDING)}
+    return known | described
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A safetensors file of what a run has made so far, and the identity of the run."""
+
+    path: Path
+    identity: Mapping[str, Any]
+
+    @classmethod
+    def within(
+        cls, directory: str | os.PathLike[str] | None, name: str, identity: Mapping[str, Any]
+    ) -> "Checkpoint | None":
+        """The checkpoint of this name in a directory, None without a directory."""
+        return None if directory is None else cls(Path(directory) / f"{name}.safetensors", identity)
+
+    def save(self, tensors: Mapping[str, Tensor], done: int | None = None) -> None:
+        """Write tensors, whole or not at all, after `done` pieces of work, None for all of them."""
+        tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        meta = {
+            "identity": json.dumps(dict(self.identity), sort_keys=True),
+            "done": _ALL if done is None else str(done),
+        }
+        meta["checksums"] = json.dumps({name: _checksum(value) for name, value in tensors.items()})
+        meta["checksum"] = checksum("\0".join(meta.values()).encode())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.path) as temporary:
+            save_file(tensors, temporary, meta)
+
+    def load(self, names: Iterable[str] | None = None) -> tuple[dict[str, Tensor], int | None]:
+        """The tensors of these names, None for all, and the pieces of work that are done: none and 0 where there is
+        no file, None for all.
+
+        Raises ValueError for a checkpoint of another run, naming what differs, and for one that is damaged.
+        """
+        if not self.path.exists():
+            return {}, 0
+        try:
+            with safe_open(self.path, "pt") as file:
+                meta = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in (file.keys() if names is None else names)}
+            described = [meta[name] for name in ("identity", "done", "checksums")]
+            known = json.loads(meta["checksums"])
+            damaged = [name for name, value in tensors.items() if _checksum(value) != known[name]]
+            if damaged or checksum("\0".join(described).encode()) != meta["checksum"]:
+                raise ValueError(f"the checksum does not match: {', '.join(damaged) or 'identity'}")
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"{self.path} is damaged or no checkpoint of interp ({error}); delete it to start anew"
+            ) from None
+        what = f"checkpoint {self.path} belongs to another run (delete it to start anew, or choose another place)"
+        check_same(what, json.loads(meta["identity"]), dict(self.identity), rel_tol=SAME)
+        return tensors, None if meta["done"] == _ALL else int(meta["done"])
+
+
+def is_finished(path: Path) -> bool:
+    """Whether a checkpoint is there, of work that was done to its end."""
+    try:
+        with safe_open(path, "pt") as file:
+            return (file.metadata() or {}).get("done") == _ALL
+    except (SafetensorError, OSError):
+        return False
+
+
+def kept(checkpoint: Checkpoint | None, make: Callable[[], dict[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+    """The tables of a finished checkpoint, or new ones, kept there for the next run; None keeps nothing."""
+    if checkpoint is None:
         return make()
-    if (path / _SETTINGS).is_file():
-        return _known(path, json.loads(json.dumps(settings)))
+    tensors, done = checkpoint.load()
+    if done is None:
+        return {name: pd.read_parquet(io.BytesIO(value.numpy().tobytes())) for name, value in tensors.items()}
     tables = make()
-    with replacing_directory(path, listed=_kept_names) as temporary:
-        for name, table in tables.items():
-            table.to_parquet(temporary / f"{name}.parquet", index=False)
-        written = {file.name: checksum(file.read_bytes()) for file in sorted(temporary.iterdir())}
-        text = json.dumps({"settings": settings, "checksums": written})
-        (temporary / _SETTINGS).write_text(text, encoding="utf-8")
+    packed = {name: bytearray(table.to_parquet(index=False)) for name, table in tables.items()}
+    checkpoint.save({name: torch.frombuffer(content, dtype=torch.uint8) for name, content in packed.items()})
     return tables
 
 
-def _kept_names(folder: Path) -> Collection[str] | None:
-    """The names of what `kept` wrote in a folder, None for one that it did not make."""
-    try:
-        return [*json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))["checksums"], _SETTINGS]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _known(path: Path, wanted: dict[str, Any]) -> dict[str, pd.DataFrame]:
-    """The tables of a folder that `kept` made."""
-    try:
-        known = json.loads((path / _SETTINGS).read_text(encoding="utf-8"))
-        settings, files = known["settings"], {path / name: value for name, value in known["checksums"].items()}
-        damaged = [file.name for file, value in files.items() if checksum(file.read_bytes()) != value]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error!r}); delete it to make it anew") from None
-    check_same(f"{path} belongs to another run (choose another directory, or delete it)", settings, wanted)
-    if damaged:
-        raise ValueError(f"{path} is damaged (checksum of {', '.join(damaged)}); delete it to make it anew")
-    return {file.stem: pd.read_parquet(file) for file in files}
-
-
 def kept_each(
-    work: Sequence[tuple[Path | None, dict[str, Any], Callable[[], dict[str, pd.DataFrame]]]],
+    work: Sequence[tuple[Checkpoint | None, Callable[[], dict[str, pd.DataFrame]]]],
 ) -> list[dict[str, pd.DataFrame]]:
-    """`kept` for each piece of work, shared out among processes (`interp.run.distributed`) where paths are given."""
+    """`kept` for each piece of work, shared out among processes (`interp.run.distributed`) where all are kept."""
     here = distributed.part()
-    paths = [path for path, _, _ in work if path is not None]
+    paths = [checkpoint.path for checkpoint, _ in work if checkpoint is not None]
     if here.of > 1 and len(paths) == len(work):
         for number, piece in enumerate(work):
             if number in here:
                 kept(*piece)
-        distributed.meet([path for path in paths if not (path / _SETTINGS).is_file()])
+        distributed.meet([path for path in paths if not is_finished(path)])
     return [kept(*piece) for piece in work]
+
+
+def _checksum(value: Tensor) -> str:
+    return checksum(value.numpy().tobytes())

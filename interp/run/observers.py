@@ -4,7 +4,6 @@ An `Observer` is named tensors, each with a reduction. `observe` runs every batc
 all observers listen.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -15,22 +14,18 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import xxhash
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.checks import check_same
 from interp.corpora import Batch, Batches
 from interp.corpora.batching import check_batches
-from interp.disk.files import replacing
 from interp.disk.interrupts import uninterrupted
-from interp.models import check_weights, config_hash, weight_hash
-from interp.models.running import HooksOfOthers, active_hooks, firing, head_is_hooked, hooks_of_others
+from interp.models import check_weights
+from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others
 from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output
-from interp.results import DECIDING, versions
 from interp.run import moments
+from interp.run.checkpoint import SAME, Checkpoint, identity
 
 Reduction = Literal["sum", "max", "min", "moments"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -41,8 +36,6 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0}
 _SECONDS_BETWEEN_CHECKPOINTS = 20.0
-_ALL = "all"
-_SAME = 1e-5  # of numbers in options: what float32 computes elsewhere is the same, see `fingerprint`
 
 
 class Observer:
@@ -125,7 +118,7 @@ class Observer:
 
         Raises ValueError for an observer with other options.
         """
-        check_same("cannot merge these observers", other.options, self.options, rel_tol=_SAME)
+        check_same("cannot merge these observers", other.options, self.options, rel_tol=SAME)
         for name, value in other.state.items():
             self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value.to(self.device))
 
@@ -172,23 +165,26 @@ def observe(
     check_batches(model, batches)
     if any(getattr(observer, "model", model) is not model for observer in observers):
         raise ValueError("an observer was made for another model; make it with this one")
-    identity: dict[str, Any] = {}
-    done = 0
-    path = None if checkpoint is None else Path(checkpoint)
-    if path is not None:
-        if active_hooks(model):
-            raise ValueError(
-                "a checkpoint cannot tell which hooks were active on the model; run without checkpoint, or reset "
-                "the hooks"
-            )
-        identity = _identity(model, batches, observers)
+    start, kept = 0, None
+    if checkpoint is not None:
+        described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
+        kept = Checkpoint(Path(checkpoint), identity(model, batches=batches.settings, **described))
         if any(not observer.is_empty for observer in observers):
             raise ValueError("with a checkpoint the observers must be new: one of these already holds data")
-        resumed = _resume(path, identity, observers)
-        if resumed is None:
+        tensors, done = kept.load()
+        for name, value in tensors.items():
+            index, _, state = name.partition(".")
+            observers[int(index)].state[state] = value.to(observers[int(index)].device)
+        if done is None:
             return
-        done = resumed
-    start, hooks = done, hooks_of_others(model)
+        start = done
+
+    def save(done: int | None = None) -> None:
+        if kept is not None:
+            each = enumerate(observers)
+            kept.save({f"{i}.{name}": value for i, one in each for name, value in one.state.items()}, done)
+
+    done, hooks = start, hooks_of_others(model)
     saved = time.monotonic()
     bar = tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1)
     try:
@@ -200,17 +196,16 @@ def observe(
                         for observer in observers:
                             observer.commit()
                         done = number + 1
-                    if path is not None and time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
-                        _save(path, identity, observers, done)
+                    if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                        save(done)
                         saved = time.monotonic()
                 bar.update(batch.n_texts)
     except KeyboardInterrupt:
-        if path is not None and done > start:
+        if done > start:
             with uninterrupted():
-                _save(path, identity, observers, done)
+                save(done)
         raise
-    if path is not None:
-        _save(path, identity, observers, None)
+    save()
 
 
 @torch.no_grad()
@@ -230,18 +225,14 @@ def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: Ho
         raise
 
 
-def forward(model: Model, batch: Batch, stop: int | None) -> None:
-    """Run the model as far as block `stop`; None runs the prediction head too."""
+def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:
+    """Run the model as far as block `stop`; None runs the prediction head too. Returns what the model does."""
     if is_encoder(model):
-        mask = batch.mask if batch.padded else None
-        if stop is None:
-            model(batch.tokens, one_zero_attention_mask=mask)
-        else:
-            model.encoder_output(batch.tokens, one_zero_attention_mask=mask)
-    else:
-        # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
-        left = model.tokenizer is not None and model.tokenizer.padding_side == "left"
-        model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
+        run = model if stop is None else model.encoder_output
+        return run(batch.tokens, one_zero_attention_mask=batch.mask if batch.padded else None)
+    # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
+    left = model.tokenizer is not None and model.tokenizer.padding_side == "left"
+    return model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
 
 
 def observe_parts(
@@ -270,67 +261,6 @@ def part_of(batches: Batches, index: int, of: int) -> Batches:
     n_texts = None if batches.n_texts is None else -(-batches.n_texts // of)
     settings = batches.settings | {"part": [index, of]}
     return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, of))
-
-
-def _identity(model: Model, batches: Batches, observers: Sequence[Observer]) -> dict[str, Any]:
-    """What a checkpoint must be of for a run to go on from it."""
-    described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
-    known = {"weights": weight_hash(model), "config": config_hash(model), "batches": batches.settings}
-    return known | described | {"versions": versions(*DECIDING)}
-
-
-def _resume(path: Path, identity: dict[str, Any], observers: Sequence[Observer]) -> int | None:
-    """Load a checkpoint into the observers, if there is one; the number of batches it has seen, None for all."""
-    if not path.exists():
-        return 0
-    try:
-        with safe_open(path, "pt") as file:
-            meta = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        known = json.loads(meta["identity"])
-        if meta["checksum"] != _checksum(tensors, meta["identity"], meta["batches"]):
-            raise ValueError("the checksum does not match")
-        done = None if meta["batches"] == _ALL else int(meta["batches"])
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"checkpoint {path} is damaged or no checkpoint ({error}); delete it to start anew") from None
-    check_same(f"checkpoint {path} belongs to another run (delete it to start anew)", known, identity, rel_tol=_SAME)
-    for number, observer in enumerate(observers):
-        for name in observer.state:
-            observer.state[name] = tensors[f"{number}.{name}"].to(observer.device)
-    return done
-
-
-def is_finished(checkpoint: Path) -> bool:
-    """Whether a checkpoint is there, of a pass that was read to its end."""
-    if not checkpoint.exists():
-        return False
-    try:
-        with safe_open(checkpoint, "pt") as file:
-            return (file.metadata() or {}).get("batches") == _ALL
-    except SafetensorError:
-        return False
-
-
-def _save(path: Path, identity: dict[str, Any], observers: tuple[Observer, ...], done: int | None) -> None:
-    """Write a checkpoint after `done` batches, None for all."""
-    tensors = {
-        f"{number}.{name}": value.cpu().contiguous()
-        for number, observer in enumerate(observers)
-        for name, value in observer.state.items()
-    }
-    meta = {"identity": json.dumps(identity, sort_keys=True), "batches": _ALL if done is None else str(done)}
-    meta["checksum"] = _checksum(tensors, *meta.values())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        save_file(tensors, temporary, meta)
-
-
-def _checksum(tensors: dict[str, Tensor], *described: str) -> str:
-    digest = xxhash.xxh3_128("\0".join(described).encode())
-    for name, value in sorted(tensors.items()):
-        digest.update(name.encode())
-        digest.update(value.numpy().tobytes())
-    return digest.hexdigest()
 
 
 def fingerprint(values: Tensor | np.ndarray) -> dict[str, Any]:

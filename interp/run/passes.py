@@ -26,7 +26,8 @@ from interp.declare import Options
 from interp.models.identity import reading_once
 from interp.models.sites import Model
 from interp.run import distributed
-from interp.run.observers import Observer, is_finished, observe, observe_parts, part_of
+from interp.run.checkpoint import is_finished
+from interp.run.observers import Observer, observe, observe_parts, part_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

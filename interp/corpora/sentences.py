@@ -1,0 +1,143 @@
+"""Text as token ids: the one place that tokenises, frames, cuts, pads and masks.
+
+What stands before and after a text:
+
+- An encoder reads `[CLS] … [SEP]`, always.
+- A sentence, which is read alone (minimal pairs, probes), begins with the beginning-of-sequence token where the model
+  was trained so, by what TransformerLens knows of it (`cfg.default_prepend_bos`).
+- Running text and prompts, which are cut out of longer text, begin with none.
+- `bos=True` and `bos=False` decide otherwise. Token ids are read as they are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from interp.checks import check_token_ids, list_of_strings
+from interp.models.sites import Model, check_model, is_encoder
+
+_NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", "cls": "[CLS]", "sep": "[SEP]"}
+
+
+def tokenizer_of(model: Model) -> Any:
+    """The model's tokenizer. Raises ValueError where it has none."""
+    check_model(model)
+    if model.tokenizer is None:
+        raise ValueError(
+            "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
+            "token ids [rows, pos]"
+        )
+    return model.tokenizer
+
+
+def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The token ids of each text alone."""
+    options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+    return list(tokenizer(texts, **options)["input_ids"])
+
+
+def frame(model: Model, bos: bool = False, eos: bool = False) -> tuple[list[int], list[int]]:
+    """The token ids before and after a text: the tokens asked for, or an encoder's `[CLS]` and `[SEP]`.
+
+    Raises ValueError for a token that the tokenizer, or the model's vocabulary, does not have.
+    """
+    tokenizer = tokenizer_of(model)
+    framed = []
+    for name, wanted in {"cls": True, "sep": True}.items() if is_encoder(model) else {"bos": bos, "eos": eos}.items():
+        token_id = getattr(tokenizer, f"{name}_token_id")
+        if wanted and (token_id is None or token_id >= model.cfg.d_vocab):
+            needed = ", which an encoder reads" if is_encoder(model) else f"; read without it ({name}=False)"
+            raise ValueError(f"this model's tokenizer has no {_NAMES[name]}{needed}")
+        framed.append([token_id] if wanted else [])
+    return framed[0], framed[1]
+
+
+def sentence_rows(
+    model: Model, sentences: Sequence[str], *, bos: bool | None = None, end: Sequence[int] = (), least: int = 1
+) -> list[list[int]]:
+    """Token ids of sentences that are read alone, with what stands before and after them, and `end` behind that.
+
+    Raises ValueError for a model without tokenizer or with another's, and a sentence without a token, of fewer than
+    `least` with its frame, or longer than the context; TypeError for what is no list of strings.
+    """
+    sentences = list_of_strings(sentences, "sentences")
+    tokenizer = tokenizer_of(model)
+    before, after = frame(model, bos=model.cfg.default_prepend_bos if bos is None else bos)
+    rows = []
+    for sentence, ids in zip(sentences, encode(tokenizer, sentences), strict=True):
+        rows.append([*before, *ids, *after, *end])
+        if not ids or not least <= len(rows[-1]) <= model.cfg.n_ctx:
+            wanted = "a word" if least == 1 else f"{least} tokens"
+            raise ValueError(
+                f"{sentence[:60]!r} has {len(rows[-1])} tokens; expected {wanted} or more and at most {model.cfg.n_ctx}"
+            )
+    check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
+    return rows
+
+
+def padded(
+    rows: Iterable[Sequence[int] | NDArray[np.int64]], pad_id: int = 0, *, left: bool = False
+) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
+    """Rows of token ids as one tensor, padded on the right or `left`, and the mask: 1 for tokens, 0 for padding."""
+    parts = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
+    side = "left" if left else "right"
+    tokens = pad_sequence(parts, batch_first=True, padding_value=pad_id, padding_side=side)
+    return tokens, pad_sequence([torch.ones_like(part) for part in parts], batch_first=True, padding_side=side)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """What a model reads at once: its number in the corpus, its token ids, and how many texts end in it."""
+
+    index: int
+    ids: NDArray[np.int64]
+    n_texts: int
+
+
+def packed_rows(
+    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], *, each_row: bool
+) -> Iterator[Row]:
+    """Full rows cut out of one stream, in which each text (or, with `each_row`, each row) has the frame around it."""
+    before, after = frame
+    room = context - len(before) - len(after) if each_row else context
+    buffer: list[int] = []
+    index = finished = 0
+    for ids in encoded:
+        buffer += ids if each_row else before + ids + after
+        finished += 1
+        start = 0
+        while len(buffer) - start >= room:
+            piece = buffer[start : start + room]
+            yield Row(index, np.array(before + piece + after if each_row else piece), finished)
+            start += room
+            index += 1
+            finished = 0
+        del buffer[:start]
+
+
+def text_rows(encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]]) -> Iterator[Row]:
+    """A row for each text; a longer one goes on in the next row, with its frame again."""
+    before, after = frame
+    room = context - len(before) - len(after)
+    index = 0
+    for ids in encoded:
+        for start in range(0, len(ids), room):
+            piece = ids[start : start + room]
+            yield Row(index, np.array(before + piece + after), int(start + room >= len(ids)))
+            index += 1
+
+
+def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:
+    """Which tokens an encoder is to predict: each but the special ones with this probability, by the row's number."""
+    chosen = [
+        (np.random.default_rng([seed, row.index]).random(len(row.ids)) < rate) & ~np.isin(row.ids, special)
+        for row in rows
+    ]
+    return pad_sequence([torch.from_numpy(row) for row in chosen], batch_first=True)
