@@ -16,7 +16,6 @@ from interp.checks import check_seed, check_token_ids
 from interp.corpora.options import Layout
 from interp.corpora.sentences import (
     Row,
-    encode,
     frame,
     masked_positions,
     packed_rows,
@@ -25,7 +24,8 @@ from interp.corpora.sentences import (
     tokenizer_of,
 )
 from interp.corpora.sources import Corpus, Source, load
-from interp.corpora.unigrams import chunked, tokenizer_hash
+from interp.corpora.tokens import tokens_of
+from interp.corpora.unigrams import tokenizer_hash
 from interp.corpora.unknown import Unknown
 from interp.models.sites import Model, check_model, is_encoder
 
@@ -112,16 +112,13 @@ class Batches:
     read: Callable[[], Iterator[Batch]] = field(repr=False)
     corpus: Corpus | None = None
     tokenizer: Any = field(default=None, repr=False)
-    unknown: Unknown = field(default_factory=Unknown, repr=False)
+    unknown: Callable[[], Unknown] = field(default=Unknown, repr=False)
 
     @property
     def about(self) -> dict[str, Any]:
         """The settings and, as `unknown_share`, the share of the text's tokens that the tokenizer does not know, which
         takes reading it to the end where nobody has."""
-        if self.unknown.n_tokens is None and self.corpus is not None:
-            for _ in _encoded(self.tokenizer, self.corpus, self.unknown):
-                pass
-        return self.settings | {"unknown_share": self.unknown.share}
+        return self.settings | {"unknown_share": self.unknown().share}
 
     def __iter__(self) -> Iterator[Batch]:
         return self.read()
@@ -204,7 +201,7 @@ def batches(
         settings |= {"largest_id": int(ids.max())}
         n_texts: int | None = len(ids)
         source = None
-        unknown = Unknown.of(ids, model.tokenizer, "these token ids")
+        found = Unknown.of(ids, model.tokenizer, "these token ids")
 
         def rows_of() -> Iterator[Row]:
             return (Row(index, row, 1) for index, row in enumerate(ids))
@@ -214,13 +211,12 @@ def batches(
         settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
         around = frame(model, bos, eos)
-        unknown = Unknown()
+        tokens = tokens_of(source, model.tokenizer)
 
         def rows_of() -> Iterator[Row]:
-            encoded = _encoded(model.tokenizer, source, unknown)
             if layout == "texts":
-                return text_rows(encoded, context, around)
-            return packed_rows(encoded, context, around, each_row=encoder)
+                return text_rows(tokens, context, around)
+            return packed_rows(tokens, context, around, each_row=encoder)
 
     def read() -> Iterator[Batch]:
         empty = True
@@ -240,7 +236,9 @@ def batches(
         if empty:
             raise ValueError("the corpus is empty: no text in it has a token")
 
-    return Batches(settings, n_texts, read, source, None if given is not None else model.tokenizer, unknown)
+    if source is None:
+        return Batches(settings, n_texts, read, unknown=lambda: found)
+    return Batches(settings, n_texts, read, source, model.tokenizer, tokens.unknown)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
@@ -368,12 +366,6 @@ def check_ids(model: Model, ids: Tensor) -> None:
             f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(ids.min())} … "
             f"{int(ids.max())}"
         )
-
-
-def _encoded(tokenizer: Any, texts: Corpus, unknown: Unknown) -> Iterator[list[int]]:
-    """Token ids of each text; unknown ones are counted."""
-    rows = (ids for chunk in chunked(texts) for ids in encode(tokenizer, chunk))
-    return unknown.counting(rows, tokenizer, texts.name)
 
 
 def _groups(rows: Iterator[Row], batch_size: int, *, sort: bool) -> Iterator[list[Row]]:

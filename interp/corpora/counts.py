@@ -12,6 +12,7 @@ from interp.corpora import unigrams
 from interp.corpora.batching import Batches
 from interp.corpora.sentences import tokenizer_of
 from interp.corpora.sources import Source, load
+from interp.corpora.tokens import tokens_of
 from interp.corpora.unigrams import Unigrams
 from interp.corpora.unknown import Unknown, check_known, unknown_id
 from interp.models import origin
@@ -92,7 +93,7 @@ def _default(model: Model, prepared: Batches) -> Unigrams:
     if shipped is not None:
         return unigrams.load(shipped)
     if prepared.corpus is not None:
-        return count_unigrams(model, prepared.corpus.whole)
+        return tokens_of(prepared.corpus.whole, model.tokenizer).counts(model.W_U.shape[1])
     if is_encoder(model) and prepared.settings.get("mask_rate") is not None:
         raise ValueError("masked token ids cannot be counted; give unigram= counts")
     counts = torch.zeros(model.W_U.shape[1], dtype=torch.int64)

@@ -24,7 +24,7 @@ class Corpus:
     """A stream of texts that can be read again: iterate over it for strings.
 
     `n_texts` is None where it is not known before reading; `fingerprint` identifies the content; `remote` says that it
-    streams over the network.
+    streams over the network; `tokens` keeps what `interp.corpora.tokens` made of it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Corpus:
     limit: int | None = None
     separator: str = ""
     remote: bool = False
+    tokens: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __iter__(self) -> Iterator[str]:
         texts = islice(self.read(), self.limit)

@@ -186,13 +186,13 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rows = (tokenizer(chunk, add_special_tokens=False, verbose=False)["input_ids"] for chunk in chunks)
-        counts = _total(map(_bincount, rows), d_vocab, corpus)
+        counts = total(map(_bincount, rows), d_vocab, corpus)
     elif processes == 1:
-        counts = _total(map(partial(_count, _copy(backend.to_str())), chunks), d_vocab, corpus)
+        counts = total(map(partial(_count, _copy(backend.to_str())), chunks), d_vocab, corpus)
     else:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(processes, context, initializer=_start, initargs=(backend.to_str(),)) as pool:
-            counts = _total(_bounded_map(pool, chunks, 2 * processes), d_vocab, corpus)
+            counts = total(_bounded_map(pool, chunks, 2 * processes), d_vocab, corpus)
     return Unigrams(counts, corpus, tokenizer_hash(tokenizer))
 
 
@@ -221,7 +221,8 @@ def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: 
         yield future.result()
 
 
-def _total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
+def total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
+    """The sum of counts of parts of a corpus. Raises ValueError for a token id outside the vocabulary, and no token."""
     counts = np.zeros(d_vocab, dtype=np.int64)
     for part in parts:
         check_token_ids(len(part) - 1, d_vocab, f"{corpus} has")

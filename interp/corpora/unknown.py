@@ -1,6 +1,5 @@
 """How much of a text its tokenizer does not know."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ from jaxtyping import Integer
 from interp.checks import warn
 
 _WARN_ABOVE = 0.05
-_ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
 
 
 def unknown_id(tokenizer: Any) -> int | None:
@@ -23,11 +21,11 @@ def unknown_id(tokenizer: Any) -> int | None:
     return None if token_id is None or token_id in others else int(token_id)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Unknown:
-    """Tokens of a text that was read to its end, and how many of them are unknown; None before."""
+    """Tokens of a text, and how many of them are unknown."""
 
-    n_tokens: int | None = None
+    n_tokens: int = 0
     n_unknown: int = 0
 
     @property
@@ -41,20 +39,6 @@ class Unknown:
         found = cls(ids.size, int((ids == unknown_id(tokenizer)).sum()))
         check_known(found, tokenizer, where)
         return found
-
-    def counting(self, rows: Iterable[list[int]], tokenizer: Any, where: str) -> Iterator[list[int]]:
-        """The rows of token ids as they are, counted; raises and warns as `check_known` does."""
-        token_id = unknown_id(tokenizer)
-        n_tokens = n_unknown = 0
-        for row in rows:
-            n_tokens += len(row)
-            n_unknown += 0 if token_id is None else row.count(token_id)
-            if n_tokens >= _ENOUGH and n_unknown == n_tokens:
-                break
-            yield row
-        first = self.n_tokens is None
-        self.n_tokens, self.n_unknown = n_tokens, n_unknown
-        check_known(self, tokenizer, where, quiet=not first)
 
 
 def check_known(found: Unknown, tokenizer: Any, where: str, *, quiet: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Prompts cut from a corpus, with what people wrote after them."""
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from jaxtyping import Int
 from interp.checks import whole_number
 from interp.corpora import Corpus, Source, load
 from interp.corpora.sentences import tokenizer_of
-from interp.corpora.unigrams import chunked, tokenizer_hash
+from interp.corpora.tokens import tokens_of
+from interp.corpora.unigrams import tokenizer_hash
 from interp.corpora.unknown import Unknown
 from interp.generation.decoding import NEW_TOKENS
 from interp.models.sites import Model, check_model
@@ -71,18 +73,13 @@ def prompts(
     if bos and tokenizer.bos_token_id is None:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
     corpus = load(text, limit=limit, column=column)
-    found: list[list[int]] = []
-    for chunk in chunked(corpus):
-        encoded = tokenizer(chunk, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-        found += [ids[:whole] for ids in encoded if len(ids) >= whole]
-        if len(found) >= n:
-            break
+    found = list(islice((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n))
     if len(found) < n:
         raise ValueError(
             f"{corpus.name} has {len(found)} texts of at least {whole} tokens, expected {n}; lower n, prompt_tokens or "
             "new_tokens, or give more text"
         )
-    ids = np.array(found[:n], dtype=np.int64)
+    ids = np.array(found, dtype=np.int64)
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
     settings = {
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,

@@ -1,0 +1,107 @@
+"""The token ids of a corpus: its texts are tokenised once, and read from temporary files afterwards."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int32
+from numpy.typing import NDArray
+
+from interp.corpora.sentences import encode
+from interp.corpora.sources import Corpus
+from interp.corpora.unigrams import Unigrams, chunked, tokenizer_hash, total
+from interp.corpora.unknown import Unknown, check_known, unknown_id
+
+_MOST = 2**28  # tokens that are kept, a gigabyte
+_ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
+
+
+class Tokens:
+    """The token ids of each text of a corpus: iterate over it for lists of them.
+
+    The first reading tokenises the texts. What it read to its end is kept in unnamed temporary files, up to 2²⁸
+    tokens, and read from there afterwards; a longer corpus is tokenised at every reading.
+
+    Raises ValueError while reading where the tokenizer knows nothing; warns above 5 % of unknown tokens.
+    """
+
+    def __init__(self, corpus: Corpus, tokenizer: Any) -> None:
+        self.corpus, self.tokenizer = corpus, tokenizer
+        self._unknown: Unknown | None = None
+        self._kept: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+
+    def unknown(self) -> Unknown:
+        """How many of the tokens the tokenizer does not know, which takes reading them to the end where nobody has."""
+        while self._unknown is None:
+            for _ in self.chunks():
+                pass
+        return self._unknown
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for ids, lengths in self.chunks():
+            ends = np.cumsum(lengths)
+            for start, end in zip(ends - lengths, ends, strict=True):
+                yield ids[start:end].tolist()
+
+    def counts(self, d_vocab: int) -> Unigrams:
+        """How often each token occurs.
+
+        Raises ValueError for a token id outside the vocabulary, and no token at all.
+        """
+        parts = (np.bincount(ids) for ids, _ in self.chunks())
+        return Unigrams(total(parts, d_vocab, self.corpus.name), self.corpus.name, tokenizer_hash(self.tokenizer))
+
+    def chunks(self) -> Iterator[tuple[Int32[np.ndarray, " token"], Int32[np.ndarray, " text"]]]:
+        """The ids of some texts at once, one text after the other, and the lengths of those texts."""
+        if self._kept is None:
+            self._take(tokens_of(self.corpus.whole, self.tokenizer))
+        if self._kept is None:
+            yield from self._tokenised()
+            return
+        ids, lengths = self._kept
+        start = 0
+        for first in range(0, len(lengths), 1_000):
+            part = lengths[first : first + 1_000]
+            end = start + int(part.sum(dtype=np.int64))
+            yield ids[start:end], part
+            start = end
+
+    def _take(self, whole: "Tokens") -> None:
+        """Have what was kept of the corpus without its limit."""
+        if whole._kept is not None:
+            lengths = whole._kept[1][: self.corpus.limit]
+            self._kept = whole._kept[0][: lengths.sum(dtype=np.int64)], lengths
+            self._unknown = Unknown.of(self._kept[0], self.tokenizer, self.corpus.name)
+
+    def _tokenised(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        token_id = unknown_id(self.tokenizer)
+        found = Unknown()
+        with tempfile.TemporaryFile() as ids_file, tempfile.TemporaryFile() as lengths_file:
+            for chunk in chunked(self.corpus):
+                rows = encode(self.tokenizer, chunk)
+                ids = np.fromiter(chain.from_iterable(rows), np.int32)
+                lengths = np.array([len(row) for row in rows], np.int32)
+                found = Unknown(found.n_tokens + len(ids), found.n_unknown + int((ids == token_id).sum()))
+                if found.n_tokens >= _ENOUGH and found.n_unknown == found.n_tokens:
+                    break
+                if found.n_tokens <= _MOST:
+                    with suppress(OSError):  # no room: tokenised again at the next reading
+                        ids.tofile(ids_file)
+                        lengths.tofile(lengths_file)
+                yield ids, lengths
+            check_known(found, self.tokenizer, self.corpus.name, quiet=self._unknown is not None)
+            self._unknown = found
+            with suppress(OSError, ValueError):  # nothing, or too little, was written
+                kept = np.memmap(ids_file, np.int32, "r"), np.memmap(lengths_file, np.int32, "r")
+                if len(kept[0]) == found.n_tokens == kept[1].sum(dtype=np.int64):
+                    self._kept = kept
+
+
+def tokens_of(corpus: Corpus, tokenizer: Any) -> Tokens:
+    """The tokens of a corpus with a tokenizer, the same object as long as the corpus lives."""
+    key = tokenizer_hash(tokenizer), corpus.limit, corpus.separator
+    found: Tokens = corpus.tokens.setdefault(key, Tokens(corpus, tokenizer))
+    return found
