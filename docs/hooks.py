@@ -2,12 +2,15 @@
 
 import ast
 import re
+from dataclasses import fields
 from html import unescape
 from pathlib import Path
 from typing import Any
 
-from griffe import Alias, Extension, Module
+from griffe import Alias, Extension, Function, Module, Parameters
 from latex2mathml.converter import convert
+
+from interp.declare import Options, find
 
 _README = Path(__file__).parents[1] / "README.md"
 _LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)", "](benchmarks/RESULTS.md)": "](speed.md)"}
@@ -48,3 +51,26 @@ class Exports(Extension):
                         item.name, Alias(item.name, f"{module.path}.{node.module}.{item.name}", parent=module)
                     )
                     module.exports.append(item.name)
+
+
+class Asked(Extension):
+    """The functions that `interp.run.passes` makes of analyses: they return a result, and `asks` gives them the fields
+    of a class of options as keywords."""
+
+    def on_function(self, *, func: Function, **_: Any) -> None:
+        made = {item.callable_path: item.value for item in func.decorators}
+        if not {"interp.run.passes.asks", "interp.run.passes.runs"} & set(made):
+            return
+        func.returns = func.returns.slice  # of Passes[…]
+        if "interp.run.passes.asks" not in made:
+            return
+        (options,) = made["interp.run.passes.asks"].arguments
+        declared = {item.name: item for item in fields(find(":".join(options.canonical_path.rsplit(".", 1))))}
+        keywords = [item for item in func.module[options.name].parameters if item.name in declared]
+        keywords.sort(key=lambda item: item.name in {shared.name for shared in fields(Options)})
+        for item in keywords:
+            item.default = repr(declared[item.name].default)
+        func.parameters = Parameters(*list(func.parameters)[:2], *keywords)
+        told = [f"    {item.name}: {declared[item.name].metadata['help']}" for item in keywords]
+        text, *after = re.split(r"\n\n(?=Returns|Raises)", func.docstring.value, maxsplit=1)
+        func.docstring.value = "\n\n".join([text, "\n".join(["Args:", *told]), *after])
