@@ -11,18 +11,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from interp.analyses import load, names, others
 from interp.cli.analysis import command_of
-from interp.cli.jobs import check_alone, merge
+from interp.cli.flags import Command
+from interp.cli.jobs import is_grouped, merge
 from interp.cli.listing import corpora, models
 from interp.cli.output import Stopped
 from interp.cli.pages import compare, page
-from interp.cli.report import report_command
-from interp.cli.unigrams import unigrams_command
+from interp.cli.report import report
+from interp.cli.unigrams import unigrams
 from interp.disk.files import FULL
 
 app = typer.Typer(
@@ -31,15 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-_BAD_INPUT = (
-    ValueError,
-    TypeError,
-    FileNotFoundError,
-    FileExistsError,
-    NotADirectoryError,
-    IsADirectoryError,
-    PermissionError,
-)
+_BAD_PATH = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def _merge(
@@ -52,27 +45,26 @@ def _merge(
     The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
     could do alone is done. Run it where the parts were run, so that relative paths are found.
     """
-    check_alone("merge")
     merge(directories, _command)
 
 
-def _command(name: str) -> Callable[..., None]:
+def _command(name: str) -> Command:
     """The command that leaves parts of an analysis, or of a report, for `interp merge`."""
-    return report_command() if name == "report" else command_of(load(name))
+    return report if name == "report" else command_of(load(name))
 
 
-def _of_another_package(name: str) -> Callable[..., None]:
+def _of_another_package(name: str) -> Command:
     def command() -> None: ...
 
     command.__doc__ = f"Analysis of another package: {others()[name].value}."
     return command
 
 
+_ALONE = {"page": page, "compare": compare, "unigrams": unigrams, "models": models, "corpora": corpora, "merge": _merge}
 for name in ("report", *names()):
     app.command(name)(_of_another_package(name) if name in others() else _command(name))
-for function in (page, compare, unigrams_command(), models, corpora):
-    app.command()(function)
-app.command("merge")(_merge)
+for name, command in _ALONE.items():
+    app.command(name)(command)
 
 
 def _show_version(value: bool) -> bool:
@@ -92,36 +84,40 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    return run(app, given or ["--help"], before=_imported)
+    return run(_call, given or ["--help"])
 
 
-def _imported(given: list[str]) -> None:
-    """The command of an analysis of another package, where that is asked for."""
-    if given[0] in others():
-        app.command(given[0])(_command(given[0]))
+def _call(args: list[str], **how: Any) -> Any:
+    """Call the application, with the command of an analysis of another package where that is asked for."""
+    if args[0] in _ALONE and is_grouped():
+        raise ValueError(f"interp {args[0]} runs in one process; start it without torchrun")
+    if args[0] in others():
+        app.command(args[0])(_command(args[0]))
+    return app(args, **how)
 
 
-def run(application: typer.Typer, given: list[str], *, before: Callable[[list[str]], None] | None = None) -> int:
-    """Run a command line of an application, and a function before it; the exit code."""
+def run(application: Callable[..., Any], given: list[str]) -> int:
+    """Run a command line of a typer application; the exit code."""
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"
-    show: Callable[..., None] = lambda message, *_, **__: print(f"interp: note: {message}", file=sys.stderr)  # noqa: E731
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print(f"interp: note: {message}", file=sys.stderr)
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = show
-            if before is not None:
-                before(given)
-            code = application(args=given, standalone_mode=False)
+            code = application(given, standalone_mode=False)
         return _fail("stopped", 130) if code == 130 else code or 0
     except (typer.Abort, KeyboardInterrupt):
         return _fail("stopped", 130)
-    except typer.TyperException as error:
-        return _fail(error.format_message(), 2)
     except Stopped as error:
         return _fail(str(error), 130)
-    except _BAD_INPUT as error:
+    except typer.TyperException as error:
+        return _fail(error.format_message(), 2)
+    except (ValueError, TypeError, *_BAD_PATH) as error:
         return _fail(str(error), 2)
     except OSError as error:
         if error.errno == errno.EROFS:

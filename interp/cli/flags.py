@@ -5,15 +5,17 @@ import glob
 import inspect
 import json
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import typer
 
 from interp.paths import HUB_CORPORA, bundled_models, cached
 
+Command: TypeAlias = Callable[..., None]
 _LARGEST = 2**63 - 1
 
 
@@ -30,20 +32,13 @@ def complete_corpus(incomplete: str) -> list[str]:
 
 def _paths(incomplete: str) -> list[str]:
     """Files, and directories with a slash, that begin like this; as a shell does, hidden ones only when asked for."""
-    found = [path + "/" * Path(path).is_dir() for path in sorted(glob.glob(f"{glob.escape(incomplete)}*"))]
-    return [path for path in found if not path.startswith(".") or incomplete.startswith(".")]
+    return [path + "/" * os.path.isdir(path) for path in sorted(glob.glob(f"{glob.escape(incomplete)}*"))]
 
 
 ModelFlag = Annotated[
-    str,
-    typer.Option(
-        help="Hub name, local directory or bundled model.",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=complete_model,
-    ),
+    str, typer.Option(help="Hub name, local directory or bundled model.", metavar="NAME", autocompletion=complete_model)
 ]
-OutFlag = Annotated[Path, typer.Option(help="Directory to write to.", metavar="DIR", show_default=False)]
+OutFlag = Annotated[Path, typer.Option(help="Directory to write to.", metavar="DIR")]
 OverwriteFlag = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results in --out.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
@@ -52,66 +47,34 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def parameters(options: type, *, without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """A keyword for each field, as typer reads them: None where the flag was not given."""
-    return [_parameter(item) for item in _shown(options) if item.name not in without]
+def parameter(name: str, kind: Any, help: str, *names: str, **shown: Any) -> inspect.Parameter:
+    """A keyword as typer reads it, from a flag of that name or of `names`; None where the flag was not given."""
+    annotation = Annotated[kind | None, typer.Option(*(names or [flag(name)]), help=help, **shown)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _shown(options: type) -> list[dataclasses.Field[Any]]:
-    """The fields with a flag, an analysis's own first."""
-    fields = [item for item in dataclasses.fields(options) if item.metadata["has_flag"]]
-    return sorted(fields, key=lambda item: item.name not in options.__annotations__)
+def parameters(*options: type, without: Collection[str] = ()) -> list[inspect.Parameter]:
+    """A keyword for each field of options."""
+    return [_parameter(item) for one in options for item in _shown(one) if item.name not in without]
 
 
-def parameter(name: str, annotation: Any, *default: Any) -> inspect.Parameter:
-    """A keyword; without a default it must be given."""
-    value = default[0] if default else inspect.Parameter.empty
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
+def with_flags(*flags: inspect.Parameter) -> Callable[[Command], Command]:
+    """Show typer these flags in place of a command's `**given`, which stand before its keyword-only ones."""
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command).parameters.values()
+        first = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+        return signed(command, [*first, *flags, *(one for one in own if one.kind is one.KEYWORD_ONLY)])
+
+    return decorate
 
 
-def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
-    kind, known = _kind(item)
-    names = [flag(item.name)]
-    given: dict[str, Any] = {"help": _help(item, known), "show_default": False, "metavar": _metavar(kind, known)}
-    if kind is bool:
-        del given["metavar"]
-        names = [flag(item.name) if item.default is False else f"{flag(item.name)}/--no-{item.name.replace('_', '-')}"]
-    read = kind if kind in (int, float, bool) else str
-    return parameter(item.name, Annotated[read | None, typer.Option(*names, **given)], None)
-
-
-def _metavar(kind: Any, known: Sequence[str]) -> str:
-    if kind is Literal:
-        return "|".join(known)
-    return {int: "N", float: "X", dict: "JSON"}.get(kind, "A,B,…" if get_origin(kind) is list else "TEXT")
-
-
-def _kind(item: dataclasses.Field[Any]) -> tuple[Any, tuple[str, ...]]:
-    """What a flag reads: int, float, bool, str, dict, a function of a string, or a list of one of the first two or of
-    names; and the names that are known."""
-    annotation = item.metadata["cli"] or item.type
-    options = [one for one in get_args(annotation) if one is not NoneType]
-    if get_origin(annotation) in (Union, UnionType):
-        annotation = float if set(options) == {int, float} else options[0]
-    if get_origin(annotation) is Literal:
-        return Literal, get_args(annotation)
-    if get_origin(annotation) in (Sequence, Iterable):
-        (of,) = get_args(annotation)
-        if get_origin(of) is Literal:
-            return list[str], get_args(of)
-        return {int: list[int], str: list[str]}.get(of, list[float]), ()
-    return annotation, ()
-
-
-def _help(item: dataclasses.Field[Any], known: Sequence[str]) -> str:
-    text = item.metadata["help"]
-    if known and get_origin(_kind(item)[0]) is list:
-        text += f" Of {','.join(known)}."
-    if item.default is None or item.default is False:
-        return text
-    shown = item.default if isinstance(item.default, tuple) else [item.default]
-    values = ",".join(f"{one:g}" if isinstance(one, float) else str(one) for one in shown)
-    return f"{text}  [default: {values}]"
+def signed(command: Command, own: Iterable[inspect.Parameter]) -> Command:
+    """A function of keywords with the signature that typer is to see."""
+    keywords = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
+    command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in keywords}
+    return command
 
 
 def read(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,24 +85,58 @@ def read(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return {item.name: _read(item, given[item.name]) for item in _shown(options) if given.get(item.name) is not None}
 
 
+def _shown(options: type) -> list[dataclasses.Field[Any]]:
+    """The fields with a flag, an analysis's own first."""
+    fields = [item for item in dataclasses.fields(options) if item.metadata["has_flag"]]
+    return sorted(fields, key=lambda item: item.name not in options.__annotations__)
+
+
+def _kind(item: dataclasses.Field[Any]) -> tuple[Any, bool, tuple[str, ...]]:
+    """What a flag reads: int, float, bool, str, dict or a function of a string; whether a list of these; and, where
+    only some names are known, these."""
+    kind = _one_of(item.metadata["cli"] or item.type)
+    several = get_origin(kind) in (Sequence, Iterable)
+    if several:
+        kind = _one_of(get_args(kind)[0])
+    return (str, several, get_args(kind)) if get_origin(kind) is Literal else (kind, several, ())
+
+
+def _one_of(annotation: Any) -> Any:
+    """What stands for a union: its first part, float for int and float."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    parts = [one for one in get_args(annotation) if one is not NoneType]
+    return float if {int, float} <= set(parts) else parts[0]
+
+
+def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
+    kind, several, known = _kind(item)
+    text = item.metadata["help"] + f" Of {','.join(known)}." * (several and bool(known))
+    if item.default is not None and item.default is not False:
+        shown = item.default if isinstance(item.default, tuple) else [item.default]
+        text += f"  [default: {','.join(f'{one:g}' if isinstance(one, float) else str(one) for one in shown)}]"
+    if kind is bool:
+        opposite = "" if item.default is False else f"/--no-{flag(item.name)[2:]}"
+        return parameter(item.name, bool, text, flag(item.name) + opposite)
+    metavar = "A,B,…" if several else "|".join(known) or {int: "N", float: "X", dict: "JSON"}.get(kind, "TEXT")
+    return parameter(item.name, kind if kind in (int, float) and not several else str, text, metavar=metavar)
+
+
 def _read(item: dataclasses.Field[Any], value: Any) -> Any:
-    kind, known = _kind(item)
+    kind, several, known = _kind(item)
     name = flag(item.name)
+    if several and kind is str:
+        return _names(value, name, known)
+    if several:
+        return _whole_numbers(value, name) if kind is int else numbers(value, name)
+    if known and value not in known:
+        raise ValueError(f"{name} {value!r}: unknown {value!r}; expected one of {', '.join(known)}")
     if kind is int:
-        least = item.metadata["least"]
-        if not (least if least is not None else -_LARGEST) <= value <= _LARGEST:
-            expected = f"{least} or more" if value < 0 or least is None or value < least else f"{_LARGEST} or less"
-            raise ValueError(f"Invalid value for '{name}': found {value}, expected {expected}")
-    if kind is Literal:
-        return one_of(value, name, known)
+        least = -_LARGEST if item.metadata["least"] is None else item.metadata["least"]
+        if not least <= value <= _LARGEST:
+            raise ValueError(f"Invalid value for '{name}': found {value}, expected {least} or more, at most {_LARGEST}")
     if kind is dict:
         return _mapping(value, name)
-    if kind == list[str]:
-        return items(value, name, known or None)
-    if kind == list[int]:
-        return _whole_numbers(value, name)
-    if kind == list[float]:
-        return numbers(value, name)
     if item.name == "separator":
         return value.replace("\\n", "\n").replace("\\t", "\t")
     return kind(value) if isinstance(value, str) else value
@@ -149,18 +146,11 @@ def _list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-def one_of(text: str, name: str, known: Sequence[str]) -> str:
-    if text not in known:
-        raise ValueError(f"{name} {text!r}: unknown {text!r}; expected one of {', '.join(known)}")
-    return text
-
-
-def items(text: str, name: str, known: Sequence[str] | None = None) -> list[str]:
-    """Names separated by commas, each once and, where they are given, of the known ones."""
+def _names(text: str, name: str, known: Collection[str]) -> list[str]:
+    """Names separated by commas, each once and, where some are known, of these."""
     found = _list(text)
-    for item in found:
-        if known is not None and item not in known:
-            raise ValueError(f"{name} {text!r}: unknown {item!r}; expected of {', '.join(known)}")
+    if known and (unknown := [item for item in found if item not in known]):
+        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected of {', '.join(known)}")
     if len(set(found)) < len(found):
         raise ValueError(f"{name} {text!r} names one twice")
     return found
@@ -197,19 +187,8 @@ def numbers(text: str, name: str = "--scales") -> list[float]:
         return found
     start, stop, step = found
     if step <= 0 or stop < start or (stop - start) / step > 1_000:
-        raise ValueError(
-            f"{name} {text!r}: expected start:stop:step with start ≤ stop, a step above 0 and at most 1,000 steps"
-        )
+        raise ValueError(f"{name} {text!r}: expected start:stop:step with start ≤ stop, step > 0, at most 1,000 steps")
     n = round((stop - start) / step)
     if abs(start + n * step - stop) > 1e-9 * max(1.0, abs(stop)):
         raise ValueError(f"{name} {text!r}: {stop:g} is not a whole number of steps of {step:g} away from {start:g}")
     return [round(start + i * step, 12) for i in range(n + 1)]
-
-
-def with_signature(function: Callable[..., None], name: str, help: str, given: Sequence[inspect.Parameter]) -> Any:
-    """A function of keywords as typer wants to see it; those without a default come first."""
-    ordered = sorted(given, key=lambda one: one.default is not inspect.Parameter.empty)
-    function.__name__, function.__doc__ = name, help
-    function.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
-    function.__annotations__ = {one.name: one.annotation for one in ordered}
-    return function

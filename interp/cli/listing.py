@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from interp.cli.flags import JsonFlag
-from interp.cli.jobs import check_alone
 from interp.cli.output import show
 from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached
 
@@ -13,14 +12,12 @@ def models(as_json: JsonFlag = False) -> None:
 
     Bundled ones, and those in the hub's cache. Any other hub name is downloaded when it is asked for.
     """
-    check_alone("models")
     import pandas as pd
 
     places = [(name, "bundled", BUNDLED / name) for name in bundled_models()]
     places += [(name, "cached", path) for name, path in cached("models").items()]
     rows = [(name, where, _parameters(path), _size(path), str(path)) for name, where, path in places]
-    table = pd.DataFrame(rows, columns=["name", "where", "parameters", "size", "path"])
-    table["parameters"] = table["parameters"].astype("Int64")
+    table = pd.DataFrame(rows, columns=["name", "where", "parameters", "size", "path"]).astype({"parameters": "Int64"})
     show({"models": ("models for --model", table)}, as_json=as_json)
 
 
@@ -29,18 +26,15 @@ def corpora(as_json: JsonFlag = False) -> None:
 
     And whether they are here. Files and other datasets of the hub (owner/name) do as well.
     """
-    check_alone("corpora")
     import pandas as pd
 
-    have = cached("datasets")
-    text = BUNDLED / "text.txt"
+    have, text = cached("datasets"), BUNDLED / "text.txt"
     rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
     rows += [("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate")]
     for name, source in HUB_CORPORA.items():
         path = have.get(source["path"])
-        where = "hub" if path is None else "cached"
-        option = "--pairs" if name == "blimp" else "--corpus"
-        rows.append((name, option, where, "" if path is None else _size(path), source["path"]))
+        here = ("cached", _size(path)) if path else ("hub", "")
+        rows.append((name, "--pairs" if name == "blimp" else "--corpus", *here, source["path"]))
     table = pd.DataFrame(rows, columns=["name", "option", "where", "size", "source"])
     show({"corpora": ("texts for --corpus and minimal pairs for --pairs", table)}, as_json=as_json)
 

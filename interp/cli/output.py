@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from interp.cli.jobs import COMMAND, Job, is_alone, remember
+from interp.cli.jobs import COMMAND, Job
 from interp.disk.files import FULL, remove, tidy
 from interp.disk.interrupts import uninterrupted
 from interp.disk.marks import check_own, result_names
@@ -19,19 +19,6 @@ from interp.disk.marks import check_own, result_names
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
 _NOTHING_DONE = {_STARTED, _SAVING, COMMAND, "states.json"}  # what says only whose a directory is
-
-
-@contextmanager
-def progress(what: str) -> Iterator[None]:
-    """A spinner on a terminal, nothing elsewhere."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
 
 
 class Stopped(Exception):
@@ -53,16 +40,19 @@ def resumable(directory: Path) -> Iterator[None]:
 def unfinished(out: Path, job: Job) -> Iterator[Path]:
     """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written, or
     when nothing is kept in it."""
+    from interp.run import distributed
+
     directory = out / f".{job.command}"
     made = [path for path in (out, *out.absolute().parents) if not path.exists()]
     try:
         with resumable(directory):
             directory.mkdir(parents=True, exist_ok=True)
             job.save(directory / _STARTED)
-            remember(directory, job)
+            if distributed.is_shard():
+                job.save(directory / COMMAND)
             yield directory
     except BaseException:
-        if is_alone() and directory.exists() and not _keeps(directory):
+        if distributed.part().of == 1 and directory.exists() and not _keeps(directory):
             remove(directory)
             for folder in made:
                 with suppress(OSError):  # somebody else has put something there
@@ -80,11 +70,10 @@ def _keeps(directory: Path) -> bool:
     return any(path.is_file() and path.name not in _NOTHING_DONE for path in directory.rglob("*"))
 
 
-def check_output(directory: Path, analysis: str, *, overwrite: bool, job: Job | None = None) -> None:
+def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
     """See that a result can be written to `directory` before hours are spent on it; writes nothing.
 
-    What killed runs left under temporary names is removed. A run that was killed while it was saving may go on
-    with the same command (`job`).
+    What killed runs left under temporary names is removed.
 
     Raises:
         FileExistsError: it holds a result of this analysis and `overwrite` is off, or, whatever the flags, something
@@ -93,7 +82,7 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool, job: Job | 
     """
     check_working(directory, analysis)
     result = directory / analysis
-    if os.path.lexists(result) and not overwrite and not (job and is_saving(directory, job)):
+    if os.path.lexists(result) and not overwrite:
         raise FileExistsError(f"{directory} already holds {analysis}; choose another --out or add --overwrite")
     check_own(result, result_names)
 
@@ -121,7 +110,7 @@ def check_writable(directory: Path) -> None:
 
 
 def is_saving(directory: Path, job: Job) -> bool:
-    """Whether this very command was killed while it was saving its results there."""
+    """Whether this very command was killed while it was saving its results there, and may go on."""
     return job.is_in(directory / f".{job.command}" / _SAVING)
 
 
@@ -146,15 +135,15 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 def show(tables: Mapping[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
     """What a command found, on stdout: its tables `{name: (title, table)}` to read, or one JSON object of all."""
     if as_json:
-        records = {
+        every = {
             name: json.loads(table.to_json(orient="records", double_precision=15))
             for name, (_, table) in tables.items()
         }
-        typer.echo(json.dumps(records | ({} if written is None else {"written": str(written)}), ensure_ascii=False))
+        typer.echo(json.dumps(every | ({"written": str(written)} if written else {}), ensure_ascii=False))
         return
     for title, table in tables.values():
         _print_table(table, title)
-    if written is not None:
+    if written:
         typer.echo(f"written to {written}")
 
 
@@ -164,12 +153,9 @@ _HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
 def _print_table(table: Any, title: str) -> None:
     """A ruled table with short headings on a terminal; elsewhere the columns' own names, separated by tabs."""
-    rows = [
-        [f"{value:.4f}" if isinstance(value, float) else str(value) for value in row]
-        for row in table.itertuples(index=False)
-    ]
+    rows = table.map(lambda value: f"{value:.4f}" if isinstance(value, float) else str(value)).to_numpy().tolist()
     if sys.stdout is None or not sys.stdout.isatty():  # None: it was closed
-        typer.echo("\n".join("\t".join(row) for row in [list(table.columns), *rows]))
+        typer.echo("\n".join(map("\t".join, [list(table.columns), *rows])))
         return
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from interp.cli.flags import JsonFlag, OutFlag
-from interp.cli.jobs import check_alone
 from interp.cli.output import check_writable, show
-from interp.disk.marks import check_own, check_page
 
 
 def page(
@@ -20,10 +18,8 @@ def page(
 
     DIRECTORY/index.html, from the results in it or in its subdirectories.
     """
-    check_alone("page")
     _check_runs([directory])
     check_writable(directory)
-    check_page(directory)
 
     from interp import pages
 
@@ -40,11 +36,8 @@ def compare(
     Models, checkpoints or corpora: their key numbers and figures, question by question. Writes DIR/index.html and each
     figure as JSON in DIR/comparison.
     """
-    check_alone("compare")
     _check_runs(directories)
     check_writable(out)
-    check_own(out / "comparison")
-    check_page(out)
 
     from interp import pages
 

@@ -3,26 +3,15 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from interp.analyses import ReportOptions, analyses
-from interp.cli.flags import (
-    JsonFlag,
-    OutFlag,
-    OverwriteFlag,
-    complete_corpus,
-    complete_model,
-    parameter,
-    parameters,
-    read,
-    with_signature,
-)
-from interp.cli.jobs import Job, ShardFlag, part
+from interp.cli import flags
+from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, check_working, is_saving, save, show, unfinished
 from interp.corpora.options import CORPUS
 from interp.disk.files import remove
@@ -30,52 +19,36 @@ from interp.disk.marks import check_own, check_page, result_names
 from interp.models.options import ModelOptions
 from interp.paths import bundled_models, corpus_file, is_counts, model_directory, short_name
 
-_HELP = """All questions about a model, on one page.
-
-What reads the same text in the same way shares a forward pass. Writes the results of all analyses to DIR (with several
-models, to DIR/MODEL) and DIR/index.html. A run that was killed goes on where it was.
-"""
-_ModelsFlag = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Hub name, local directory or bundled model; again for another.  [default: the bundled ones]",
-        autocompletion=complete_model,
-    ),
-]
+_MODELS = "Hub name, local directory or bundled model; again for another.  [default: the bundled ones]"
 
 
-def report_command() -> Callable[..., None]:
-    """What `interp report` calls."""
+@in_parts("report")
+@flags.with_flags(*flags.parameters(ReportOptions, ModelOptions))
+def report(
+    job: Job,
+    out: flags.OutFlag,
+    model: Annotated[
+        list[str] | None, typer.Option(help=_MODELS, metavar="NAME", autocompletion=flags.complete_model)
+    ] = None,
+    corpus: Annotated[str, typer.Option(help=CORPUS, metavar="NAME", autocompletion=flags.complete_corpus)] = "bundled",
+    *,
+    overwrite: flags.OverwriteFlag = False,
+    as_json: flags.JsonFlag = False,
+    **given: Any,
+) -> None:
+    """All questions about a model, on one page.
 
-    def command(**given: Any) -> None:
-        with part(given.pop("shard", None), given.get("device")):
-            _run(Job.of("report", given))
-
-    corpus = Annotated[str, typer.Option(help=CORPUS, metavar="NAME", autocompletion=complete_corpus)]
-    given = [
-        parameter("out", OutFlag),
-        parameter("model", _ModelsFlag, None),
-        parameter("corpus", corpus, "bundled"),
-        *parameters(ReportOptions),
-        *parameters(ModelOptions),
-        parameter("overwrite", OverwriteFlag, False),
-        parameter("as_json", JsonFlag, False),
-        parameter("shard", ShardFlag, None),
-    ]
-    return with_signature(command, "report", _HELP, given)
-
-
-def _run(job: Job) -> None:
-    given, out = job.options, Path(job.options["out"])
-    options = read(ReportOptions, given)
-    names = given["model"] or bundled_models()
+    What reads the same text in the same way shares a forward pass. Writes the results of all analyses to DIR (with
+    several models, to DIR/MODEL) and DIR/index.html. A run that was killed goes on where it was.
+    """
+    options = flags.read(ReportOptions, given)
+    names = model or bundled_models()
     places = {name: out if len(names) == 1 else out / short_name(name) for name in names}
     if len(set(places.values())) < len(names):
         raise ValueError(f"--model {', '.join(names)}: expected models with different names")
     for name in names:
         model_directory(name)
-    corpus_file(given["corpus"])
+    corpus_file(corpus)
     if (counts := options.get("unigram")) is not None and not is_counts(counts):
         corpus_file(counts)
     check_page(out)
@@ -85,18 +58,18 @@ def _run(job: Job) -> None:
         raise ValueError(f"--settings names {foreign[0]!r}, which is no analysis; expected of {', '.join(known)}")
     for place in places.values():
         for analysis in known:
-            check_output(place, analysis, overwrite=given["overwrite"] or is_saving(out, job))
+            check_output(place, analysis, overwrite=overwrite or is_saving(out, job))
 
     from interp import corpora, models, pages
     from interp.survey import ask_all
 
-    corpora.load(given["corpus"], limit=options.get("limit"), column=options.get("column"))
+    corpora.load(corpus, limit=options.get("limit"), column=options.get("column"))
     with unfinished(out, job) as directory:
         results = {}
         for name, place in places.items():
             with _steps(short_name(name)):
-                loaded = models.load(name, **read(ModelOptions, given))
-                results[place] = ask_all(loaded, given["corpus"], **options, directory=directory / short_name(name))
+                loaded = models.load(name, **flags.read(ModelOptions, given))
+                results[place] = ask_all(loaded, corpus, **options, directory=directory / short_name(name))
         if not save(results, directory, job):
             return
         for place, found in results.items():
@@ -105,7 +78,7 @@ def _run(job: Job) -> None:
                     check_own(place / analysis, result_names)
                     remove(place / analysis)
         page = pages.write_page(out)
-    show({}, page, as_json=given["as_json"])
+    show({}, page, as_json=as_json)
 
 
 @contextmanager
@@ -113,19 +86,18 @@ def _steps(name: str) -> Iterator[None]:
     """Say on stderr what a survey of one model is doing, and since when."""
     start = time.monotonic()
 
-    class Steps(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            minutes, seconds = divmod(int(time.monotonic() - start), 60)
-            if os.environ.get("RANK", "0") == "0":
-                typer.echo(f"{minutes}:{seconds:02d} {name}: {record.getMessage()}", err=True)
+    def tell(record: logging.LogRecord) -> bool:
+        minutes, seconds = divmod(int(time.monotonic() - start), 60)
+        if os.environ.get("RANK", "0") == "0":
+            typer.echo(f"{minutes}:{seconds:02d} {name}: {record.getMessage()}", err=True)
+        return False
 
-    log, handler = logging.getLogger("interp"), Steps(logging.INFO)
-    level, log.propagate = log.level, False
-    log.addHandler(handler)
+    log = logging.getLogger("interp")
+    level = log.level
+    log.addFilter(tell)
     log.setLevel(logging.INFO)
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        log.removeFilter(tell)
         log.setLevel(level)
-        log.propagate = True

@@ -2,49 +2,31 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from interp.cli.flags import (
-    JsonFlag,
-    ModelFlag,
-    OverwriteFlag,
-    complete_corpus,
-    parameter,
-    parameters,
-    read,
-    with_signature,
-)
-from interp.cli.jobs import check_alone
+from interp.cli import flags
 from interp.cli.output import check_writable
 from interp.corpora.options import CORPUS, TextOptions
 from interp.models.options import ModelOptions
 from interp.paths import corpus_file, model_directory
 
-_OF_ROWS = ("bos", "layout", "context", "batch_size")
+_OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
 
 
-def unigrams_command() -> Callable[..., None]:
-    """What `interp unigrams` calls."""
-    out = typer.Option(help="File to write the counts to (.safetensors).", show_default=False)
-    corpus = typer.Option(help=CORPUS, show_default=False, autocompletion=complete_corpus)
-    given = [
-        parameter("model", ModelFlag),
-        parameter("corpus", Annotated[str, corpus]),
-        parameter("out", Annotated[Path, out]),
-        *parameters(TextOptions, without=_OF_ROWS),
-        *parameters(ModelOptions, without=("dtype", "device")),
-        parameter("overwrite", OverwriteFlag, False),
-        parameter("as_json", JsonFlag, False),
-    ]
-    return with_signature(_unigrams, "unigrams", "Count a corpus's tokens, for --unigram.", given)
-
-
-def _unigrams(*, model: str, corpus: str, out: Path, overwrite: bool, as_json: bool, **given: Any) -> None:
-    check_alone("unigrams")
+@flags.with_flags(*flags.parameters(TextOptions, ModelOptions, without=_OF_PASSES))
+def unigrams(
+    model: flags.ModelFlag,
+    corpus: Annotated[str, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)],
+    out: Annotated[Path, typer.Option(help="File to write the counts to (.safetensors).")],
+    *,
+    overwrite: flags.OverwriteFlag = False,
+    as_json: flags.JsonFlag = False,
+    **given: Any,
+) -> None:
+    """Count a corpus's tokens, for --unigram."""
     model_directory(model)
     corpus_file(corpus)
     if out.suffix != ".safetensors":
@@ -57,8 +39,8 @@ def _unigrams(*, model: str, corpus: str, out: Path, overwrite: bool, as_json: b
 
     from interp import corpora, models
 
-    source = corpora.load(corpus, **read(TextOptions, given))
-    loaded = models.load(model, **read(ModelOptions, given))
+    source = corpora.load(corpus, **flags.read(TextOptions, given))
+    loaded = models.load(model, **flags.read(ModelOptions, given))
     counts = corpora.count_unigrams(loaded, source, processes=os.cpu_count() or 1)
     counts.save(out)
     n_types = int((counts.counts > 0).sum())

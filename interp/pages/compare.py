@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from interp.analyses import load, names
 from interp.declare import find
-from interp.disk.marks import check_page
+from interp.disk.marks import check_own, check_page
 from interp.figures.runs import Sides
 from interp.figures.section import Section
 from interp.pages.page import Part, keep_figures, render
@@ -59,6 +59,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
+    check_own(target / "comparison")
     check_page(target)
     keep_figures(kept, target / "comparison")
     return render(target / "index.html", ", ".join(named), parts)
