@@ -1,7 +1,10 @@
 """The documentation builds without a warning, misses no public name and needs no network; its example is right."""
 
+import dataclasses
+import html
 import importlib
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
@@ -13,6 +16,8 @@ import pytest
 import torch
 
 import interp
+from interp.analyses import OWN, load
+from interp.declare import find
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,15 +52,29 @@ def test_every_public_name_has_its_place(site):
 def test_pages_need_no_network(site):
     pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
     assert len(pages) > 15
-    for path, html in pages.items():
-        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(https?:[^\"]*)", html)
+    for path, page in pages.items():
+        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"(https?:[^\"]*)", page)
         assert not loaded, path.name
 
 
 def test_formulas_are_drawn_by_the_browser(site):
     pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
-    assert sum(html.count("<math") for html in pages) > 100
-    assert not [html for html in pages if "arithmatex" in html or "merror" in html]
+    assert sum(page.count("<math") for page in pages) > 100
+    assert not [page for page in pages if "arithmatex" in page or "merror" in page]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_options_are_on_the_page_as_they_are_declared(name, site):
+    page = (site / "reference" / f"{name}.html").read_text(encoding="utf-8")
+    text = html.unescape(re.sub("<[^>]+>", "", page))
+    analysis = load(name)
+    function = analysis.answer.partition(":")[2]
+    signature = re.search(rf"^{function}\((.*?)\n\) -> (\w+)", text, re.S | re.M)
+    assert signature
+    assert re.findall(r"^ +(\w+):", signature[1], re.M) == list(inspect.signature(find(analysis.answer)).parameters)
+    assert signature[2] == analysis.kind.__name__
+    for item in dataclasses.fields(analysis.options):
+        assert item.metadata["help"] in text
 
 
 @pytest.fixture(scope="module")
