@@ -31,23 +31,20 @@ def load(name: str) -> Analysis:
     if entry is None:
         own: Analysis = find(f"interp.{name}.options:ANALYSIS")
         return own
-    package = f"the package {entry.dist.name!r}" if entry.dist else f"the entry point {entry.value!r}"
-    if name in (*OWN, *_COMMANDS) or len(list(entry_points(group=GROUP, name=name))) > 1:
-        raise ValueError(f"two analyses or commands are called {name!r}, one of {package}; uninstall it, or rename it")
+    source = f"the package {entry.dist.name!r}" if entry.dist else f"the entry point {entry.value!r}"
+    what = f"the analysis {name!r} of {source}"
+    if name in (*OWN, *_COMMANDS) or len(entry_points(group=GROUP, name=name)) > 1:
+        raise ValueError(f"two analyses or commands are called {name!r}, one of {source}; uninstall it, or rename it")
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise ValueError(f"the analysis {name!r} of {package} needs a name of small letters, digits and _")
+        raise ValueError(f"{what} needs a name of small letters, digits and _")
     try:
         analysis = entry.load()
     except Exception as error:
-        raise ValueError(
-            f"the analysis {name!r} of {package} cannot be imported ({type(error).__name__}: {error}); mend or "
-            "uninstall it"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{what} cannot be imported ({reason}); mend or uninstall it") from error
     if not isinstance(analysis, Analysis) or analysis.name != name:
         found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
-        raise ValueError(
-            f"the entry point {name!r} of {package} is {found}, expected an interp.declare.Analysis of that name"
-        )
+        raise ValueError(f"{what} is {found}, expected an interp.declare.Analysis of that name")
     return analysis
 
 

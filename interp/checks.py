@@ -42,7 +42,8 @@ def list_of_strings(values: Any, what: str) -> list[str]:
     for what is no string; ValueError for nothing, and for half of a surrogate pair, which no tokenizer reads.
     """
     if isinstance(values, str | bytes | Mapping | pd.DataFrame) or not isinstance(values, Iterable):
-        raise TypeError(f"{what} must be a list of strings, found {_kind(values)}; put them in a list")
+        found = f"the string {values[:40]!r}" if isinstance(values, str) else type(values).__name__
+        raise TypeError(f"{what} must be a list of strings, found {found}; put them in a list")
     strings = list(values)
     if not strings:
         raise ValueError(f"{what} is empty; expected at least one string")
@@ -58,10 +59,8 @@ def unicode_text(text: str, where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{where} has the lone surrogate {text[error.start]!r} at character {error.start}, which is no Unicode "
-            "text; replace it"
-        ) from None
+        lone, place = text[error.start], error.start
+        raise ValueError(f"{where} has the lone surrogate {lone!r} at character {place}; replace it") from None
     return text
 
 
@@ -82,10 +81,8 @@ def check_mode(mode: str) -> None:
 def check_token_ids(largest: int, d_vocab: int, who: str) -> None:
     """Raise ValueError where the largest of somebody's token ids ("the text has") has no embedding."""
     if largest >= d_vocab:
-        raise ValueError(
-            f"{who} token id {largest}, beyond the model's vocabulary of {d_vocab}: this tokenizer does not belong to "
-            "this model"
-        )
+        known = f"the model's vocabulary of {d_vocab}"
+        raise ValueError(f"{who} token id {largest}, beyond {known}: this tokenizer does not belong to this model")
 
 
 def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Sequence[str]) -> None:
@@ -104,30 +101,26 @@ def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Seq
 
 def check_same(what: str, found: dict[str, Any], expected: dict[str, Any], *, rel_tol: float = 0.0) -> None:
     """Raise ValueError naming what differs between two JSON-able descriptions, floats by more than `rel_tol`."""
-    differences = list(_differences(json.loads(json.dumps(found)), json.loads(json.dumps(expected)), rel_tol))
+    one, other = (dict(_leaves(json.loads(json.dumps(description)))) for description in (found, expected))
+    differences = [
+        f"{name}: {one.get(name)!r:.80}, here {other.get(name)!r:.80}"
+        for name in sorted({*one, *other})
+        if not _is_same(one.get(name), other.get(name), rel_tol)
+    ]
     if differences:
         more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
         raise ValueError(f"{what}: {'; '.join(differences[:3])}{more}")
 
 
-def _differences(found: Any, expected: Any, rel_tol: float, name: str = "") -> Iterator[str]:
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in sorted({*found, *expected}):
-            yield from _differences(found.get(key), expected.get(key), rel_tol, f"{name}.{key}" if name else key)
-    elif isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            yield from _differences(one, other, rel_tol, f"{name}.{number}")
-    elif isinstance(found, float) and isinstance(expected, float):
-        if not math.isclose(found, expected, rel_tol=rel_tol):
-            yield f"{name}: {found!r}, here {expected!r}"
-    elif found != expected:
-        yield f"{name}: {_short(found)}, here {_short(expected)}"
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts of a JSON value that have no parts, each with its place."""
+    if not value or not isinstance(value, dict | list):
+        yield name, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(part, f"{name}.{key}" if name else str(key))
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _kind(value: Any) -> str:
-    return f"the string {value[:40]!r}" if isinstance(value, str) else type(value).__name__
+def _is_same(one: Any, other: Any, rel_tol: float) -> bool:
+    floats = isinstance(one, float) and isinstance(other, float)
+    return math.isclose(one, other, rel_tol=rel_tol) if floats else bool(one == other)

@@ -95,11 +95,6 @@ class Analysis:
         """The analysis under whose question it stands."""
         return self.part_of or self.name
 
-    def ask(self, model: Any, data: Any, **options: Any) -> "Result":
-        """The result, from the function `answer`."""
-        found: Result = find(self.answer)(model, data, **options)
-        return found
-
     @property
     def kind(self) -> "type[Result]":
         found: type[Result] = find(self.result)

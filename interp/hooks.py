@@ -62,10 +62,7 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
         def rescale(normalized: Tensor, hook: Any) -> Tensor:
             return head.encoder_norm(trunk.pop(trunk_output(model)), factor).to(normalized.dtype)
 
-        return [
-            *capture(model, "resid_post", trunk, layer=layer),
-            (hook_name(model, "head_norm"), rescale),
-        ]
+        return [*capture(model, "resid_post", trunk, layer=layer), (hook_name(model, "head_norm"), rescale)]
     if bias == "ln" and not head.folded:
         assert head.b_ln is not None
         return _add(model, "head_input", (factor - 1) * head.b_ln)
@@ -87,18 +84,13 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
     check_model(model)
     if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
         raise ValueError("this model soft-caps its logits after this hook point; they cannot be adjusted exactly")
-    d_vocab = model.W_U.shape[1]
-    prior = torch.as_tensor(log_prior)
-    if prior.shape != (d_vocab,):
-        raise ValueError(
-            f"log_prior must have one value for each of {d_vocab} tokens, found shape {tuple(prior.shape)}"
-        )
+    prior, d_vocab = torch.as_tensor(log_prior), model.W_U.shape[1]
+    if (shape := tuple(prior.shape)) != (d_vocab,):
+        raise ValueError(f"log_prior must have one value for each of {d_vocab} tokens, found shape {shape}")
     if not torch.isfinite(prior).all():
         raise ValueError("log_prior has infinite or NaN values; smooth the counts with Unigrams.log_prior()")
     if (prior > 0).any():
-        raise ValueError(
-            "log_prior must be log-probabilities, at most 0; found values above (counts or probabilities?)"
-        )
+        raise ValueError("log_prior must be log-probabilities, at most 0; found values above (counts, say?)")
     if not math.isfinite(tau):
         raise ValueError(f"tau must be a finite number, found {tau}")
     wide = torch.promote_types(model.W_U.dtype, torch.float32)
@@ -135,12 +127,12 @@ def ablate_dims(
     check_mode(mode)
     if (mode == "mean") != (means is not None):
         raise ValueError("mode='mean' needs means=, one value a dimension; mode='zero' takes none")
-    if means is not None and means.shape != (model.cfg.d_model,):
-        raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(means.shape)}")
-    if means is not None and not torch.isfinite(means).all():
+    fill = torch.zeros(model.cfg.d_model) if means is None else means
+    if fill.shape != (model.cfg.d_model,):
+        raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")
+    if not torch.isfinite(fill).all():
         raise ValueError("means has NaN or infinite values; expected the mean of each dimension")
-    fill = torch.zeros(len(chosen)) if means is None else means[chosen]
-    fill = fill.to(model.W_U)
+    fill = fill[chosen].to(model.W_U)
     if where == "residual":
 
         def overwrite(resid: Tensor, hook: Any) -> Tensor:
@@ -178,24 +170,15 @@ def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | N
     for a dimension that is no whole number.
     """
     chosen = check_dims(model, dims)
+    name, d_model = hook_name(model, "head_input"), model.cfg.d_model
     if basis is None:
-
-        def zero(h: Tensor, hook: Any) -> Tensor:
-            h = h.clone()
-            h[..., chosen] = 0
-            return h
-
-        return [(hook_name(model, "head_input"), zero)]
-    d_model = model.cfg.d_model
+        return [(name, lambda h, hook: h.index_fill(-1, torch.tensor(chosen, device=h.device), 0))]
     rows = torch.as_tensor(basis).double()
     if rows.shape != (d_model, d_model) or not torch.allclose(rows @ rows.T, torch.eye(d_model).to(rows), atol=1e-4):
         raise ValueError(f"basis must be [{d_model}, {d_model}] with orthonormal rows, found {tuple(rows.shape)}")
     removed = rows[chosen].to(model.W_U)
-    return [(hook_name(model, "head_input"), lambda h, hook: h - (h @ removed.T) @ removed)]
+    return [(name, lambda h, hook: h - (h @ removed.T) @ removed)]
 
 
 def _add(model: Model, site: Site, vector: Float[Tensor, " d"]) -> Recipe:
-    def add(activation: Tensor, hook: Any) -> Tensor:
-        return (activation + vector).to(activation.dtype)
-
-    return [(hook_name(model, site), add)]
+    return [(hook_name(model, site), lambda activation, hook: (activation + vector).to(activation.dtype))]

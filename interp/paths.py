@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _HUB_SECONDS = 3.0
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_HUB_MODEL = re.compile(r"[^\s./~][^/]*(/[^/]+)?")
 _HUB_DATASET = re.compile(r"\w[\w.-]*/\w[\w-]*")
 
 _WEBTEXT_TEST = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1/webtext.test.jsonl"
@@ -45,13 +47,11 @@ def hub_answers() -> bool:
     """Whether the hub can be reached: one request of three seconds at most, none where `HF_HUB_OFFLINE` is set."""
     from huggingface_hub import constants, get_session, is_offline_mode
 
-    if is_offline_mode():
-        return False
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
-    except Exception:  # whatever the HTTP library of the installed huggingface_hub calls it
-        return False
-    return True
+    with suppress(Exception):  # whatever the HTTP library of the installed huggingface_hub raises
+        if not is_offline_mode():
+            get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+            return True
+    return False
 
 
 def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) -> None:
@@ -61,11 +61,9 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
     known = cached(kind)
     may_be_short = kind == "models" and "/" not in name and bool(known)
     if name not in known and not may_be_short:
-        what = kind.removesuffix("s")
-        raise FileNotFoundError(
-            f"{what} {name!r} is no local {'directory' if kind == 'models' else 'file'}, it is not in the hub's cache "
-            f"and the hub cannot be reached; connect to the network, or give {expected}"
-        )
+        what = f"model {name!r} is no local directory" if kind == "models" else f"dataset {name!r} is no local file"
+        there = "it is not in the hub's cache and the hub cannot be reached"
+        raise FileNotFoundError(f"{what}, {there}; connect to the network, or give {expected}")
 
 
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
@@ -77,16 +75,14 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         ValueError: pickled weights, a config.json that is not JSON or names no kind of model.
     """
     path = BUNDLED / name if name in bundled_models() else Path(os.path.expanduser(name))
-    if not name.strip() or not os.path.isdir(path):
-        there = bool(name.strip()) and os.path.exists(path)
-        if there or not name.strip() or name.startswith((".", "/", "~")) or name.count("/") > 1 or name.endswith("/"):
-            what = "is a file, not a directory" if there else "does not exist"
-            raise FileNotFoundError(
-                f"model {name!r} {what}; expected a Hugging Face directory (config.json, model.safetensors), a hub "
-                f"name or a bundled model ({', '.join(bundled_models()) or 'none installed'})"
-            )
+    there = bool(name.strip()) and os.path.exists(path)
+    if not there and _HUB_MODEL.fullmatch(name):
         _check_hub("models", name, "a directory (config.json, model.safetensors) or a bundled model")
         return None
+    if not there or not path.is_dir():
+        known = f"a Hugging Face directory with config.json, a hub name or one of {', '.join(bundled_models())}"
+        what = "is a file, not a directory" if there else "does not exist"
+        raise FileNotFoundError(f"model {name!r} {what}; expected {known}")
     config = path / "config.json"
     if not config.is_file():
         raise FileNotFoundError(f"{path} has no config.json; expected a Hugging Face model directory")
@@ -95,12 +91,9 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{config} is not valid JSON ({error})") from None
     if weights and not any(path.glob("*.safetensors")):
-        pickled = sorted(item.name for item in path.iterdir() if item.suffix in _PICKLED)
-        if pickled:
-            raise ValueError(
-                f"{path} has only pickled weights ({', '.join(pickled)}), which can run code when read; save the "
-                "model as safetensors with transformers: model.save_pretrained(directory)"
-            )
+        if pickled := ", ".join(sorted(item.name for item in path.iterdir() if item.suffix in _PICKLED)):
+            how = "save the model as safetensors with transformers: model.save_pretrained(directory)"
+            raise ValueError(f"{path} has only pickled weights ({pickled}), which can run code when read; {how}")
         raise FileNotFoundError(f"{path} has no weights; expected model.safetensors")
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise ValueError(f"{config} names no model_type; expected the config.json of a transformers model")

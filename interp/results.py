@@ -4,8 +4,8 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -65,8 +65,7 @@ class Result:
             for name, table in self.tables.items():
                 table.to_parquet(temporary / f"{name}.parquet", index=False)
             described = {"analysis": self.analysis, "tables": list(self.tables), "provenance": self.provenance}
-            text = json.dumps(described, indent=2)
-            (temporary / "result.json").write_text(text + "\n", encoding="utf-8")
+            (temporary / "result.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         return target
 
     @classmethod
@@ -76,39 +75,35 @@ class Result:
         Raises FileNotFoundError where there is no such result, ValueError where it is another analysis or lacks tables.
         """
         source = Path(directory) / cls.analysis
-        if not (source / "result.json").is_file():
+        described = source / "result.json"
+        if not described.is_file():
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
-        saved = _read_json(source / "result.json")
+        with _reading(described):
+            saved = json.loads(described.read_text(encoding="utf-8"))
+        if not isinstance(saved, dict):
+            raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; make it again")
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
-        missing = [name for name in cls.table_names() if not (source / f"{name}.parquet").is_file()]
-        if missing:
+        files = {name: source / f"{name}.parquet" for name in cls.table_names()}
+        if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
             raise ValueError(
-                f"{source} lacks {', '.join(missing)}: it was saved by another version of interp, or files were "
-                "removed; make it again"
+                f"{source} lacks {missing}: another version of interp saved it, or it is damaged; make it again"
             )
         if not isinstance(saved.get("provenance"), dict):
-            raise ValueError(f"{source / 'result.json'} says nothing of where the result comes from; make it again")
-        tables = {name: _read_table(source / f"{name}.parquet") for name in cls.table_names()}
+            raise ValueError(f"{described} says nothing of where the result comes from; make it again")
+        tables = {}
+        for name, file in files.items():
+            with _reading(file):
+                tables[name] = pd.read_parquet(file)
         return cls(provenance=saved["provenance"], **tables)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for anything else."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Raise ValueError for a file that cannot be read."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); make it again") from None
-    if not isinstance(read, dict):
-        raise ValueError(f"{path} holds a {type(read).__name__}, expected an object; make it again")
-    return read
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    """A Parquet table. Raises ValueError for a damaged one."""
-    try:
-        return pd.read_parquet(path)
-    except (ValueError, OSError) as error:
+        yield
+    except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); make it again") from None
 
 
@@ -149,14 +144,8 @@ def _commit() -> str | None:
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
         return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
-        run = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True, timeout=10).strip() or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return run.stdout.strip() or None

@@ -8,11 +8,11 @@ from typing import Any
 from interp import corpora
 from interp.analyses import ReportOptions, analyses
 from interp.checks import warn
-from interp.corpora import Corpus, Source, pairs as minimal_pairs
+from interp.corpora import Source, pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
 from interp.declare import Analysis, find
 from interp.frequency import word_frequencies
-from interp.generation import Prompts, prompts
+from interp.generation import prompts
 from interp.models import origin
 from interp.models.sites import Model, is_encoder
 from interp.probing.split import split_tasks
@@ -26,11 +26,7 @@ _log = logging.getLogger("interp")
 
 
 @asks(ReportOptions)
-def ask_all(
-    model: Model,
-    text: Source = "bundled",
-    options: ReportOptions = _DEFAULT,
-) -> Passes[list[Result]]:
+def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DEFAULT) -> Passes[list[Result]]:
     """Every analysis: those of a text from shared passes over it; then probes on minimal pairs, and generated text.
 
     What asks for the same batches is read in one pass; an encoder's masked and unmasked text are two. Generated text
@@ -48,42 +44,40 @@ def ask_all(
     Raises ValueError as the functions it is made of; for pairs that cannot be probed before the text is read.
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
-    limit = options.pair_limit or (
-        _BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
-    )
-    table = minimal_pairs.load(options.pairs, limit=limit)
-    bos = _bos(model, options.bos)
+    of_bundled = _BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
+    table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled)
+    bos, encoder = _bos(model, options.bos), is_encoder(model)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
     plain = corpora.batches(model, source, bos=bool(bos), **how)
-    masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if is_encoder(model) else plain
+    masked = corpora.batches(model, source, mask_rate=MASK_RATE, **how) if encoder else plain
     split_tasks(table, None)
-    state_rows(model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if is_encoder(model) else "eos", bos=bos)
-    data = {"text": plain, "masked text": masked, "pairs": table, "prompts": None}
+    state_rows(model, [*table["sentence_good"], *table["sentence_bad"]], "cls" if encoder else "eos", bos=bos)
+    data = {"text": plain, "masked text": masked, "pairs": table}
     shared = {"unigram": word_frequencies(model, plain, options.unigram, column=options.column), "seed": options.seed}
     shared |= {"seeds": [options.seed], "progress": options.progress}
 
     possible = {name: one for name, one in analyses().items() if _possible(model, one)}
     if any(one.reads == "prompts" for one in possible.values()):
-        data["prompts"] = _prompts(model, source, bool(bos))
+        try:
+            data["prompts"] = prompts(model, source, bos=bool(bos))
+        except ValueError as error:
+            warn(f"no generation: {error}")
 
     def asked(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
-        known = {item.name for item in fields(analysis.options)}
         given = shared | {"directory": directory} | ({"bos": bos} if analysis.reads == "pairs" else {})
+        known = {item.name: given[item.name] for item in fields(analysis.options) if item.name in given}
         own = dict(analysis.in_report) | dict((options.settings or {}).get(analysis.name, {}))
-        given = {name: value for name, value in given.items() if name in known} | own
-        return find(analysis.answer).passes(model, data[analysis.reads], **given)
+        return find(analysis.answer).passes(model, data[analysis.reads], **(known | own))
 
-    ready = [one for one in possible.values() if data[one.reads] is not None]
-    reading = [one for one in ready if one.reads in ("text", "masked text")]
+    reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
     _log.info("reading %s in rows of %s tokens", source.name, f"{plain.settings['context']:,}")
-    found: dict[str, Result] = {}
-    for result in (yield from side_by_side(*map(asked, reading))):
-        found[result.analysis] = result
-    for one in ready:
-        if one not in reading:
+    results = yield from side_by_side(*map(asked, reading.values()))
+    found: dict[str, Result] = dict(zip(reading, results, strict=True))
+    for name, one in possible.items():
+        if name not in reading and one.reads in data:
             _log.info("%s", one.title)
-            found[one.name] = yield from asked(one)
+            found[name] = yield from asked(one)
     return [found[name] for name in possible if name in found]
 
 
@@ -103,11 +97,3 @@ def _possible(model: Model, analysis: Analysis) -> bool:
     if reason:
         warn(f"no {analysis.name}: {reason}")
     return not reason
-
-
-def _prompts(model: Model, source: Corpus, bos: bool) -> Prompts | None:
-    try:
-        return prompts(model, source, bos=bos)
-    except ValueError as error:
-        warn(f"no generation: {error}")
-        return None

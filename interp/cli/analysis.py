@@ -22,7 +22,7 @@ _OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", me
 
 def command_of(analysis: Analysis) -> flags.Command:
     """What `interp NAME` calls."""
-    source = _source_of(analysis)
+    source = "pairs" if analysis.reads == "pairs" else "corpus"
     described = PAIRS if source == "pairs" else CORPUS
     if source in analysis.paper:
         described += f" --paper takes {analysis.paper[source]!r} if it is left out."
@@ -48,9 +48,8 @@ def command_of(analysis: Analysis) -> flags.Command:
         if dry_run:
             model_directory(model, weights=False)
             cost = find(analysis.cost or "interp.models.shapes:cost")(model, data, options)
-            typer.echo(
-                json.dumps(cost.numbers) if as_json else "\n".join([f"{model}: {cost.lines[0]}", *cost.lines[1:]])
-            )
+            lines = "\n".join(cost.lines)
+            typer.echo(json.dumps(cost.numbers) if as_json else f"{model}: {lines}")
             return
         if data is None and given.get("paper"):
             data = analysis.paper.get(source)
@@ -79,16 +78,10 @@ def command_of(analysis: Analysis) -> flags.Command:
             typer.echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
         show(found.shown, page, as_json=as_json)
 
-    command.__doc__ = (
-        f"{analysis.title}.\n\n{analysis.help} Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html. A "
-        "run that was killed goes on where it was."
-    )
+    written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
+    going_on = "A run that was killed goes on where it was."
+    command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} {going_on}"
     return command
-
-
-def _source_of(analysis: Analysis) -> str:
-    """The name of the flag for what an analysis reads."""
-    return "pairs" if analysis.reads == "pairs" else "corpus"
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +89,7 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
     options = flags.read(analysis.options, given)
     if not given.get("paper"):
         return options
-    protocol = {name: value for name, value in analysis.paper.items() if name != _source_of(analysis)}
+    protocol = {name: value for name, value in analysis.paper.items() if name not in ("corpus", "pairs")}
     if set(protocol) & set(options):
         *sets, last = map(flags.flag, protocol)
         raise ValueError(f"--paper sets {', '.join(sets)} and {last} itself; leave them out")

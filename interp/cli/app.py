@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,13 +17,11 @@ import typer
 
 from interp.analyses import load, names, others
 from interp.cli.analysis import command_of
+from interp.cli.commands import compare, corpora, models, page, unigrams
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
-from interp.cli.listing import corpora, models
 from interp.cli.output import Stopped
-from interp.cli.pages import compare, page
 from interp.cli.report import report
-from interp.cli.unigrams import unigrams
 from interp.disk.files import FULL
 
 app = typer.Typer(
@@ -53,32 +51,26 @@ def _command(name: str) -> Command:
     return report if name == "report" else command_of(load(name))
 
 
-def _of_another_package(name: str) -> Command:
-    def command() -> None: ...
-
-    command.__doc__ = f"Analysis of another package: {others()[name].value}."
-    return command
+def _not_imported() -> None:
+    """In place of the command of another package, until `_call` imports it."""
 
 
-_ALONE = {"page": page, "compare": compare, "unigrams": unigrams, "models": models, "corpora": corpora, "merge": _merge}
+_ALONE: dict[str, Command] = {"page": page, "compare": compare, "unigrams": unigrams, "models": models}
+_ALONE |= {"corpora": corpora, "merge": _merge}
 for name in ("report", *names()):
-    app.command(name)(_of_another_package(name) if name in others() else _command(name))
+    if name in others():
+        app.command(name, help=f"Analysis of another package: {others()[name].value}.")(_not_imported)
+    else:
+        app.command(name)(_command(name))
 for name, command in _ALONE.items():
     app.command(name)(command)
 
 
-def _show_version(value: bool) -> bool:
-    if value:
-        typer.echo(f"interp {version('interp')}")
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Show it.")] = False) -> None:
+    if version:
+        typer.echo(f"interp {metadata.version('interp')}")
         raise typer.Exit
-    return value
-
-
-@app.callback()
-def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
-) -> None:
-    pass
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,16 +112,15 @@ def run(application: Callable[..., Any], given: list[str]) -> int:
     except (ValueError, TypeError, *_BAD_PATH) as error:
         return _fail(str(error), 2)
     except OSError as error:
+        reason = error.strerror
         if error.errno == errno.EROFS:
-            return _fail(f"{error.filename} cannot be written to: {error.strerror}; choose another directory", 2)
+            return _fail(f"{error.filename} cannot be written to: {reason}; choose another directory", 2)
         if error.errno not in FULL:
             return _fail(f"{type(error).__name__}: {error}", 1)
         if error.filename is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the rest of its buffer goes
-            return _fail(f"standard output cannot be written to: {error.strerror}; what was saved is whole", 1)
-        return _fail(
-            f"no room to write {error.filename}: {error.strerror}; make room and run the same command again", 1
-        )
+            return _fail(f"standard output cannot be written to: {reason}; what was saved is whole", 1)
+        return _fail(f"no room to write {error.filename}: {reason}; make room and run the same command again", 1)
     except Exception as error:
         return _fail(f"{type(error).__name__}: {error}", 1)
 

@@ -125,12 +125,10 @@ def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:
 def _read(item: dataclasses.Field[Any], value: Any) -> Any:
     kind, several, known = _kind(item)
     name = flag(item.name)
-    if several and kind is str:
-        return _names(value, name, known)
+    if known or (several and kind is str):
+        return _names(value, name, known, several=several)
     if several:
         return _whole_numbers(value, name) if kind is int else numbers(value, name)
-    if known and value not in known:
-        raise ValueError(f"{name} {value!r}: unknown {value!r}; expected one of {', '.join(known)}")
     if kind is int:
         least = -_LARGEST if item.metadata["least"] is None else item.metadata["least"]
         if not least <= value <= _LARGEST:
@@ -146,14 +144,15 @@ def _list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-def _names(text: str, name: str, known: Collection[str]) -> list[str]:
-    """Names separated by commas, each once and, where some are known, of these."""
-    found = _list(text)
+def _names(text: str, name: str, known: Collection[str], *, several: bool) -> str | list[str]:
+    """A name, or several separated by commas, each once; where some are known, of these."""
+    found = _list(text) if several else [text]
     if known and (unknown := [item for item in found if item not in known]):
-        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected of {', '.join(known)}")
+        one = "" if several else "one "
+        raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {one}of {', '.join(known)}")
     if len(set(found)) < len(found):
         raise ValueError(f"{name} {text!r} names one twice")
-    return found
+    return found if several else text
 
 
 def _whole_numbers(text: str, name: str) -> list[int]:

@@ -43,12 +43,6 @@ class Job:
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
-    def is_in(self, path: Path) -> bool:
-        try:
-            return Job.load(path) == self
-        except (OSError, ValueError):
-            return False
-
 
 def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
     """Make of a function that takes a `Job` first a command whose work processes share out."""
@@ -108,10 +102,8 @@ def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
         parts = [path.parent for path in paths if path.parent.name == name]
         jobs = [Job.load(part / COMMAND) for part in parts]
         if len(parts) < len(directories) or any(job != jobs[0] for job in jobs):
-            raise ValueError(
-                f"expected the parts of one run of {name[1:]}, found some in {len(parts)} of {len(directories)} "
-                f"directories{_different(jobs)}"
-            )
+            found = f"found some in {len(parts)} of {len(directories)} directories{_different(jobs)}"
+            raise ValueError(f"expected the parts of one run of {name[1:]}, {found}")
         try:
             run = command(jobs[0].command)
         except ImportError:
@@ -131,10 +123,9 @@ def _different(jobs: list[Job]) -> str:
 
 def _bring(source: Path, target: Path) -> None:
     """Copy what a part left, each file whole."""
-
-    def whole(file: str, place: str) -> None:
-        with replacing(Path(place)) as temporary:
-            shutil.copyfile(file, temporary)
-
-    left_out = shutil.ignore_patterns("*.tmp")
-    shutil.copytree(source, target, copy_function=whole, ignore=left_out, dirs_exist_ok=True)
+    for path in source.rglob("*"):
+        if path.is_file() and path.suffix != ".tmp":
+            place = target / path.relative_to(source)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(place) as temporary:
+                shutil.copyfile(path, temporary)

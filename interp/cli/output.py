@@ -111,7 +111,10 @@ def check_writable(directory: Path) -> None:
 
 def is_saving(directory: Path, job: Job) -> bool:
     """Whether this very command was killed while it was saving its results there, and may go on."""
-    return job.is_in(directory / f".{job.command}" / _SAVING)
+    try:
+        return Job.load(directory / f".{job.command}" / _SAVING) == job
+    except (OSError, ValueError):
+        return False
 
 
 def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> bool:

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import xxhash
@@ -35,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Raises OSError with `path` and a number of `FULL` where there is no room for it.
     """
-    with writing(path), _scratch(path) as folder:
+    with _writing(path), _scratch(path) as folder:
         temporary = folder / path.name
         yield temporary
         _sync(temporary)
@@ -53,22 +53,21 @@ def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterat
     Raises FileExistsError as `check_own` does, before anything is written, and OSError as `replacing` does.
     """
     check_own(target, listed or contents)
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _scratch(target) as folder:
-            temporary = folder / target.name
-            temporary.mkdir()
-            yield temporary
-            if listed is None:
-                names = sorted(path.name for path in temporary.iterdir())
-                (temporary / CONTENTS).write_text(json.dumps({"written by interp": names}), encoding="utf-8")
-            for path in (*temporary.rglob("*"), temporary):
-                _sync(path)
-            with uninterrupted():
-                if target.exists():
-                    os.replace(target, folder / _OLD)
-                os.replace(temporary, target)
-            _sync(target.parent)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(target), _scratch(target) as folder:
+        temporary = folder / target.name
+        temporary.mkdir()
+        yield temporary
+        if listed is None:
+            names = sorted(path.name for path in temporary.iterdir())
+            (temporary / CONTENTS).write_text(json.dumps({"written by interp": names}), encoding="utf-8")
+        for path in (*temporary.rglob("*"), temporary):
+            _sync(path)
+        with uninterrupted():
+            if target.exists():
+                os.replace(target, folder / _OLD)
+            os.replace(temporary, target)
+        _sync(target.parent)
 
 
 def remove(folder: Path) -> None:
@@ -84,16 +83,11 @@ def tidy(path: Path) -> None:
     """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
     for left in path.parent.glob("*.tmp"):
-        if not pattern.fullmatch(left.name) or left.is_symlink():
-            continue
-        with suppress(OSError):  # another process may be at it too, or holds it
-            lock = _lock(left)
-            try:
+        if pattern.fullmatch(left.name) and not left.is_symlink():
+            with suppress(OSError), _locked(left):  # another process may be at it too, or holds it
                 if (left / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
                     os.replace(left / _OLD, path)
                 shutil.rmtree(left)
-            finally:
-                os.close(lock)
 
 
 def checksum(content: bytes) -> str:
@@ -108,24 +102,21 @@ def _scratch(path: Path) -> Iterator[Path]:
     while True:
         folder = path.with_name(f".{path.name}.interp-{secrets.token_hex(8)}.tmp")
         folder.mkdir()
-        try:
-            lock = _lock(folder)
-        except OSError:  # a file system without locks, on which nobody removes what is not locked either
-            lock = None
-        if folder.exists():  # nobody tidied it away before it was locked
-            break
-        if lock is not None:
-            os.close(lock)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        with ExitStack() as lock:
+            with suppress(OSError):  # a file system without locks, on which nobody removes what is not locked either
+                lock.enter_context(_locked(folder))
+            if not folder.exists():  # tidied away before it was locked
+                continue
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
 
 
-def _lock(folder: Path) -> int:
-    """Lock a folder; the descriptor that holds the lock until it is closed, or its process ends.
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep a folder locked, at most until the process ends.
 
     Raises OSError where somebody else holds it, and where the system has no such locks.
     """
@@ -134,20 +125,16 @@ def _lock(folder: Path) -> int:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        yield
+    finally:
         os.close(descriptor)
-        raise
-    return descriptor
 
 
 def _sync(path: Path) -> None:
     """Have the disk hold what was written to a file, or what a folder lists."""
-    if path.is_dir():
-        if os.name != "posix":
-            return
-        descriptor = os.open(path, os.O_RDONLY)
-    else:
-        descriptor = os.open(path, os.O_RDWR)
+    if path.is_dir() and os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -155,7 +142,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> Iterator[None]:
     """Raise OSError with the path that was being written where the room ran out; not all libraries do."""
     try:
         yield

@@ -17,6 +17,7 @@ FIGURES = "figures"
 GENERATOR = '<meta name="generator" content="interp">'
 """What a page of interp's has in its head."""
 
+_MOVE = "move it, or choose another place"
 Listed: TypeAlias = Callable[[Path], Collection[str] | None]
 """A function from a folder to the names of what interp wrote in it, None for one that it did not make."""
 
@@ -24,10 +25,9 @@ Listed: TypeAlias = Callable[[Path], Collection[str] | None]
 def contents(folder: Path) -> Collection[str] | None:
     """What interp wrote in a folder by its own list, None where there is no such list."""
     try:
-        names = json.loads((folder / CONTENTS).read_text(encoding="utf-8"))["written by interp"]
+        return [*json.loads((folder / CONTENTS).read_text(encoding="utf-8"))["written by interp"], CONTENTS]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return [*names, CONTENTS] if isinstance(names, list) else None
 
 
 def result_names(folder: Path) -> Collection[str] | None:
@@ -56,19 +56,13 @@ def check_own(target: Path, listed: Listed = contents) -> None:
     """
     if not os.path.lexists(target):
         return
-    names = None if target.is_symlink() or not target.is_dir() else listed(target)
+    what = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
+    names = listed(target) if what == "folder" else None
     if names is None:
-        what = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
-        raise FileExistsError(
-            f"{target} is a {what} that interp did not make, and would be replaced; move it, or choose another place"
-        )
-    foreign = sorted(path.name for path in target.iterdir() if path.name not in names)
-    if foreign:
+        raise FileExistsError(f"{target} is a {what} that interp did not make and would replace; {_MOVE}")
+    if foreign := sorted(path.name for path in target.iterdir() if path.name not in names):
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        raise FileExistsError(
-            f"{target} holds {foreign[0]}{more}, which interp did not write and which would be lost; move it, or "
-            "choose another place"
-        )
+        raise FileExistsError(f"{target} holds {foreign[0]}{more}, which interp did not write; {_MOVE}")
 
 
 def check_page(directory: Path) -> None:
@@ -80,6 +74,4 @@ def check_page(directory: Path) -> None:
         with target.open(encoding="utf-8", errors="replace") as file:
             if GENERATOR in file.read(4_096):
                 return
-    raise FileExistsError(
-        f"{target} was not written by interp, and would be replaced; move it, or choose another place"
-    )
+    raise FileExistsError(f"{target} was not written by interp, and would be replaced; {_MOVE}")

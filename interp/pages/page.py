@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +16,9 @@ import jinja2
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
+from pandas.api.types import is_numeric_dtype
 from plotly.offline import get_plotlyjs
 
 from interp.analyses import load, names
@@ -24,9 +27,10 @@ from interp.disk.files import replacing, replacing_directory
 from interp.disk.marks import FIGURES, GENERATOR, check_own, check_page
 from interp.figures.section import Section
 from interp.figures.style import DARK
-from interp.pages.runs import Run, find_runs, showing
+from interp.pages.runs import find_runs, showing
 from interp.results import Result
 
+_json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
@@ -47,32 +51,24 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
     Raises FileNotFoundError where there is no result, and FileExistsError, before anything is written, where something
     that interp did not write has the name of the page or lies among the figures.
     """
-    parts: list[Part] = []
-    runs = find_runs(directory)
-    check_page(Path(directory))
+    root = Path(directory)
+    runs = find_runs(root)
+    check_page(root)
     for run in runs:
         for analysis in run.results:
             check_own(run.directory / analysis / FIGURES)
+    parts: list[Part] = []
     for analysis in names():
-        of_analysis = [run for run in runs if analysis in run.results]
-        with showing(run.directory / analysis for run in of_analysis):
-            labels = _labels(of_analysis, analysis)
-        for run, label in zip(of_analysis, labels, strict=True):
-            with showing([run.directory / analysis]):
-                part = section(run.results[analysis])
-            keep_figures(part.figures, run.directory / analysis / FIGURES)
-            parts.append((label, load(analysis), part))
-    return render(Path(directory) / "index.html", " · ".join(dict.fromkeys(label for label, _, _ in parts)), parts)
-
-
-def _labels(runs: list[Run], analysis: str) -> list[str]:
-    """Model and corpus of each result, and its directory where these are the same."""
-    about = [run.results[analysis].provenance for run in runs]
-    labels = [f"{Path(one['model']).name} on {one['corpus']}" for one in about]
-    return [
-        f"{label} ({run.directory.name})" if labels.count(label) > 1 else label
-        for run, label in zip(runs, labels, strict=True)
-    ]
+        results = {run.directory: run.results[analysis] for run in runs if analysis in run.results}
+        with showing(place / analysis for place in results):
+            labels = [result.where for result in results.values()]
+        for (place, result), label in zip(results.items(), labels, strict=True):
+            with showing([place / analysis]):
+                part = section(result)
+            keep_figures(part.figures, place / analysis / FIGURES)
+            shown = f"{label} ({place.name})" if labels.count(label) > 1 else label
+            parts.append((shown, load(analysis), part))
+    return render(root / "index.html", " · ".join(dict.fromkeys(label for label, _, _ in parts)), parts)
 
 
 def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
@@ -91,35 +87,26 @@ def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
 def render(target: Path, title: str, parts: list[Part]) -> Path:
     """Write a page of sections, each with the name of its run; they are ordered by question and analysis."""
     questions: dict[str, dict[str, list[tuple[str, Section]]]] = {}
-    groups = sorted({analysis.group for _, analysis, _ in parts}, key=names().index)
-    for group in groups:
-        for label, analysis, part in parts:
-            if analysis.group == group:
-                questions.setdefault(group, {}).setdefault(analysis.title, []).append((label, part))
-    folder = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    scripts = [get_plotlyjs(), (folder / "page.js").read_text(encoding="utf-8")]
+    for label, analysis, part in sorted(parts, key=lambda one: names().index(one[1].group)):
+        questions.setdefault(analysis.group, {}).setdefault(analysis.title, []).append((label, part))
+    groups = {name: load(name) for name in questions}
+    scripts = [get_plotlyjs(), _file("page.js")]
     if any(part.views for _, _, part in parts):
         scripts.insert(0, _circuitsvis())
-    page = environment.get_template("page.html").render(
+    template = jinja2.Template(
+        _file("page.html"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template.globals.update(json=_json, csv=_csv, caption=_caption, cell=_cell, value=_value, numeric=_numeric)
+    page = template.render(
         title=title,
         generator=Markup(GENERATOR),
         questions=questions,
-        names={name: (name.replace("_", " ").capitalize(), load(name).question or load(name).title) for name in groups},
-        style=Markup((folder / "page.css").read_text(encoding="utf-8")),
+        names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
+        style=Markup(_file("page.css")),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
         dark=DARK,
-        json=_json,
-        csv=_csv,
-        figure_json=lambda figure: _shielded(figure.to_json()),
-        caption=_caption,
-        cell=_cell,
-        value=_value,
-        numeric=lambda table: [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes],
+        figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as temporary:
@@ -127,22 +114,15 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     return target
 
 
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
 def _circuitsvis() -> str:
     """The script of the installed package, which would look for its source map."""
     source = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
     text = source.read_text(encoding="utf-8").partition("\n//# sourceMappingURL")[0]
     return text.replace("</script", "<\\/script")
-
-
-def _json(value: object) -> Markup:
-    return _shielded(json.dumps(value, ensure_ascii=False))
-
-
-def _shielded(text: str) -> Markup:
-    """JSON that is safe inside a script element."""
-    for character, code in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
-        text = text.replace(character, code)
-    return Markup(text)
 
 
 def _caption(text: str | None) -> Markup:
@@ -153,12 +133,12 @@ def _caption(text: str | None) -> Markup:
 
 def _csv(table: pd.DataFrame) -> str:
     """As CSV; an apostrophe stands before text that a spreadsheet would run as a formula."""
-    names = [str(name) for name in table]
-    numbers = [pd.api.types.is_numeric_dtype(kind) for kind in table.dtypes]
-    columns = [
-        table[name] if number else table[name].map(_no_formula) for name, number in zip(table, numbers, strict=True)
-    ]
-    return pd.concat(columns, axis=1).to_csv(index=False, header=[_no_formula(name) for name in names])
+    safe = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_no_formula))
+    return safe.to_csv(index=False, header=[_no_formula(str(name)) for name in table])
+
+
+def _numeric(table: pd.DataFrame) -> list[bool]:
+    return [is_numeric_dtype(kind) for kind in table.dtypes]
 
 
 def _no_formula(value: Any) -> Any:

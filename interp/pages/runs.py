@@ -25,9 +25,9 @@ def showing(places: Iterable[Path]) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
+        what, why = " or ".join(map(str, places)), f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"{' or '.join(map(str, places))} is no result of this version of interp, or is damaged "
-            f"({type(error).__name__}: {error}); make it again"
+            f"{what} is no result of this version of interp, or is damaged ({why}); make it again"
         ) from error
 
 
@@ -50,8 +50,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
             runs.append(Run(folder, results))
     if not runs:
         raise FileNotFoundError(
-            f"{directory} holds no result that can be read, nor do its subdirectories; expected the --out of a run, "
-            "with a folder such as frequency in it"
+            f"{directory} holds no result that can be read; expected the --out of a run, or of several"
         )
     return runs
 
@@ -59,8 +58,6 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
 def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
     """What results a directory and its subdirectories hold, hidden ones aside."""
     root = Path(directory)
-    inside = sorted(path for path in root.glob("*") if path.is_dir() and not path.name.startswith("."))
-    found = {
-        folder: [name for name in names() if (folder / name / "result.json").is_file()] for folder in [root, *inside]
-    }
+    folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
+    found = {folder: [name for name in names() if (folder / name / "result.json").is_file()] for folder in folders}
     return {folder: held for folder, held in found.items() if held}

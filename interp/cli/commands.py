@@ -1,0 +1,150 @@
+"""The commands beside those of analyses: token counts, pages of results that are there, and what has a name."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli import flags
+from interp.cli.output import check_writable, show
+from interp.corpora.options import CORPUS, TextOptions
+from interp.models.options import ModelOptions
+from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached, corpus_file, model_directory
+
+_OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
+
+
+@flags.with_flags(*flags.parameters(TextOptions, ModelOptions, without=_OF_PASSES))
+def unigrams(
+    model: flags.ModelFlag,
+    corpus: Annotated[str, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)],
+    out: Annotated[Path, typer.Option(help="File to write the counts to (.safetensors).")],
+    *,
+    overwrite: flags.OverwriteFlag = False,
+    as_json: flags.JsonFlag = False,
+    **given: Any,
+) -> None:
+    """Count a corpus's tokens, for --unigram."""
+    model_directory(model)
+    corpus_file(corpus)
+    if out.suffix != ".safetensors":
+        raise ValueError(f"--out {str(out)!r} must end in .safetensors")
+    if out.is_dir():
+        raise IsADirectoryError(f"--out {str(out)!r} is a directory; expected the name of a file")
+    check_writable(out.parent)
+    if os.path.lexists(out) and not overwrite:
+        raise FileExistsError(f"{out} already exists; choose another --out or add --overwrite")
+
+    from interp import corpora, models
+
+    source = corpora.load(corpus, **flags.read(TextOptions, given))
+    loaded = models.load(model, **flags.read(ModelOptions, given))
+    counts = corpora.count_unigrams(loaded, source, processes=os.cpu_count() or 1)
+    counts.save(out)
+    n_types = int((counts.counts > 0).sum())
+    if as_json:
+        typer.echo(json.dumps({"n_tokens": counts.n_tokens, "n_types": n_types, "written": str(out)}))
+    else:
+        typer.echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")
+
+
+def page(
+    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """Write the page of a run again.
+
+    DIRECTORY/index.html, from the results in it or in its subdirectories.
+    """
+    _check_runs([directory])
+    check_writable(directory)
+
+    from interp import pages
+
+    show({}, pages.write_page(directory), as_json=as_json)
+
+
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Run directories, or ones that hold several.")],
+    out: flags.OutFlag,
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """Put several runs side by side.
+
+    Models, checkpoints or corpora: their key numbers and figures, question by question. Writes DIR/index.html and each
+    figure as JSON in DIR/comparison.
+    """
+    _check_runs(directories)
+    check_writable(out)
+
+    from interp import pages
+
+    show({}, pages.write_comparison(directories, out), as_json=as_json)
+
+
+def _check_runs(directories: Sequence[Path]) -> None:
+    for directory in directories:
+        if not directory.is_dir():
+            raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+
+
+def models(as_json: flags.JsonFlag = False) -> None:
+    """List the models that are here.
+
+    Bundled ones, and those in the hub's cache. Any other hub name is downloaded when it is asked for.
+    """
+    import pandas as pd
+
+    places = [(name, "bundled", BUNDLED / name) for name in bundled_models()]
+    places += [(name, "cached", path) for name, path in cached("models").items()]
+    rows = [(name, where, _parameters(path), _size(path), str(path)) for name, where, path in places]
+    table = pd.DataFrame(rows, columns=["name", "where", "parameters", "size", "path"]).astype({"parameters": "Int64"})
+    show({"models": ("models for --model", table)}, as_json=as_json)
+
+
+def corpora(as_json: flags.JsonFlag = False) -> None:
+    """List the texts and minimal pairs that have a name.
+
+    And whether they are here. Files and other datasets of the hub (owner/name) do as well.
+    """
+    import pandas as pd
+
+    have, text = cached("datasets"), BUNDLED / "text.txt"
+    rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
+    rows += [("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate")]
+    for name, source in HUB_CORPORA.items():
+        path = have.get(source["path"])
+        here = ("cached", _size(path)) if path else ("hub", "")
+        rows.append((name, "--pairs" if name == "blimp" else "--corpus", *here, source["path"]))
+    table = pd.DataFrame(rows, columns=["name", "option", "where", "size", "source"])
+    show({"corpora": ("texts for --corpus and minimal pairs for --pairs", table)}, as_json=as_json)
+
+
+def _size(path: Path) -> str:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    return f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB"
+
+
+def _parameters(path: Path) -> int | None:
+    """The number of elements in the safetensors files, from their headers; None where there is none to be read.
+
+    A cached model's are those of its latest snapshot.
+    """
+    from math import prod
+
+    from safetensors import SafetensorError, safe_open
+
+    snapshots = sorted(path.glob("snapshots/*"), key=lambda snapshot: snapshot.stat().st_mtime)
+    total = 0
+    for file in (snapshots[-1] if snapshots else path).rglob("*.safetensors"):
+        if file.name == "unigram.safetensors":
+            continue
+        try:
+            with safe_open(file, "np") as tensors:
+                total += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+        except (OSError, SafetensorError):
+            return None
+    return total or None
