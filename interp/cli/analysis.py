@@ -44,7 +44,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         **given: Any,
     ) -> None:
         options = _options(analysis, given)
-        data = given[source]
+        data = given.get(source)
         if dry_run:
             model_directory(model, weights=False)
             cost = find(analysis.cost or "interp.models.shapes:cost")(model, data, options)

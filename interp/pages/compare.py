@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.analyses import load, names
 from interp.declare import find
@@ -43,7 +42,6 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     if held := ", ".join(map(str, saved_results(target))):
         raise ValueError(f"{target} holds results ({held}), whose page would be replaced; choose another directory")
     parts: list[Part] = []
-    kept: dict[str, go.Figure] = {}
     with showing(run.directory for run in runs):
         named = dict(zip(run_names(runs), runs, strict=True))
     for analysis in names():
@@ -53,13 +51,13 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
             with showing(named[name].directory / analysis for name in results):
                 sides: Sides = find(declared.sides)(results)
             if sides.figures:
-                kept |= {f"{analysis}_{name}": figure for name, figure in sides.figures.items()}
                 section = _section(sides, {name: one.provenance for name, one in results.items()})
                 parts.append((", ".join(results), declared, section))
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)
         raise ValueError(f"these runs have no question in common ({has}); run the same analysis on each")
-    keep_figures(kept, target / "comparison")
+    figures = {f"{one.name}_{name}": figure for _, one, part in parts for name, figure in part.figures.items()}
+    keep_figures(figures, target / "comparison")
     return render(target / "index.html", ", ".join(named), parts)
 
 
