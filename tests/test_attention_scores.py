@@ -251,6 +251,19 @@ def test_one_entry(kind, load_toy):
             attention.score_contributions_at(model, tokens, *position)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_text(kind, load_toy):
+    model, text = load_toy(kind, dtype=torch.float64), "w1 w2 w5 w1 w9 w3 w3 w4 w8"
+    tokens = model.tokenizer(text)["input_ids"]
+    for layer, dim in ((0, 3), (1, 7)):
+        e = brute(model, tokens, layer)
+        found = attention.attention_in_text(model, text, layer, dim)
+        expected = np.nan_to_num(e.centred[..., dim]) / model.blocks[layer].attn.attn_scale
+        np.testing.assert_allclose(found.contribution, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found.pattern, e.alpha, rtol=1e-5, atol=1e-6)
+        assert (len(found.tokens), found.layer, found.dim, found.causal) == (len(tokens), layer, dim, kind != "bert")
+
+
 @pytest.mark.parametrize("kind", HF_MODELS)
 def test_decomposition_is_exact_and_can_fail(kind, load_toy):
     model = load_toy(kind, dtype=torch.float64)

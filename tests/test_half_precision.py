@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from interp import corpora, encoding, plots, probing
+from interp import attention, corpora, encoding, plots, probing
 from interp.corpora import pairs
 from interp.encoding.neurons import _LastMLP
 from interp.encoding.steering import SteeredMeans
@@ -51,4 +51,4 @@ def test_the_mean_over_a_sentence(model):
 
 
 def test_attention_is_drawn(model):
-    assert "dim 3" in str(plots.attention_view(model, "w1 w2 w3 w4", 1, 3))
+    assert "dim 3" in str(plots.attention_view(attention.attention_in_text(model, "w1 w2 w3 w4", 1, 3)))

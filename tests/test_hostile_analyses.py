@@ -12,7 +12,7 @@ from conftest import make_tokenizer
 from hostile import Case, Workshop, check_refused, toy
 from transformer_lens import HookedEncoder, HookedTransformer
 
-from interp import attention, corpora, encoding, hooks, plots
+from interp import attention, corpora, encoding, hooks
 from interp.attention.costs import cost
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.steering import sample_tokens
@@ -84,7 +84,7 @@ def one_score(w: Workshop, tokens: Any) -> Any:
 
 
 def viewed(w: Workshop, model: Any = None, text: str = "w1 w2", dim: int = 1) -> Any:
-    return plots.attention_view(model or w.model("gpt2"), text, 0, dim)
+    return attention.attention_in_text(model or w.model("gpt2"), text, 0, dim)
 
 
 def regressed(**options: Any) -> encoding.Regression:

@@ -104,3 +104,16 @@ def test_only_figures_and_pages_know_plotly():
         and path.relative_to(HOME).parts[0] not in ("figures", "pages")
     ]
     assert not others
+
+
+def test_figures_run_no_model():
+    """They draw what they are given: none imports what runs a model, or takes or calls one."""
+    wrong = []
+    for path in (*HOME.rglob("figures.py"), *HOME.glob("figures/*.py"), HOME / "plots.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        named = {node.id for node in nodes if isinstance(node, ast.Name)}
+        named |= {node.arg for node in nodes if isinstance(node, ast.arg)} & {"model"}
+        found = [name for name in imports(path) if f"{name}.".startswith(("interp.run.", "interp.models.running."))]
+        found += sorted(named & {"model", "Model", "torch"})
+        wrong += [f"{path.relative_to(HOME).as_posix()}: {name}" for name in found]
+    assert not wrong

@@ -85,6 +85,7 @@ SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "shifts": ["constant"],
 Analysis = Callable[[Subject], Any]
 ANALYSES: dict[str, Analysis] = {
     "attention.attention_by_class": lambda s: attention.attention_by_class(s.model, s.texts, **quiet),
+    "attention.attention_in_text": lambda s: attention.attention_in_text(s.model, "w1 w2 w3", 1, 3).contribution,
     "attention.check_decomposition": lambda s: attention.check_decomposition(s.model, TOKENS),
     "attention.score_contributions": lambda s: attention.score_contributions(s.model, s.texts, **quiet),
     "attention.score_contributions_at": lambda s: attention.score_contributions_at(s.model, TOKENS, 1, 2, 4, 3),
@@ -141,7 +142,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "toy encoder": lambda load: toy(load("bert").tokenizer, encoder=True),
 }
 
-_SCORES = ["check_decomposition", "score_contributions", "score_contributions_at"]
+_SCORES = ["attention_in_text", "check_decomposition", "score_contributions", "score_contributions_at"]
 _FOLDED = dict.fromkeys([f"attention.{name}" for name in _SCORES], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys(["hooks.ablate_dims", "attention.ablation_effect", "attention.study"], FOLDED_SCORES)
 _FOLDED |= dict.fromkeys([name for name in ANALYSES if name.startswith("encoding.")], FOLDED_HEAD)

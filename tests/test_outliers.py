@@ -295,9 +295,10 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
         lambda: plots.outlier_values(study, [500]),
         lambda: plots.ablation(study, "verbs"),
     ):
-        with pytest.raises(ValueError, match="not in this study|expected dimensions|no ablation"):
+        with pytest.raises(ValueError, match="not in this result; found|expected dimensions"):
             call()
-    view = plots.attention_view(interp.load("tiny-gpt2"), "<|endoftext|>The cat, they say, sat.", 1, 21)
+    text = "<|endoftext|>The cat, they say, sat."
+    view = plots.attention_view(attention.attention_in_text(interp.load("tiny-gpt2"), text, 1, 21))
     assert "dim 21" in str(view)
     assert '"\\u003c|endoftext|>"' in str(view), "a token with < is escaped in the script, and shown as it is"
     assert "<|endoftext|>" not in str(view)

@@ -64,7 +64,7 @@ def test_a_large_vocabulary_is_summarised(effect):
 
 def test_absent_biases_are_refused(load_toy, texts):
     effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
-    with pytest.raises(ValueError, match="'fc' was not part of this run; found ln"):
+    with pytest.raises(ValueError, match="'fc' is not in this result; found ln"):
         plots.bias_curve(effect, "fc")
 
 
@@ -187,7 +187,8 @@ def test_the_probing_section_says_what_the_tables_say(probed):
 
 def test_a_probe_is_shown_at_every_token(probed):
     probe = probing.probe(probed, "left_branch", 6)
-    view = plots.probe_view(interp.load("tiny-gpt2"), probe, "Whose </script> hat should Tonya wear?", bos=True)
+    sentence = "Whose </script> hat should Tonya wear?"
+    view = plots.probe_view(*probing.token_scores(interp.load("tiny-gpt2"), probe, sentence, bos=True))
     assert "</script> hat" not in view.local_src
     assert "\\u003c" in view.local_src
 

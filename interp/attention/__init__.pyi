@@ -15,3 +15,4 @@ from .scores import (
     score_contributions_at as score_contributions_at,
 )
 from .tables import AttentionStudy as AttentionStudy, study as study
+from .text import AttentionInText as AttentionInText, attention_in_text as attention_in_text

@@ -18,7 +18,7 @@ from interp.disk.marks import check_own, result_names
 
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
-_NOTHING_DONE = {_STARTED, _SAVING, COMMAND, "states.json"}  # what says only whose a directory is
+_NOTHING_DONE = {_STARTED, _SAVING, COMMAND}  # what says only whose a directory is
 
 
 class Stopped(Exception):

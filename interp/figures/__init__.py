@@ -1,1 +1,1 @@
-"""What all figures share: style, views, and the section of a page."""
+"""What all figures share: style, what they are drawn with, views, and the section of a page."""

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.figures.draw import add_series
 from interp.figures.style import run_styles
 
 DEPTH = "relative depth (1: after the last layer)"
@@ -48,21 +49,14 @@ def extremes(what: str, values: pd.Series, form: str) -> str:
 
 def draw_runs(out: go.Figure, lines: Mapping[str, pd.Series], names: list[str]) -> None:
     for name, style in run_styles(names).items():
-        values = lines[name].round(5)
-        out.add_scatter(
-            x=values.index, y=values, name=style["name"], legendgroup=style["name"], mode="lines+markers",
-            line={"width": 2, "color": style["color"], "dash": style["dash"]}, showlegend=True,
-            marker={"size": 7, "symbol": style["symbol"]},
-            hovertemplate="%{x:.3g}: %{y:.4g}<extra>" + style["name"] + "</extra>",
-        )  # fmt: skip
+        add_series(out, lines[name].round(5), style, hover="%{x:.3g}: %{y:.4g}", size=7, legend=True)
 
 
 def layers_of(run: str, provenance: Mapping[str, Any]) -> int:
     """How many layers the model of a run has."""
     if "n_layers" not in provenance:
         raise ValueError(
-            f"the provenance of {run} does not say how many layers its model has (n_layers): it was saved by another "
-            "version of interp; make it again"
+            f"the provenance of {run} has no layer count (n_layers): it was saved by another version; make it again"
         )
     return int(provenance["n_layers"])
 

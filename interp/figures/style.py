@@ -1,31 +1,43 @@
 """One look for every figure: what a colour, a dash and a font mean everywhere, on light paper and on dark."""
 
+from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import cycle
+from typing import Any, TypeAlias
 
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
+
+Style: TypeAlias = dict[str, Any]
+"""How something looks in every figure: its `name`, `color`, `dash`, `width` and `symbol`, or some of these."""
 
 INK, GREY, PAPER = "#333333", "#8a8a8a", "#ffffff"
 BLUE, VERMILION, GREEN, PINK, AMBER, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#c58500", "#3d97cf"
 COLOURS = (BLUE, VERMILION, GREEN, PINK, AMBER, SKY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-CHANCE = {"color": GREY, "dash": "dot", "width": 1.5}
-UNTRAINED = {"color": PINK, "dash": "dashdot", "width": 1.8}
+CHANCE: Style = {"color": GREY, "dash": "dot", "width": 1.5}
+THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
 BIAS_NAME = {"ln": "b<sub>LN</sub>", "fc": "b<sub>FC</sub>", "last": "b<sub>last</sub>"}
-BIAS_COLOUR = {"ln": BLUE, "fc": VERMILION, "last": GREEN}
-BIAS_SYMBOL = {"ln": "circle", "fc": "square", "last": "diamond"}
+CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
+DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
+LOG = {"type": "log", "dtick": 1}
 
-_GRID = "rgba(128,128,128,0.18)"
+_CLASS_COLOUR = {"cls": BLUE, "bos": BLUE, "sep": VERMILION, "comma_period": GREEN, "other": GREY}
+_DECODER_COLOUR = {"greedy": BLUE, "beam": VERMILION, "sample": GREEN, "top_k": PINK, "top_p": AMBER}
+_MORE_COLOURS = (PINK, AMBER, SKY, INK)
+_AXIS = {"showline": True, "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, "zeroline": False}
+_AXIS |= {"gridcolor": "rgba(128,128,128,0.18)", "exponentformat": "power", "automargin": True, "title_standoff": 8}
+_FONTS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 _STEPS = 60
 
 
 def _ramp(start: float, end: float) -> list[str]:
-    colours = sample_colorscale(
-        "Plasma", [start + (end - start) * i / _STEPS for i in range(_STEPS + 1)], colortype="tuple"
-    )
+    colours = sample_colorscale("Plasma", list(np.linspace(start, end, _STEPS + 1)), colortype="tuple")
     return ["#" + "".join(f"{round(255 * channel):02x}" for channel in colour) for colour in colours]
 
 
@@ -44,114 +56,86 @@ def plain(text: object) -> str:
     return escape(str(text), quote=False)
 
 
-def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
-    """An empty figure with axis titles, thin frame, faint grid, and the legend outside the data."""
-    axis = {"showline": True, "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, "gridcolor": _GRID}
-    axis |= {"zeroline": False, "exponentformat": "power", "automargin": True, "title_standoff": 8}
-    return go.Figure(
-        layout={
-            "template": "none",
-            "title": {
-                "text": title,
-                "x": 0,
-                "xref": "paper",
-                "xanchor": "left",
-                "font": {"size": 16},
-                "subtitle": {"text": subtitle, "font": {"size": 12.5, "color": GREY}},
-            },
-            "xaxis": axis | {"title": {"text": x}},
-            "yaxis": axis | {"title": {"text": y}},
-            "font": {"family": "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif", "size": 13},
-            "font_color": INK,
-            "hoverlabel": {"font_size": 13, "namelength": -1},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "legend": {"x": 1.02, "y": 1, "xanchor": "left", "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
-            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": INK, "orientation": "v"},
-            "margin": {"l": 70, "r": 20, "t": 64, "b": 60},
-            "height": 420,
-            "colorway": list(COLOURS),
-        }
-    )
-
-
-def panels(title: str, x: str, *, subtitle: str = "", names: list[str] | None = None) -> go.Figure:
-    """Figures of that look side by side, with the same x: two, or one for each name, with a shared y."""
-    base = figure(title, "", "", subtitle=subtitle)
-    if names is None:
-        out = make_subplots(rows=1, cols=2, horizontal_spacing=0.22)
-    else:
-        out = make_subplots(rows=1, cols=len(names), shared_yaxes=True, horizontal_spacing=0.06)
-    out.update_layout(base.layout)
-    axis = {key: value for key, value in base.layout.xaxis.to_plotly_json().items() if key != "title"}
-    out.update_xaxes(**axis, title_text=x)
-    out.update_yaxes(**axis)
-    for number, name in enumerate(names or [], 1):
-        out.add_annotation(
-            text=name, showarrow=False, x=0.5, y=1, xanchor="center", yanchor="bottom",
-            xref=f"x{number if number > 1 else ''} domain", yref=f"y{number if number > 1 else ''} domain",
-        )  # fmt: skip
-    return out
-
-
-def ramp(positions: list[float]) -> list[str]:
-    """Colours of an ordered quantity at positions in [0, 1], from the one that stands out most to the faintest."""
-    return [_RAMP[round(position * _STEPS)] for position in positions]
-
-
-def scale_styles(scales: list[float]) -> dict[float, dict[str, str]]:
-    """Colour, dash and symbol of each λ, the smallest standing out most."""
-    colours = ramp([i / max(1, len(scales) - 1) for i in range(len(scales))])
-    return {
-        scale: {"color": colours[i], "dash": DASHES[i % 5], "symbol": SYMBOLS[i % 5]}
-        for i, scale in enumerate(sorted(scales))
-    }
-
-
 def translucent(colour: str, alpha: float) -> str:
     """`#rrggbb` as `rgba(r, g, b, alpha)`."""
     return "rgba" + str((*hex_to_rgb(colour), alpha))
 
 
-_CLASS_COLOUR = {"cls": BLUE, "bos": BLUE, "sep": VERMILION, "comma_period": GREEN, "other": GREY}
-CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
-_MORE_COLOURS = (PINK, AMBER, SKY, INK)
+def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
+    """An empty figure with axis titles, thin frame, faint grid, and the legend outside the data."""
+    out = go.Figure(layout=_layout(title, subtitle))
+    return out.update_xaxes(_AXIS, title_text=x).update_yaxes(_AXIS, title_text=y)
 
 
-def class_styles(names: list[str]) -> dict[str, dict[str, str]]:
-    """Name, colour, dash and symbol of each token class, the same in every figure."""
+def panels(title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None) -> go.Figure:
+    """Figures of that look side by side, with the same x: two, or one for each name, with a shared y."""
+    if names is None:
+        out = make_subplots(rows=1, cols=2, horizontal_spacing=0.22)
+    else:
+        out = make_subplots(rows=1, cols=len(names), shared_yaxes=True, horizontal_spacing=0.06)
+    above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
+    for column, name in enumerate(names or [], 1):
+        out.add_annotation(above, text=name, showarrow=False, row=1, col=column)
+    out.update_layout(_layout(title, subtitle))
+    return out.update_xaxes(_AXIS, title_text=x).update_yaxes(_AXIS)
+
+
+def _layout(title: str, subtitle: str) -> dict[str, Any]:
+    below = {"text": subtitle, "font": {"size": 12.5, "color": GREY}}
+    return {
+        "template": "none",
+        "title": {"text": title, "subtitle": below, "x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 16}},
+        "font": {"family": _FONTS, "size": 13, "color": INK},
+        "hoverlabel": {"font_size": 13, "namelength": -1},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "legend": {"x": 1.02, "y": 1, "xanchor": "left", "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": INK, "orientation": "v"},
+        "margin": {"l": 70, "r": 20, "t": 64, "b": 60},
+        "height": 420,
+        "colorway": list(COLOURS),
+    }
+
+
+def ramp(n: int) -> list[str]:
+    """Colours of n ordered things, from the one that stands out most to the faintest."""
+    return [_RAMP[round(_STEPS * i / max(1, n - 1))] for i in range(n)]
+
+
+def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
+    """The look of each value of λ or another ordered quantity, the smallest standing out most."""
+    ordered = sorted(map(float, scales.unique()))
+    return {
+        scale: {"name": f"{symbol} = {scale:g}", "color": colour, "dash": DASHES[i % 5], "symbol": SYMBOLS[i % 5]}
+        for i, (scale, colour) in enumerate(zip(ordered, ramp(len(ordered)), strict=True))
+    }
+
+
+def class_styles(names: Sequence[str]) -> dict[str, Style]:
+    """The look of each token class, the same in every figure."""
     return _styles(names, CLASS_NAME, _CLASS_COLOUR, ["dash" if name == "other" else "solid" for name in names])
 
 
-DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
-_DECODER_COLOUR = {"greedy": BLUE, "beam": VERMILION, "sample": GREEN, "top_k": PINK, "top_p": AMBER}
+def decoder_styles(names: Sequence[str]) -> dict[str, Style]:
+    """The look of each decoder, the same in every figure for those with a name of interp's."""
+    return _styles(names, DECODER_NAME, _DECODER_COLOUR, DASHES[:5])
 
 
-def decoder_styles(names: list[str]) -> dict[str, dict[str, str]]:
-    """Name, colour, dash and symbol of each decoder, the same in every figure for those with a name of interp's."""
-    return _styles(names, DECODER_NAME, _DECODER_COLOUR, [DASHES[i % 5] for i in range(len(names))])
-
-
-def run_styles(names: list[str]) -> dict[str, dict[str, str]]:
-    """Name, colour, dash and symbol of each run of a comparison, the same in every figure."""
-    return _styles(
-        names,
-        {},
-        {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)},
-        [DASHES[i % len(DASHES)] for i in range(len(names))],
-    )
+def run_styles(names: Sequence[str]) -> dict[str, Style]:
+    """The look of each run of a comparison, the same in every figure."""
+    return _styles(names, {}, dict(zip(names, cycle(COLOURS))), DASHES)
 
 
 def _styles(
-    names: list[str], shown: dict[str, str], colours: dict[str, str], dashes: list[str]
-) -> dict[str, dict[str, str]]:
+    names: Sequence[str], shown: Mapping[str, str], colours: Mapping[str, str], dashes: Sequence[str]
+) -> dict[str, Style]:
     """Known names keep their colour; others take one of those that are left, in turn. Names are shown to the letter."""
-    own = iter(_MORE_COLOURS * len(names))
+    left = cycle(_MORE_COLOURS)
     return {
         name: {
             "name": plain(shown.get(name, name)),
-            "color": colours[name] if name in colours else next(own),
-            "dash": dashes[i],
+            "color": colours.get(name) or next(left),
+            "dash": dashes[i % len(dashes)],
             "symbol": SYMBOLS[i % len(SYMBOLS)],
         }
         for i, name in enumerate(names)

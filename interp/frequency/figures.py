@@ -1,16 +1,20 @@
 """Figures of question 1: the prediction head's biases and word frequency (Kobayashi et al. 2023)."""
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
+from interp.figures.draw import add_band, add_equal, add_series, add_types, evenly, only
 from interp.figures.style import (
-    BIAS_COLOUR,
     BIAS_NAME,
-    BIAS_SYMBOL,
+    BLUE,
     CHANCE,
+    GREEN,
     GREY,
+    LOG,
+    VERMILION,
+    Style,
     figure,
-    plain,
     scale_styles,
     translucent,
 )
@@ -18,8 +22,11 @@ from interp.frequency import BiasEffect
 from interp.models.head import Bias
 
 _MOST_CURVES = 5
-_MOST_POINTS = 1_500
-_LINE = {"width": 2}
+_LOOKS: dict[str, Style] = {
+    "ln": {"name": BIAS_NAME["ln"], "color": BLUE, "symbol": "circle"},
+    "fc": {"name": BIAS_NAME["fc"], "color": VERMILION, "symbol": "square"},
+    "last": {"name": BIAS_NAME["last"], "color": GREEN, "symbol": "diamond"},
+}
 
 
 def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
@@ -31,51 +38,28 @@ def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
     Raises:
         ValueError: a bias that was not part of the run.
     """
-    _require(effect, bias)
-    curve = effect.curve[effect.curve["bias"] == bias]
-    scales = sorted(curve["scale"].unique())
-    if len(scales) > _MOST_CURVES:
-        scales = [scales[round(i)] for i in np.linspace(0, len(scales) - 1, _MOST_CURVES)]
+    curve = only(effect.curve, "bias", bias)
+    curve = curve.set_axis(np.sqrt(curve["unigram_low"] * curve["unigram_high"]))
     out = figure(
         f"What {BIAS_NAME[bias]} does to word frequency",
         "unigram probability u(w)",
         "mean predicted probability q(w)",
         subtitle="geometric mean ± SD over types, in bins of log u",
     )
-    for scale, style in scale_styles(scales).items():
+    scales = curve["scale"].drop_duplicates().sort_values()
+    for scale, style in scale_styles(evenly(scales, _MOST_CURVES)).items():
         part = curve[curve["scale"] == scale]
-        x = np.sqrt(part["unigram_low"] * part["unigram_high"])
         mean, sd = part["geometric_mean"], part["geometric_sd"]
-        name = f"λ = {scale:g}" + (" (as trained)" if scale == 1 else " (removed)" if scale == 0 else "")
-        out.add_scatter(
-            x=np.concatenate([x, x[::-1]]),
-            y=np.concatenate([mean * sd, (mean / sd)[::-1]]),
-            fill="toself",
-            fillcolor=translucent(style["color"], 0.13),
-            line={"width": 0},
-            hoverinfo="skip",
-            showlegend=False,
-            legendgroup=name,
-        )
-        out.add_scatter(
-            x=x,
-            y=mean,
-            name=name,
-            legendgroup=name,
-            mode="lines+markers",
-            line=_LINE | {"color": style["color"], "dash": style["dash"]},
-            marker={"size": 6, "symbol": style["symbol"], "color": style["color"]},
-            customdata=part["n_types"],
-            hovertemplate="u = %{x:.2g}<br>q = %{y:.2g}<br>%{customdata} types<extra>" + name + "</extra>",
-        )
+        style["name"] += {1.0: " (as trained)", 0.0: " (removed)"}.get(scale, "")
+        band = translucent(style["color"], 0.13)
+        add_band(out, mean / sd, mean * sd, band, legendgroup=style["name"], showlegend=False)
+        hover = "u = %{x:.2g}<br>q = %{y:.2g}<br>%{customdata} types"
+        add_series(out, mean, style, hover=hover, legend=True, customdata=part["n_types"])
     low, high = curve["unigram_low"].min(), curve["unigram_high"].max()
-    uniform = 1 / len(effect.types)
-    unigram = {"color": GREY, "width": 1.2}
-    for name, y, line in (("q = u (unigram)", [low, high], unigram), ("q = 1/V (uniform)", [uniform] * 2, CHANCE)):
-        out.add_scatter(x=[low, high], y=y, name=name, mode="lines", line=line, hoverinfo="skip")
-    out.update_xaxes(type="log", dtick=1)
-    out.update_yaxes(type="log", dtick=1)
-    return out
+    add_equal(out, low, high, "q = u (unigram)")
+    uniform = pd.Series(1 / len(effect.types), [low, high])
+    add_series(out, uniform, CHANCE | {"name": "q = 1/V (uniform)"}, hoverinfo="skip")
+    return out.update_xaxes(LOG).update_yaxes(LOG)
 
 
 def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
@@ -86,68 +70,32 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
     Raises:
         ValueError: a bias that was not part of the run, or fc, which adds no constant to the logits.
     """
-    _require(effect, bias)
-    column = {"ln": "projection_ln", "last": "bias_last"}.get(bias)
-    if column is None:
+    only(effect.kl, "bias", bias)
+    if bias == "fc":
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
-    seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
-    if len(seen) > _MOST_POINTS:
-        shown = seen.iloc[np.linspace(0, len(seen) - 1, _MOST_POINTS).round().astype(int)]
-    else:
-        shown = seen
-    numbers = effect.projection.set_index("bias").loc[bias]
     what = "b<sub>LN</sub>W<sub>U</sub>" if bias == "ln" else BIAS_NAME[bias]
+    numbers = effect.projection.set_index("bias").loc[bias]
     out = figure(
         f"{what} and word frequency",
         "log u(w), nats",
         f"{what}, logits (nats)",
         subtitle=f"Spearman ρ = {numbers['spearman']:.2f}, slope τ = {numbers['slope']:.2f}",
     )
-    log_u = np.log(shown["unigram"])
-    out.add_scatter(
-        x=log_u.round(3),
-        y=shown[column].round(3),
-        mode="markers",
-        marker={"size": 5, "opacity": 0.45, "color": BIAS_COLOUR[bias], "symbol": BIAS_SYMBOL[bias]},
-        text=[plain(token) for token in shown["token"]],
-        hovertemplate="%{text}<br>log u = %{x:.2f}<br>effect = %{y:.2f}<extra></extra>",
-        name=f"{len(shown):,} of {len(seen):,} types",
-    )
-    ends = np.array([log_u.min(), log_u.max()])
-    center = np.log(seen["unigram"]).mean(), seen[column].mean()
-    out.add_scatter(
-        x=ends.round(3),
-        y=(center[1] + numbers["slope"] * (ends - center[0])).round(3),
-        mode="lines",
-        line=_LINE | {"color": GREY, "dash": "dash"},
-        name="least squares",
-        hoverinfo="skip",
-    )
+    seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
+    log_u, added = np.log(seen["unigram"]), seen["projection_ln" if bias == "ln" else "bias_last"]
+    add_types(out, seen, log_u, added, _LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")
+    ends = log_u.iloc[[0, -1]]
+    fitted = (added.mean() + numbers["slope"] * (ends - log_u.mean())).round(3).set_axis(ends.round(3))
+    add_series(out, fitted, {"name": "least squares", "color": GREY, "dash": "dash"}, hoverinfo="skip")
     return out
 
 
 def kl_by_scale(effect: BiasEffect) -> go.Figure:
     """KL(u‖q) against the scale λ, one line a bias."""
     out = figure("Distance of predictions from word frequency", "scale λ of the bias", "KL(u‖q), nats")
+    hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):
-        ordered = part.sort_values("scale")
-        key = str(bias)
-        out.add_scatter(
-            x=ordered["scale"],
-            y=ordered["kl_unigram_model"],
-            name=BIAS_NAME[key],
-            mode="lines+markers",
-            line=_LINE | {"color": BIAS_COLOUR[key]},
-            marker={"size": 9, "symbol": BIAS_SYMBOL[key]},
-            customdata=ordered["perplexity"],
-            hovertemplate="λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>",
-            showlegend=True,
-        )
-    out.update_yaxes(rangemode="tozero")
-    return out
-
-
-def _require(effect: BiasEffect, bias: str) -> None:
-    present = list(effect.kl["bias"].unique())
-    if bias not in present:
-        raise ValueError(f"bias {bias!r} was not part of this run; found {', '.join(present)}")
+        kl = part.sort_values("scale").set_index("scale")
+        look, perplexity = _LOOKS[str(bias)], kl["perplexity"]
+        add_series(out, kl["kl_unigram_model"], look, hover=hover, size=9, customdata=perplexity, showlegend=True)
+    return out.update_yaxes(rangemode="tozero")

@@ -5,7 +5,8 @@ from typing import Literal, get_args
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.figures.style import GREY, INK, PAPER, decoder_styles, figure
+from interp.figures.draw import add_series
+from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
 from interp.generation import GenerationStudy
 from interp.generation.tables import HUMAN
 
@@ -19,6 +20,7 @@ _TITLE = {
     "perplexity": ("Perplexity of the model on human text", "perplexity", ""),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
+_HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
 
 
 def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> go.Figure:
@@ -26,7 +28,7 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
     """
-    if measure not in get_args(TextMeasure):
+    if measure not in _TITLE:
         raise ValueError(f"unknown measure {measure!r}; expected one of {', '.join(get_args(TextMeasure))}")
     column, error = _COLUMNS.get(measure, (measure, None))
     human, written = _split(sweep)
@@ -38,14 +40,8 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
         written = written.drop_duplicates("scale").assign(decoder="every decoder")
     _draw(out, written, "scale", column, error)
     for value in human[column].dropna():
-        out.add_scatter(
-            x=[written["scale"].min(), written["scale"].max()],
-            y=[value, value],
-            name="human",
-            mode="lines",
-            line={"color": INK, "width": 1.5, "dash": "longdashdot"},
-            hovertemplate="human: %{y:.4g}<extra></extra>",
-        )
+        level = pd.Series(value, [written["scale"].min(), written["scale"].max()])
+        add_series(out, level, _HUMAN | {"name": "human"}, hover="human: %{y:.4g}<extra></extra>")
     return out
 
 
@@ -60,12 +56,11 @@ def generation_tradeoff(sweep: GenerationStudy) -> go.Figure:
     )
     _draw(out, written, "perplexity", "diversity", "diversity_se")
     for scale, x in _named_scales(written).items():
-        out.add_vline(x=x, line={"color": GREY, "width": 1, "dash": "dot"})
+        out.add_vline(x=x, line=THIN | {"dash": "dot"})
         out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor=PAPER)
     for value in human["diversity"].dropna():
-        out.add_hline(y=value, line={"color": INK, "width": 1.5, "dash": "longdashdot"})
-    out.update_yaxes(range=[0, 1])  # of D
-    return out
+        out.add_hline(y=value, line=_HUMAN)
+    return out.update_yaxes(range=[0, 1])  # of D
 
 
 def _split(sweep: GenerationStudy) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -76,22 +71,12 @@ def _split(sweep: GenerationStudy) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _draw(out: go.Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
     """A line for each decoder, its points in the order of λ."""
-    styles = decoder_styles(list(written["decoder"].unique()))
-    for decoder, part in written.groupby("decoder", sort=False):
-        style, ordered = styles[str(decoder)], part.sort_values("scale")
-        out.add_scatter(
-            x=ordered[x],
-            y=ordered[y],
-            error_y=None if error is None else {"array": ordered[error], "thickness": 1, "width": 3},
-            name=style["name"],
-            mode="lines+markers",
-            line={"width": 2, "color": style["color"], "dash": style["dash"]},
-            marker={"size": 8, "symbol": style["symbol"]},
-            customdata=ordered[["scale", "perplexity"]],
-            hovertemplate="λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
-            f"<extra>{style['name']}</extra>",
-            showlegend=True,
-        )
+    hover = "λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
+    for decoder, style in decoder_styles(list(written["decoder"].unique())).items():
+        part = written[written["decoder"] == decoder].sort_values("scale").set_index(x, drop=False)
+        bars = None if error is None else {"array": part[error], "thickness": 1, "width": 3}
+        more = part[["scale", "perplexity"]]
+        add_series(out, part[y], style, hover=hover, size=8, customdata=more, error_y=bars, showlegend=True)
 
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:

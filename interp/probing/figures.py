@@ -1,36 +1,39 @@
 """Figures of question 4: sparse probes for grammar."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from jaxtyping import Float
 
+from interp.figures.draw import add_equal, add_grid, add_series, error_bars, only
 from interp.figures.style import (
     AMBER,
     BLUE,
     CHANCE,
     COLOURS,
-    DIVERGING,
     GREEN,
     GREY,
     INK,
+    PINK,
     SYMBOLS,
-    UNTRAINED,
+    THIN,
     VERMILION,
+    Style,
     figure,
     panels,
     plain,
     scale_styles,
 )
 from interp.figures.views import safe, shielded
-from interp.models.sites import Model
-from interp.probing import Probe, ProbingStudy, Sweep, token_scores
+from interp.probing import ProbingStudy, Sweep
 
-_LINE = {"width": 2}
-_DENSE = {"color": INK, "dash": "solid", "width": 2.5}
-_FLIP = {"color": VERMILION, "dash": "dot", "width": 1.8}
-_WORDS = {"color": GREY, "dash": "dash", "width": 1.8}
+_DENSE: Style = {"name": "dense", "color": INK, "width": 2.5}
+_FLIP: Style = {"name": "dense, labels flipped", "color": VERMILION, "dash": "dot", "width": 1.8}
+_UNTRAINED: Style = {"name": "dense, untrained", "color": PINK, "dash": "dashdot", "width": 1.8}
+_WORDS: Style = {"name": "bag of words", "color": GREY, "dash": "dash", "width": 1.8}
 _TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
 _TRAINED_ON |= {"same_term": "the same term"}
 _SETS = {"found": ("found", BLUE), "matched": ("matched in size", AMBER), "random": ("random", GREY)}
@@ -45,25 +48,17 @@ def sparse_probes(found: Sweep) -> go.Figure:
 
     Raises ValueError for a result without L0 probes.
     """
-    l0 = _plain(found, "l0")
+    l0 = only(found.probes[found.probes["control"] == "none"], "method", "l0")
     out = panels("Sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates")
     for l0_strength, style in _l0_styles(found).items():
-        by_state = l0[l0["l0_strength"] == l0_strength].groupby("state")
-        for column, measure in ((1, "accuracy"), (2, "open_fraction")):
-            _line(out, by_state[measure].mean(), f"λ = {l0_strength:g}", style, column, legend=column == 1)
-    dense = found.probes[found.probes["method"] == "dense"]
-    for control, name, line in (
-        ("none", "dense", _DENSE),
-        ("flip", "dense, labels flipped", _FLIP),
-        ("untrained", "dense, untrained", UNTRAINED),
-    ):
-        part = dense[dense["control"] == control]
-        if not part.empty:
-            _line(out, part.groupby("state")["accuracy"].mean(), name, line, 1, symbol="circle-open")
-    _line(out, l0.groupby("state")["bag_of_words"].mean(), "bag of words", _WORDS, 1, symbol=None)
+        part = l0[l0["l0_strength"] == l0_strength]
+        _add_means(out, part, "accuracy", style, 1)
+        _add_means(out, part, "open_fraction", style, 2)
+    for control, style in (("none", _DENSE), ("flip", _FLIP), ("untrained", _UNTRAINED)):
+        _add_means(out, _of(found.probes, "dense", control), "accuracy", style | {"symbol": "circle-open"}, 1)
+    _add_means(out, l0, "bag_of_words", _WORDS, 1)
     out.update_yaxes(title_text="accuracy", tickformat=".2f", col=1)
-    out.update_yaxes(title_text="open gates", tickformat=".0%", rangemode="tozero", col=2)
-    return out
+    return out.update_yaxes(title_text="open gates", tickformat=".0%", rangemode="tozero", col=2)
 
 
 def topk_probes(found: Sweep) -> go.Figure:
@@ -71,26 +66,16 @@ def topk_probes(found: Sweep) -> go.Figure:
 
     Raises ValueError for a result without top-k probes.
     """
-    fitted = _plain(found, "topk:welch")
+    fitted = only(found.probes[found.probes["control"] == "none"], "method", "topk:welch")
+    rotated = _of(found.probes, "topk:welch", "rotation")
     out = figure("Top-k probes", "hidden state", "accuracy", subtitle="means over tasks; dotted: in a random basis")
-    rotated = found.probes[(found.probes["method"] == "topk:welch") & (found.probes["control"] == "rotation")]
-    for k, style in scale_styles([float(k) for k in fitted["k"].unique()]).items():
-        for part, dotted in ((fitted, False), (rotated, True)):
-            means = part[part["k"] == k].groupby("state")["accuracy"].mean()
-            if dotted and not len(means):
-                continue
-            line = {"color": style["color"], "dash": "dot" if dotted else style["dash"], "width": 1.2 if dotted else 2}
-            out.add_scatter(
-                x=means.index, y=means.round(4), name=f"k = {k:g}", legendgroup=f"{k:g}", showlegend=not dotted,
-                mode="lines" if dotted else "lines+markers", line=line, marker={"size": 6, "symbol": style["symbol"]},
-                hovertemplate=f"state %{{x}}: %{{y:.3f}}<extra>k = {k:g}{', random basis' if dotted else ''}</extra>",
-            )  # fmt: skip
-    dense = found.probes[(found.probes["method"] == "dense") & (found.probes["control"] == "none")]
-    if not dense.empty:
-        means = dense.groupby("state")["accuracy"].mean()
-        out.add_scatter(x=means.index, y=means.round(4), name="dense", mode="lines", line=_DENSE)
-    out.update_xaxes(dtick=_tick(fitted["state"]))
-    return out
+    for k, style in scale_styles(fitted["k"], "k").items():
+        _add_means(out, fitted[fitted["k"] == k], "accuracy", style)
+        dotted = style | {"dash": "dot", "width": 1.2, "symbol": None}
+        hover = f"state %{{x}}: %{{y:.3f}}<extra>{style['name']}, random basis</extra>"
+        _add_means(out, rotated[rotated["k"] == k], "accuracy", dotted, legend=False, hover=hover)
+    _add_means(out, _of(found.probes, "dense"), "accuracy", _DENSE)
+    return out.update_xaxes(dtick=max(1, round(fitted["state"].nunique() / 12)))
 
 
 def gate_agreement(found: Sweep) -> go.Figure:
@@ -100,23 +85,16 @@ def gate_agreement(found: Sweep) -> go.Figure:
     """
     if found.agreement.empty:
         raise ValueError("this result has no gates: it was made without method 'l0'")
-    out = panels(
-        "Gates and Welch's t",
-        "hidden state",
-        subtitle="means over tasks with open gates; dotted: reachable",
-    )
+    subtitle = "means over tasks with open gates; dotted: reachable"
+    out = panels("Gates and Welch's t", "hidden state", subtitle=subtitle)
     known = found.agreement[found.agreement["l0_strength"] < 1].dropna(subset="spearman")
     for l0_strength, style in _l0_styles(found).items():
-        if l0_strength not in set(known["l0_strength"]):
-            continue
-        by_state = known[known["l0_strength"] == l0_strength].groupby("state")
-        name = f"λ = {l0_strength:g}"
-        _line(out, by_state["spearman"].mean(), name, style, 1)
-        _line(out, by_state["spearman_max"].mean(), name, style | {"dash": "dot"}, 1, legend=False, symbol=None)
-        _line(out, by_state["auroc"].mean(), name, style, 2, legend=False)
+        part = known[known["l0_strength"] == l0_strength]
+        _add_means(out, part, "spearman", style, 1)
+        _add_means(out, part, "spearman_max", style | {"dash": "dot", "symbol": None}, 1, legend=False)
+        _add_means(out, part, "auroc", style, 2)
     out.update_yaxes(title_text="Spearman of |t| and gate", rangemode="tozero", col=1)
-    out.update_yaxes(title_text="AUROC of |t| for open gates", col=2)
-    return out
+    return out.update_yaxes(title_text="AUROC of |t| for open gates", col=2)
 
 
 def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
@@ -130,84 +108,54 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
     if found.random_k.empty:
         raise ValueError("this result has no random probes: it was made without method 'random'")
     shown = int(found.random_k["state"].iloc[-1] if state is None else state)
-    draws = found.random_k[found.random_k["state"] == shown].groupby(["k", "draw"])["accuracy"].mean().unstack()
-    if draws.empty:
-        raise ValueError(f"state {shown} is not in this result; found {list(found.random_k['state'].unique())}")
+    draws = only(found.random_k, "state", shown).groupby(["k", "draw"])["accuracy"].mean().groupby("k")
+    low, mean, high = draws.min(), draws.mean(), draws.max()
     subtitle = f"left: state {shown}, with the range over draws"
     out = panels("Top neurons against random ones", "hidden state", subtitle=subtitle)
-    middle = draws.mean(axis=1)
-    spread = {"array": draws.max(axis=1) - middle, "arrayminus": middle - draws.min(axis=1), "symmetric": False}
-    out.add_scatter(
-        x=middle.index, y=middle.round(4), error_y=spread | {"thickness": 1, "width": 3}, name="random outside the top",
-        mode="lines+markers", line=_LINE | {"color": GREY}, marker={"symbol": "x"}, row=1, col=1,
-    )  # fmt: skip
+    style = {"name": "random outside the top", "color": GREY, "symbol": "x"}
+    add_series(out, mean.round(4), style, error_y=error_bars(mean, low, high), panel=1)
     top = found.equivalence[found.equivalence["state"] == shown]
-    out.add_scatter(
-        x=[middle.index.min(), middle.index.max()], y=[top["top_accuracy"].mean()] * 2, mode="lines",
-        name=f"top {int(top['n_top'].iloc[0])} by |t|", line=_LINE | {"color": BLUE}, row=1, col=1,
-    )  # fmt: skip
-    ratios = found.equivalence.groupby("state")["ratio"].quantile(np.array([0.25, 0.5, 0.75])).unstack()
-    bars = {"array": ratios[0.75] - ratios[0.5], "arrayminus": ratios[0.5] - ratios[0.25], "symmetric": False}
-    out.add_scatter(
-        x=ratios.index, y=ratios[0.5], error_y=bars | {"thickness": 1, "width": 3}, mode="lines+markers",
-        name="median and quartiles over tasks", line=_LINE | {"color": GREEN}, marker={"symbol": "diamond"},
-        row=1, col=2,
-    )  # fmt: skip
-    out.update_xaxes(type="log", title_text="random dimensions", tickvals=middle.index[::2], col=1)
+    level = pd.Series(top["top_accuracy"].mean(), mean.index[[0, -1]])
+    add_series(out, level, {"name": f"top {int(top['n_top'].iloc[0])} by |t|", "color": BLUE}, panel=1)
+    ratio = found.equivalence.groupby("state")["ratio"]
+    low, median, high = (ratio.quantile(share) for share in (0.25, 0.5, 0.75))
+    style = {"name": "median and quartiles over tasks", "color": GREEN, "symbol": "diamond"}
+    add_series(out, median, style, error_y=error_bars(median, low, high), panel=2)
+    out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index[::2], col=1)
     out.update_yaxes(title_text="accuracy", col=1)
-    out.update_yaxes(title_text="random for one of the top", type="log", tickvals=[2**i for i in range(12)], col=2)
-    return out
+    ticks = [2**i for i in range(12)]
+    return out.update_yaxes(title_text="random for one of the top", type="log", tickvals=ticks, col=2)
 
 
 def beyond_words(study: ProbingStudy) -> go.Figure:
     """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state."""
-    fitted = study.probes[study.probes["control"].isin(["none", "untrained"])]
-    fitted = fitted.assign(gain=fitted["accuracy"] - fitted["bag_of_words"])
+    l0_strength, state = study.provenance["l0_strength"], study.provenance["state"]
+    probes = study.probes.assign(gain=study.probes["accuracy"] - study.probes["bag_of_words"])
     out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
-    l0_strength = study.provenance["l0_strength"]
-    sparse = _l0_styles(study).get(l0_strength, {})
-    for (method, control), name, line in (
-        (("dense", "none"), "dense", _DENSE),
-        (("l0", "none"), f"λ = {l0_strength:g}", _LINE | sparse),
-        (("dense", "untrained"), "dense, untrained", UNTRAINED),
+    sparse = _of(probes, "l0")
+    sparse = sparse[sparse["l0_strength"] == l0_strength]
+    for part, style in (
+        (_of(probes, "dense"), _DENSE | {"symbol": "circle"}),
+        (sparse, _l0_styles(study).get(l0_strength, {})),
+        (_of(probes, "dense", "untrained"), _UNTRAINED | {"symbol": "circle"}),
     ):
-        part = fitted[(fitted["method"] == method) & (fitted["control"] == control)]
-        part = part[part["l0_strength"] == l0_strength] if method == "l0" else part
-        if not part.empty:
-            _line(out, part.groupby("state")["gain"].mean(), name, line, 1)
-    out.add_hline(y=0, line={"width": 1, "color": GREY}, row=1, col=1)
-    state = study.provenance["state"]
-    at = fitted[(fitted["state"] == state) & (fitted["control"] == "none")]
+        _add_means(out, part, "gain", style, 1)
+    out.add_hline(y=0, line=THIN, row=1, col=1)
+    at = probes[(probes["state"] == state) & (probes["control"] == "none")]
     best = "dense" if (at["method"] == "dense").any() else str(at["method"].iloc[0])
-    at = at[at["method"] == best].drop_duplicates("task", keep="last")
-    at = at.merge(study.tasks[["task", "field"]], on="task")
+    at = at[at["method"] == best].drop_duplicates("task", keep="last").merge(study.tasks[["task", "field"]], on="task")
+    hover = "%{text}<br>words %{x:.3f}<br>probe %{y:.3f}<extra></extra>"
     for number, (field, part) in enumerate(at.groupby("field", sort=False)):
-        bars = {
-            "array": part["accuracy_high"] - part["accuracy"],
-            "arrayminus": part["accuracy"] - part["accuracy_low"],
-        }
-        out.add_scatter(
-            x=part["bag_of_words"].round(4), y=part["accuracy"].round(4), name=_words(field) or "tasks",
-            text=part["task"].map(plain), mode="markers",
-            error_y=bars | {"symmetric": False, "thickness": 0.6, "width": 0},
-            marker={"size": 7, "color": COLOURS[number % 6], "symbol": SYMBOLS[number % 6]},
-            hovertemplate="%{text}<br>words %{x:.3f}<br>probe %{y:.3f}<extra></extra>", row=1, col=2,
-        )  # fmt: skip
-    ends = [min(at["bag_of_words"].min(), at["accuracy"].min()), 1]
-    out.add_scatter(
-        x=ends,
-        y=ends,
-        mode="lines",
-        line={"width": 1.2, "color": GREY},
-        showlegend=False,
-        hoverinfo="skip",
-        row=1,
-        col=2,
-    )
+        style = {"name": _words(field) or "tasks", "color": COLOURS[number % 6], "symbol": SYMBOLS[number % 6]}
+        accuracy = part["accuracy"].round(4).set_axis(part["bag_of_words"].round(4))
+        bars = error_bars(part["accuracy"], part["accuracy_low"], part["accuracy_high"], thickness=0.6, width=0)
+        tasks = part["task"].map(plain)
+        add_series(out, accuracy, style, hover=hover, size=7, panel=2, mode="markers", text=tasks, error_y=bars)
+    least = at[["bag_of_words", "accuracy"]].min(axis=None)
+    add_equal(out, least, 1.0, "equal", panel=2, showlegend=False)
     out.update_yaxes(title_text="accuracy − bag of words", col=1)
     out.update_xaxes(title_text="bag of words", col=2)
-    out.update_yaxes(title_text=f"{best} probe, state {state}", col=2)
-    return out
+    return out.update_yaxes(title_text=f"{best} probe, state {state}", col=2)
 
 
 def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figure:
@@ -217,19 +165,14 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
     """
     if study.transfer.empty:
         raise ValueError("this study has no transfer: it needs method 'l0' and two tasks or more")
-    order = study.tasks.sort_values("field", kind="stable")
-    l0_strength = study.provenance["l0_strength"]
-
-    def grid(at: float) -> pd.DataFrame:
-        part = study.transfer[study.transfer["l0_strength"] == at]
-        wide = part.pivot(index="train_task", columns="test_task", values="pair_accuracy")
-        return wide.loc[order["task"], order["task"]]
-
-    where = f"pair accuracy, state {study.provenance['state']}, λ = {l0_strength:g}"
-    sparse = grid(l0_strength)
+    of = {
+        l0_strength: part.pivot(index="train_task", columns="test_task", values="pair_accuracy")
+        for l0_strength, part in study.transfer.groupby("l0_strength")
+    }
+    sparse = of[study.provenance["l0_strength"]]
     if difference:
-        return _matrix(sparse - grid(1.0), order, "Transfer: sparse less all gates open", where, 0.0, 0.5)
-    return _matrix(sparse, order, "Transfer between tasks", where, 0.5, 0.5)
+        return _matrix(study, sparse - of[1.0], "Transfer: sparse less all gates open", "pair accuracy", reach=0.5)
+    return _matrix(study, sparse, "Transfer between tasks", "pair accuracy", middle=0.5, reach=0.5)
 
 
 def neuron_overlap(study: ProbingStudy) -> go.Figure:
@@ -239,41 +182,31 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
     """
     if study.overlap.empty:
         raise ValueError("this study has no overlap: it needs method 'l0' and two tasks or more")
-    order = study.tasks.sort_values("field", kind="stable")
     above = study.overlap.assign(above=study.overlap["jaccard"] - study.overlap["expected"])
-    both = pd.concat([above, above.rename(columns={"task_a": "task_b", "task_b": "task_a"})])
-    wide = both.pivot(index="task_a", columns="task_b", values="above").reindex(order["task"], columns=order["task"])
-    subtitle = f"Jaccard index less chance, state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
-    return _matrix(wide, order, "Neurons in common", subtitle, 0.0, float(np.nanmax(wide.abs().to_numpy())))
+    once = above.pivot(index="task_a", columns="task_b", values="above")
+    return _matrix(study, once.combine_first(once.T), "Neurons in common", "Jaccard index less chance")
 
 
 def _matrix(
-    wide: pd.DataFrame, order: pd.DataFrame, title: str, subtitle: str, middle: float, reach: float
+    study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, *, middle: float = 0.0, reach: float | None = None
 ) -> go.Figure:
     """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
-    out = figure(title, "tested on", "trained on", subtitle=subtitle)
-    tasks = [plain(task) for task in wide.index]
-    out.add_heatmap(
-        z=wide.to_numpy().round(3), x=tasks, y=tasks, zmin=middle - reach, zmax=middle + reach, colorscale=DIVERGING,
-        hovertemplate="%{y} → %{x}: %{z:.3f}<extra></extra>", colorbar={"thickness": 12},
-    )  # fmt: skip
-    numbers = np.arange(len(tasks))
-    if len(tasks) <= _NAMED_TASKS:
-        where, names = numbers, [_words(task) for task in wide.index]
-    else:
-        fields = order["field"].to_numpy()
-        starts = np.flatnonzero(np.r_[True, fields[1:] != fields[:-1]])
-        ends = np.r_[starts[1:], len(tasks)]
-        where, names = (starts + ends - 1) // 2, [_words(fields[i]) for i in starts]
-        for start in starts[1:]:
-            line: dict[str, Any] = {"line": {"width": 1, "color": INK}}
-            out.add_vline(x=start - 0.5, **line)
-            out.add_hline(y=start - 0.5, **line)
-    ticks: dict[str, Any] = {"tickmode": "array", "tickvals": where, "ticktext": names, "tickfont": {"size": 10}}
-    out.update_xaxes(**ticks, tickangle=-45, showgrid=False)
-    out.update_yaxes(**ticks, autorange="reversed", showgrid=False)
-    out.update_layout(height=520, meta={"least_width": 540})
-    return out
+    where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
+    out = figure(title, "tested on", "trained on", subtitle=f"{what}, {where}")
+    order = study.tasks.sort_values("field", kind="stable", ignore_index=True)
+    grid = wide.reindex(index=order["task"], columns=order["task"]).rename(index=plain, columns=plain)
+    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", middle=middle, reach=reach)
+    names = order["task"]
+    if len(order) > _NAMED_TASKS:
+        fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])
+        names = fields.index.to_series().set_axis(fields.sum(axis=1) // 2)
+        for edge in fields["min"].iloc[1:] - 0.5:
+            out.add_vline(x=edge, line=THIN | {"color": INK})
+            out.add_hline(y=edge, line=THIN | {"color": INK})
+    ticks = {"tickmode": "array", "tickvals": names.index, "ticktext": names.map(_words), "showgrid": False}
+    out.update_xaxes(ticks, tickfont_size=10, tickangle=-45)
+    out.update_yaxes(ticks, tickfont_size=10)
+    return out.update_layout(height=520, meta={"least_width": 540})
 
 
 def general_probes(study: ProbingStudy) -> go.Figure:
@@ -285,29 +218,18 @@ def general_probes(study: ProbingStudy) -> go.Figure:
     if study.general.empty:
         raise ValueError("this study has no general probes: it needs method 'l0' and two tasks or more")
     out = figure(
-        "Is there grammaticality in general?", "trained on tasks of", "pair accuracy on a task never seen",
+        "Is there grammaticality in general?",
+        "trained on tasks of",
+        "pair accuracy on a task never seen",
         subtitle=f"state {study.provenance['state']}; mean over tasks, 95 % interval",
-    )  # fmt: skip
-    l0_strength = study.provenance["l0_strength"]
-    sparse = _l0_styles(study)[l0_strength]
-    for method, name, colour, symbol in (
-        ("dense", "dense", INK, "circle"),
-        ("l0", f"λ = {l0_strength:g}", sparse["color"], sparse["symbol"]),
-    ):
-        grouped = study.general[study.general["method"] == method].groupby("trained_on")["pair_accuracy"]
-        table = grouped.agg(["mean", "sem"]).reindex([key for key in _TRAINED_ON if key in grouped.groups])
-        out.add_scatter(
-            x=[_TRAINED_ON[str(key)] for key in table.index], y=table["mean"].round(4), name=name, mode="markers",
-            error_y={"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5},
-            marker={"size": 10, "color": colour, "symbol": symbol},
-        )  # fmt: skip
-    out.add_hline(
-        y=0.5,
-        line=CHANCE,
-        annotation_text="chance",
-        annotation_position="bottom left",
     )
-    return out
+    sparse = _l0_styles(study)[study.provenance["l0_strength"]]
+    for method, style in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
+        accuracy = study.general[study.general["method"] == method].groupby("trained_on")["pair_accuracy"]
+        table = accuracy.agg(["mean", "sem"]).reindex(list(_TRAINED_ON)).dropna(how="all").rename(index=_TRAINED_ON)
+        bars = {"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5}
+        add_series(out, table["mean"].round(4), style, size=10, mode="markers", error_y=bars)
+    return out.add_hline(y=0.5, line=CHANCE, annotation_text="chance", annotation_position="bottom left")
 
 
 def probe_ablation(study: ProbingStudy) -> go.Figure:
@@ -315,40 +237,45 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
 
     Raises ValueError for a study without ablation.
     """
-    if study.ablation.empty:
+    table = study.ablation
+    if table.empty:
         raise ValueError(
             "this study has no ablation: the model itself is below .6 on every task, or its probes open no gate or "
             "more than half of them"
         )
-    table = study.ablation.assign(
-        accuracy=study.ablation["accuracy_after"] - study.ablation["accuracy_before"],
-        margin=study.ablation["margin_after"] - study.ablation["margin_before"],
-    )
-    means = table.groupby(["task", "mode", "set"], sort=False)[["accuracy", "margin"]].mean().reset_index()
+    for measure in ("accuracy", "margin"):
+        table = table.assign(**{measure: table[f"{measure}_after"] - table[f"{measure}_before"]})
+    means = table.groupby(["task", "mode", "set"], sort=False)[["accuracy", "margin"]].mean().round(4).reset_index()
     subtitle = f"state {study.provenance['state']}, all positions; a point a task, mean over draws"
     out = panels("Neurons removed from the residual stream", "", subtitle=subtitle)
+    look: dict[str, Any] = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "line_width": 1.4}
+    look["hovertemplate"] = "%{text}: %{y:.3f}<extra></extra>"
     for name, (label, colour) in _SETS.items():
         part = means[means["set"] == name]
-        for column, measure in ((1, "accuracy"), (2, "margin")):
+        for panel, measure in enumerate(("accuracy", "margin"), 1):
             out.add_box(
-                x="to " + part["mode"], y=part[measure].round(4), name=label, legendgroup=name, offsetgroup=name,
-                showlegend=column == 1, boxpoints="all", jitter=0.4, pointpos=0, marker={"size": 4, "opacity": 0.6},
-                line={"width": 1.4}, marker_color=colour, text=part["task"].map(plain),
-                hovertemplate="%{text}: %{y:.3f}<extra></extra>", row=1, col=column,
-            )  # fmt: skip
+                x="to " + part["mode"],
+                y=part[measure],
+                name=label,
+                legendgroup=name,
+                offsetgroup=name,
+                showlegend=panel == 1,
+                marker={"size": 4, "opacity": 0.6, "color": colour},
+                text=part["task"].map(plain),
+                row=1,
+                col=panel,
+                **look,
+            )
     out.update_layout(boxmode="group")
     out.update_yaxes(title_text="change of accuracy", zeroline=True, zerolinecolor=GREY, col=1)
-    out.update_yaxes(title_text="change of margin, nats", zeroline=True, zerolinecolor=GREY, col=2)
-    return out
+    return out.update_yaxes(title_text="change of margin, nats", zeroline=True, zerolinecolor=GREY, col=2)
 
 
-def probe_view(model: Model, probe: Probe, sentence: str, *, bos: bool | None = None) -> Any:
-    """A sentence with the probe's score at every token: a circuitsvis view (see `interp.probing.token_scores`)."""
+def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
+    """A sentence with the probe's score at every token: a circuitsvis view of `interp.probing.token_scores`."""
     from circuitsvis.tokens import colored_tokens
 
-    tokens, scores = token_scores(model, probe, sentence, bos=bos)
-    view = colored_tokens(shielded(tokens), scores, positive_color=BLUE, negative_color=VERMILION)
-    return safe(view)
+    return safe(colored_tokens(shielded(tokens), scores, positive_color=BLUE, negative_color=VERMILION))
 
 
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -359,59 +286,38 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     read = {"eos": -1, "cls": 0}.get(study.provenance["position"])
     for task, pair in study.views.groupby("task", sort=False):
         limit = float(pair["score"].abs().max())
+        look = {"minValue": -limit, "maxValue": limit, "positiveColor": BLUE, "negativeColor": VERMILION}
         for sentence, part in pair.groupby("sentence", sort=False):
-            where = "" if read is None else f": {part['score'].iloc[read]:+.1f} at {part['token'].iloc[read]}"
-            views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = (
-                "ColoredTokens",
-                {
-                    "tokens": part["token"].tolist(),
-                    "values": part["score"].round(3).tolist(),
-                    "minValue": -limit,
-                    "maxValue": limit,
-                    "positiveColor": BLUE,
-                    "negativeColor": VERMILION,
-                },
-            )
+            tokens, scores = part["token"].tolist(), part["score"].tolist()
+            where = "" if read is None else f": {scores[read]:+.1f} at {tokens[read]}"
+            shown = {"tokens": tokens, "values": [round(score, 3) for score in scores]} | look
+            views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", shown)
     return views
 
 
-def _plain(found: Sweep, method: str) -> pd.DataFrame:
-    part = found.probes[(found.probes["method"] == method) & (found.probes["control"] == "none")]
-    if part.empty:
-        raise ValueError(
-            f"this result has no probes of method {method!r}; found {list(found.probes['method'].unique())}"
-        )
-    return part
+def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFrame:
+    return probes[(probes["method"] == method) & (probes["control"] == control)]
 
 
-def _line(
+def _add_means(
     out: go.Figure,
-    values: pd.Series,
-    name: str,
-    style: dict[str, Any],
-    column: int,
+    part: pd.DataFrame,
+    measure: str,
+    style: Style,
+    panel: int | None = None,
     *,
     legend: bool = True,
-    symbol: str | None = "circle",
+    hover: str = "state %{x}: %{y:.3f}",
 ) -> None:
-    """A curve over hidden states in one of two panels."""
-    shape = style.get("symbol", symbol) if symbol else None
-    out.add_scatter(
-        x=values.index, y=values.round(4), name=name, legendgroup=name, showlegend=legend,
-        mode="lines+markers" if shape else "lines", marker={"size": 6, "symbol": shape},
-        line={key: value for key, value in style.items() if key != "symbol"},
-        hovertemplate=f"state %{{x}}: %{{y:.3f}}<extra>{name}</extra>", row=1, col=column,
-    )  # fmt: skip
+    """A line over hidden states: means over tasks."""
+    means = part.groupby("state")[measure].mean().round(4)
+    add_series(out, means, style, hover=hover, legend=legend and panel != 2, panel=panel)
 
 
-def _l0_styles(found: Sweep) -> dict[float, dict[str, str]]:
+def _l0_styles(found: Sweep) -> dict[float, Style]:
     """The look of each λ of the L0 probes, the same in every figure."""
-    return scale_styles([float(s) for s in found.probes.loc[found.probes["method"] == "l0", "l0_strength"].unique()])
+    return scale_styles(found.probes.loc[found.probes["method"] == "l0", "l0_strength"])
 
 
 def _words(name: object) -> str:
     return plain(name).replace("_", " ")
-
-
-def _tick(states: pd.Series) -> int:
-    return max(1, round(len(states.unique()) / 12))

@@ -1,0 +1,120 @@
+"""What figures are made of: lines, bands, error bars, heatmaps, and the rows of a table that are drawn."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from interp.figures.style import DIVERGING, GREY, Style, plain
+
+_MOST_TYPES = 1_500
+
+
+def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
+    """The rows with that value in a column.
+
+    Raises ValueError where there is none, with the values that there are.
+    """
+    rows = table[table[column] == value]
+    if rows.empty:
+        found = [str(one) for one in table[column].unique()] or ["none"]
+        listed = found if len(found) < 10 else [*found[:2], "…", found[-1]]
+        raise ValueError(f"{column} {value!r} is not in this result; found {', '.join(listed)}")
+    return rows
+
+
+def evenly(ordered: Any, most: int) -> Any:
+    """At most so many rows of a table or values of a series, evenly taken over all."""
+    return ordered.iloc[np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int)]
+
+
+def add_series(
+    out: go.Figure,
+    values: pd.Series,
+    style: Style,
+    *,
+    hover: str | None = None,
+    size: Any = 6,
+    legend: bool | None = None,
+    panel: int | None = None,
+    **more: Any,
+) -> None:
+    """A line over the index of the values, with markers where the style has a symbol; nothing without values.
+
+    Args:
+        hover: what is said of a point, before the name of the series.
+        size: of the markers.
+        legend: whether the name stands in the legend, as that of all series with this name.
+        panel: the column, in a figure of several.
+        more: of `plotly.graph_objects.Scatter`; `mode="markers"` for points without a line.
+    """
+    if values.empty:
+        return
+    name, symbol = style.get("name"), style.get("symbol")
+    more = {"mode": "lines" if symbol is None else "lines+markers"} | more
+    if more["mode"] != "markers":
+        more["line"] = {"width": 2} | {key: style[key] for key in ("color", "dash", "width") if key in style}
+    if symbol is not None:
+        more["marker"] = {"size": size, "symbol": symbol, "color": style.get("color")} | more.get("marker", {})
+    if hover is not None:
+        more["hovertemplate"] = hover if "<extra>" in hover else f"{hover}<extra>{name}</extra>"
+    if legend is not None:
+        more |= {"legendgroup": name, "showlegend": legend}
+    out.add_scatter(x=values.index, y=values, name=name, row=panel and 1, col=panel, **more)
+
+
+def add_equal(out: go.Figure, low: float, high: float, name: str, **more: Any) -> None:
+    """The line on which x and y are equal."""
+    style = {"name": name, "color": GREY, "width": 1.2}
+    add_series(out, pd.Series([low, high], [low, high]), style, hoverinfo="skip", **more)
+
+
+def add_band(out: go.Figure, low: pd.Series, high: pd.Series, colour: str, **more: Any) -> None:
+    """What lies between two lines over the same index."""
+    around = pd.concat([high, low[::-1]])
+    more |= {"fill": "toself", "fillcolor": colour, "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip"}
+    out.add_scatter(x=around.index, y=around, **more)
+
+
+def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **more: Any) -> dict[str, Any]:
+    """From `low` to `high` at each value."""
+    ends = {"type": "data", "symmetric": False, "array": high - values, "arrayminus": values - low}
+    return {"thickness": 1, "width": 3} | ends | more
+
+
+def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, style: Style, hover: str) -> None:
+    """A point for each type of token; of many, 1,500 evenly taken over the rows."""
+    shown = evenly(types.assign(x=x, y=y), _MOST_TYPES)
+    out.add_scatter(
+        x=shown["x"].round(3),
+        y=shown["y"].round(3),
+        mode="markers",
+        marker={"size": 5, "opacity": 0.45, "color": style["color"], "symbol": style.get("symbol")},
+        text=shown["token"].map(plain),
+        hovertemplate=f"%{{text}}<br>{hover}<extra></extra>",
+        name=f"{len(shown):,} of {len(types):,} types",
+    )
+
+
+def add_grid(
+    out: go.Figure, grid: pd.DataFrame, hover: str, *, middle: float = 0.0, reach: float | None = None, **more: Any
+) -> None:
+    """A heatmap with the names of rows and columns, the first row above.
+
+    Colours go from `middle` − `reach` to `middle` + `reach`, by default the largest magnitude.
+    """
+    if reach is None:
+        reach = float(np.nanmax(np.abs(grid.to_numpy()))) or 1.0
+    out.add_heatmap(
+        z=grid.to_numpy().round(3),
+        x=list(grid.columns),
+        y=list(grid.index),
+        zmin=middle - reach,
+        zmax=middle + reach,
+        colorscale=DIVERGING,
+        colorbar_thickness=12,
+        hovertemplate=f"{hover}<extra></extra>",
+        **more,
+    )
+    out.update_yaxes(autorange="reversed")
