@@ -7,10 +7,9 @@ from .identity import (
     weight_hash as weight_hash,
 )
 from .loading import (
-    ARCHITECTURES as ARCHITECTURES,
     PARITY_TOLERANCE as PARITY_TOLERANCE,
     find_device as find_device,
     load as load,
-    read_config as read_config,
     untrained as untrained,
 )
+from .pretrained import ARCHITECTURES as ARCHITECTURES, read_config as read_config

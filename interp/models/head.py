@@ -37,16 +37,16 @@ class PredictionHead:
     """
 
     W_U: Float[Tensor, "d_model d_vocab"]
-    gamma: Float[Tensor, " d_model"] | None
-    b_ln: Float[Tensor, " d_model"] | None
-    W_fc: Float[Tensor, "d_model d_model"] | None
-    b_fc: Float[Tensor, " d_model"] | None
-    b_last: Float[Tensor, " d_vocab"] | None
     b_U: Float[Tensor, " d_vocab"]
     real: Bool[Tensor, " d_vocab"]
     eps: float
-    folded: bool
     why_absent: dict[str, str]
+    folded: bool = False
+    gamma: Float[Tensor, " d_model"] | None = None
+    b_ln: Float[Tensor, " d_model"] | None = None
+    W_fc: Float[Tensor, "d_model d_model"] | None = None
+    b_fc: Float[Tensor, " d_model"] | None = None
+    b_last: Float[Tensor, " d_vocab"] | None = None
 
     @property
     def d_vocab(self) -> int:
@@ -109,70 +109,54 @@ def prediction_head(model: Model) -> PredictionHead:
     """
     if is_encoder(model):
         head = model.mlm_head
-        return _view(model, gamma=head.ln.w, b_ln=head.ln.b, W_fc=head.W, b_fc=head.b, b_last=model.b_U, absent={})
+        return _view(model, {}, gamma=head.ln.w, b_ln=head.ln.b, W_fc=head.W, b_fc=head.b, b_last=model.b_U)
 
-    norm = model.cfg.normalization_type
-    b_U = model.b_U
+    norm, final = model.cfg.normalization_type, getattr(model, "ln_final", None)
+    has_last = bool(model.b_U.any())
     absent = {"fc": "only a BERT-like head has a dense layer"}
-    has_last = bool(b_U.any())
     if not has_last:
         absent["last"] = "the unembedding has no bias (b_U is zero)"
-    gamma = getattr(getattr(model, "ln_final", None), "w", None)
-    b_ln = getattr(getattr(model, "ln_final", None), "b", None)
     if norm is None:
         absent["ln"] = "there is no final norm"
     elif norm in ("RMS", "RMSPre") or model.cfg.final_rms:
         absent["ln"] = "its final norm is an RMSNorm, which has no bias"
-    elif norm == "LNPre" or (has_last and _is_identity(gamma, b_ln)):
-        return _folded(model, absent | dict.fromkeys(("ln", "last"), _ambiguity(model)))
-    return _view(model, gamma=gamma, b_ln=b_ln, b_last=b_U if has_last else None, absent=absent)
+    elif norm == "LNPre" or (has_last and is_identity(final)):
+        return _view(model, absent | _why_absent_where_folded(model), folded=True)
+    gamma, b_ln = getattr(final, "w", None), getattr(final, "b", None)
+    return _view(model, absent, gamma=gamma, b_ln=b_ln, b_last=model.b_U if has_last else None)
 
 
-def _is_identity(gamma: Tensor | None, b_ln: Tensor | None) -> bool:
-    return gamma is not None and b_ln is not None and bool((gamma == 1).all()) and not bool(b_ln.any())
+def is_identity(norm: object) -> bool:
+    """Whether a norm has a weight and a bias, and they are 1 and 0, as TransformerLens leaves them when it folds."""
+    gamma, bias = getattr(norm, "w", None), getattr(norm, "b", None)
+    return gamma is not None and bias is not None and bool((gamma == 1).all()) and not bool(bias.any())
 
 
-def _ambiguity(model: Model) -> str:
-    return (
+def _why_absent_where_folded(model: Model) -> dict[str, str]:
+    """The biases that are not there where the norm was folded: `b_U = b_LN W_U − mean`, if the head had no bias."""
+    if not model.b_U.any():
+        return dict.fromkeys(("ln", "last"), "the layer norm is folded away and b_U is zero, so nothing is left")
+    if model.cfg.original_architecture in _HEADS_WITHOUT_BIAS:
+        return {"last": "the layer norm is folded into b_U, and the head had no bias of its own"}
+    ambiguity = (
         "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
         f"the head's own, or both, and for this architecture ({model.cfg.original_architecture}) they cannot be told "
         "apart; load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
     )
-
-
-def _folded(model: Model, absent: dict[str, str]) -> PredictionHead:
-    """A head whose norm was folded: `b_U = b_LN W_U − mean`, where the head is known to have had no bias."""
-    if not model.b_U.any():
-        absent |= dict.fromkeys(("ln", "last"), "the layer norm is folded away and b_U is zero, so nothing is left")
-    elif model.cfg.original_architecture in _HEADS_WITHOUT_BIAS:
-        del absent["ln"]
-        absent["last"] = "the layer norm is folded into b_U, and the head had no bias of its own"
-    return _view(model, folded=True, absent=absent)
+    return dict.fromkeys(("ln", "last"), ambiguity)
 
 
 def _view(
-    model: Model,
-    *,
-    absent: dict[str, str],
-    gamma: Tensor | None = None,
-    b_ln: Tensor | None = None,
-    W_fc: Tensor | None = None,
-    b_fc: Tensor | None = None,
-    b_last: Tensor | None = None,
-    folded: bool = False,
+    model: Model, why_absent: dict[str, str], *, folded: bool = False, **tensors: Tensor | None
 ) -> PredictionHead:
     return PredictionHead(
         W_U=model.W_U.detach(),
-        gamma=None if gamma is None else gamma.detach(),
-        b_ln=None if b_ln is None else b_ln.detach(),
-        W_fc=None if W_fc is None else W_fc.detach(),
-        b_fc=None if b_fc is None else b_fc.detach(),
-        b_last=None if b_last is None else b_last.detach(),
         b_U=model.b_U.detach(),
         real=real_tokens(model),
         eps=float(model.cfg.eps),
+        why_absent=why_absent,
         folded=folded,
-        why_absent=absent,
+        **{name: tensor.detach() for name, tensor in tensors.items() if tensor is not None},
     )
 
 
@@ -189,10 +173,7 @@ def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:
 
     Pythia, for one, has more rows than tokens; the surplus rows are untrained.
     """
-    d_vocab = model.W_U.shape[1]
+    rows = torch.arange(model.W_U.shape[1], device=model.W_U.device)
     if model.tokenizer is None:
-        return torch.ones(d_vocab, dtype=torch.bool, device=model.W_U.device)
-    ids = torch.tensor(sorted(model.tokenizer.get_vocab().values()))
-    real = torch.zeros(d_vocab, dtype=torch.bool)
-    real[ids[ids < d_vocab]] = True
-    return real.to(model.W_U.device)
+        return torch.ones_like(rows, dtype=torch.bool)
+    return torch.isin(rows, torch.tensor(list(model.tokenizer.get_vocab().values()), device=rows.device))

@@ -45,10 +45,7 @@ _once: ContextVar[_Once | None] = ContextVar("once", default=None)
 @contextmanager
 def reading_once() -> Iterator[None]:
     """Within one public call weights are hashed and checked once; nothing is remembered after it."""
-    if _once.get() is not None:
-        yield
-        return
-    token = _once.set(_Once())
+    token = _once.set(_once.get() or _Once())
     try:
         yield
     finally:
@@ -58,18 +55,16 @@ def reading_once() -> Iterator[None]:
 def weight_hash(model: Model) -> str:
     """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights."""
     check_model(model)
-    once = _once.get()
-    if once is not None and model in once.hashes:
+    once = _once.get() or _Once()
+    if model in once.hashes:
         return once.hashes[model]
     digest = xxhash.xxh3_128()
     for name, parameter in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
-        flat = laid_out.detach().cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy())
-    if once is not None:
-        once.hashes[model] = digest.hexdigest()
-    return digest.hexdigest()
+        digest.update(laid_out.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    once.hashes[model] = digest.hexdigest()
+    return once.hashes[model]
 
 
 def config_hash(model: Model) -> str:
@@ -83,11 +78,10 @@ def config_hash(model: Model) -> str:
 def check_weights(model: Model) -> None:
     """Raise ValueError for a parameter that is not finite; TransformerLens turns attention of NaN into 0 silently."""
     check_model(model)
-    once = _once.get()
-    if once is not None and model in once.finite:
+    once = _once.get() or _Once()
+    if model in once.finite:
         return
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():
             raise ValueError(f"weight {name} of this model has NaN or infinite values; load or train it again")
-    if once is not None:
-        once.finite.add(model)
+    once.finite.add(model)

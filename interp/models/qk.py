@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from interp.checks import whole_number
+from interp.models.head import is_identity
 from interp.models.sites import Model, check_model, hook_name, is_encoder
 
 _POSITIONS = {
@@ -39,9 +40,7 @@ class Span:
     window: int | None
 
     def mask(self, length: int) -> Bool[Tensor, "query key"]:
-        visible = torch.ones(length, length, dtype=torch.bool)
-        if self.causal:
-            visible = visible.tril()
+        visible = torch.ones(length, length, dtype=torch.bool).tril(0 if self.causal else length)
         return visible if self.window is None else visible.triu(1 - self.window)
 
     def up_to(self, values: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "batch pos *rest"]:
@@ -77,7 +76,7 @@ class QKCircuit:
     gamma: Float[Tensor, " d_model"] | None
     ln_bias: Float[Tensor, " d_model"] | None
     scale: float
-    span: "Span"
+    span: Span
     input_name: str
     query_name: str
     _rotary: Any
@@ -113,10 +112,9 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     rotary = model.cfg.positional_embedding_type == "rotary"
     input_name = hook_name(model, "resid_pre" if model.cfg.normalization_type is None else "attn_input", layer)
     _refuse(model)
-    block = model.blocks[layer]
-    attn = block.attn
+    attn = model.blocks[layer].attn
     if not is_encoder(model):
-        norm = getattr(block, "ln1", None)
+        norm = getattr(model.blocks[layer], "ln1", None)
     else:
         norm = model.blocks[layer - 1].ln2 if layer else model.embed.ln
     grouped = hasattr(attn, "_W_K") and not model.cfg.ungroup_grouped_query_attention
@@ -143,11 +141,7 @@ def check_layers(model: Model, layers: Sequence[int] | None) -> list[int]:
     Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
     """
     check_model(model)
-    n_layers = model.cfg.n_layers
-    chosen = list(range(n_layers)) if layers is None else [whole_number(layer, "a layer") for layer in layers]
-    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= layer < n_layers for layer in chosen):
-        raise ValueError(f"layers must be different numbers in 0 … {n_layers - 1}, found {chosen}")
-    return chosen
+    return _different(range(model.cfg.n_layers) if layers is None else layers, model.cfg.n_layers, "layers", "a layer")
 
 
 def check_dims(model: Model, dims: Sequence[int]) -> list[int]:
@@ -156,42 +150,37 @@ def check_dims(model: Model, dims: Sequence[int]) -> list[int]:
     Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
     """
     check_model(model)
-    d_model = model.cfg.d_model
-    chosen = [whole_number(dim, "a dimension") for dim in dims]
-    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= dim < d_model for dim in chosen):
-        raise ValueError(f"dims must be different numbers in 0 … {d_model - 1}, found {chosen}")
+    return _different(dims, model.cfg.d_model, "dims", "a dimension")
+
+
+def _different(numbers: Sequence[int], n: int, what: str, one: str) -> list[int]:
+    chosen = [whole_number(number, one) for number in numbers]
+    if not chosen or len(set(chosen)) < len(chosen) or not 0 <= min(chosen) <= max(chosen) < n:
+        raise ValueError(f"{what} must be different numbers in 0 … {n - 1}, found {chosen}")
     return chosen
 
 
 def _refuse(model: Model) -> None:
+    """Raise ValueError for a model whose attention scores are no sum over residual dimensions, or that is folded."""
     cfg = model.cfg
-    positions = cfg.positional_embedding_type
-    reason = _POSITIONS.get(positions)
-    if reason is None and positions not in ("standard", "rotary"):
-        reason = f"positions of type {positions!r} are not known here"
-    if cfg.original_architecture in _NORMALISED_QK:
-        reason = _OPTIONS["use_qk_norm"]
-    if cfg.attn_scores_soft_cap > 0:
-        reason = "scores are soft-capped"
+    reasons = [why for name, why in _OPTIONS.items() if getattr(cfg, name, None)]
     if not is_encoder(model) and cfg.attention_dir != "causal":
-        reason = "a HookedTransformer with bidirectional attention does not mask its padding"
-    for option, why in _OPTIONS.items():
-        if getattr(cfg, option, None):
-            reason = why
-    if reason is not None:
-        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {reason}")
-    if not is_encoder(model) and (cfg.normalization_type in ("LNPre", "RMSPre") or _is_folded(model)):
+        reasons.append("a HookedTransformer with bidirectional attention does not mask its padding")
+    if cfg.attn_scores_soft_cap > 0:
+        reasons.append("scores are soft-capped")
+    if cfg.original_architecture in _NORMALISED_QK:
+        reasons.append(_OPTIONS["use_qk_norm"])
+    if (positions := cfg.positional_embedding_type) not in ("standard", "rotary"):
+        reasons.append(_POSITIONS.get(positions, f"positions of type {positions!r} are not known here"))
+    if reasons:
+        why = "; ".join(reasons)
+        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {why}")
+    if is_encoder(model):
+        return
+    W_K = model.blocks[0].attn.W_K
+    centred = is_identity(model.blocks[0].ln1) and W_K.mean(1).abs().max() < 1e-5 * W_K.abs().max()
+    if centred or cfg.normalization_type in ("LNPre", "RMSPre"):
         raise ValueError(
             "the layer norms of this model are folded into its weights, which changes what each dimension contributes; "
             "load it raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
         )
-
-
-def _is_folded(model: Model) -> bool:
-    """Whether the first norm is the identity and the key weights are centred, as TransformerLens leaves them."""
-    norm = model.blocks[0].ln1
-    gamma, bias = getattr(norm, "w", None), getattr(norm, "b", None)
-    if gamma is None or bias is None or not bool((gamma == 1).all()) or bool(bias.any()):
-        return False
-    W_K = model.blocks[0].attn.W_K
-    return bool(W_K.mean(1).abs().max() < 1e-5 * W_K.abs().max())

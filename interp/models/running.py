@@ -49,18 +49,24 @@ def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOther
         return hooked
 
     with _lock_of(model):
-        _check_autocast(model)
+        if torch.is_autocast_enabled(model.W_U.device.type):
+            raise RuntimeError(
+                "torch.autocast is on: it changes the numbers, and their provenance would not say so; leave its "
+                "context, or load the model in the dtype that is wanted (interp.load(…, dtype=torch.bfloat16))"
+            )
         before = hooks_of_others(model)
         _check_unchanged(before, before if expected is None else expected)
-        points = [(_point(model, name), function) for name, function in recipe]
+        for name, _ in recipe:
+            if name not in model.hook_dict:
+                raise ValueError(f"this model has no hook point {name!r}; see model.hook_dict for those it has")
         try:
-            for point, function in points:
-                point.add_hook(own(function), level=level)
+            for name, function in recipe:
+                model.hook_dict[name].add_hook(own(function), level=level)
             yield
             _check_unchanged(hooks_of_others(model, level), before)
         finally:
-            for point, _ in points:
-                point.remove_hooks(level=level)
+            for name, _ in recipe:
+                model.hook_dict[name].remove_hooks(level=level)
 
 
 def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
@@ -87,20 +93,6 @@ def head_is_hooked(model: Model) -> bool:
 def _lock_of(model: Model) -> threading.RLock:
     with _making_a_lock:
         return _locks.setdefault(model, threading.RLock())
-
-
-def _point(model: Model, name: str) -> Any:
-    if name not in model.hook_dict:
-        raise ValueError(f"this model has no hook point {name!r}; see model.hook_dict for those it has")
-    return model.hook_dict[name]
-
-
-def _check_autocast(model: Model) -> None:
-    if torch.is_autocast_enabled(model.W_U.device.type):
-        raise RuntimeError(
-            "torch.autocast is on: it changes the numbers, and their provenance would not say so; leave its context, "
-            "or load the model in the dtype that is wanted (interp.load(…, dtype=torch.bfloat16))"
-        )
 
 
 def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from interp.checks import whole_number
-from interp.models import read_config
+from interp.models.pretrained import read_config
 from interp.paths import model_directory
 
 _GATED = ("llama", "mistral", "qwen2")

@@ -1,0 +1,214 @@
+"""What transformers reads of a model: config, weights and tokenizer, refused where they are damaged or unsupported."""
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import transformers
+from huggingface_hub import try_to_load_from_cache
+from safetensors import safe_open
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
+
+from interp.paths import hub_answers
+
+ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_neo": "GPTNeoForCausalLM",
+    "gptj": "GPTJForCausalLM",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "opt": "OPTForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "bert": "BertForMaskedLM",
+}
+"""Supported `model_type`s of a Hugging Face `config.json`, and the class each is read with."""
+
+_UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
+_FLOATING = ("F64", "F32", "F16", "BF16")
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
+
+
+def place(source: str, revision: str | None) -> Path | None:
+    """The directory of a model; of a hub name that in the hub's cache, once it has been read."""
+    if os.path.isdir(source):
+        return Path(source)
+    config = try_to_load_from_cache(source, "config.json", revision=revision)
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def read_config(source: str, revision: str | None = None) -> Any:
+    """The transformers config of a hub name or a directory.
+
+    Raises FileNotFoundError where there is none, ValueError for one that cannot be read or of an unsupported kind.
+    """
+    try:
+        options: dict[str, Any] = {"revision": revision} | _reach(source)
+        kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
+        if kind in ARCHITECTURES:
+            return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+    except Exception as error:
+        _refuse_unreadable(source, revision, error)
+    raise ValueError(f"{source} is a {kind!r} model, which is not supported; supported are {', '.join(ARCHITECTURES)}")
+
+
+def read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
+    """The transformers model in float32, its tokenizer (None if it has none) and its config.
+
+    Raises FileNotFoundError where there is none, ValueError for what cannot be read, is unsupported or damaged.
+    """
+    config = read_config(source, revision)
+    _check_config(source, config)
+    options = {"revision": revision, "trust_remote_code": False} | _reach(source)
+    cls = transformers.BertForPreTraining if config.model_type == "bert" else transformers.AutoModelForCausalLM
+    if os.path.isdir(source):
+        _check_shards(Path(source))
+        _check_size(Path(source), config, cls)
+    try:
+        model, info = cls.from_pretrained(
+            source, **options, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+        )
+    except Exception as error:
+        _refuse_unreadable(source, revision, error)
+    _check_weights(source, revision, model, info)
+    return model.eval(), _read_tokenizer(source, options), config
+
+
+def _reach(source: str) -> dict[str, bool]:
+    """The option of transformers that spares its retries where the hub cannot be reached."""
+    return {} if os.path.isdir(source) or hub_answers() else {"local_files_only": True}
+
+
+def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> NoReturn:
+    if os.path.isdir(source):
+        raise ValueError(f"{source} cannot be read as a transformers model: {error}") from error
+    at = f" at revision {revision!r}" if revision else ""
+    raise FileNotFoundError(
+        f"model {source!r}{at} is no local directory, and its safetensors could not be downloaded from the hub nor "
+        f"found in its cache: {str(error).splitlines()[0]}"
+    ) from error
+
+
+def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
+    """The tokenizer, None if there is none; transformers makes an empty one up for a directory without."""
+    local = os.path.isdir(source)
+    if local and not any((Path(source) / name).exists() for name in _VOCABULARIES):
+        return None
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
+    except Exception as error:
+        if not local:
+            return None
+        raise ValueError(
+            f"{source} has a tokenizer that cannot be read ({type(error).__name__}: {error}); save it again, or "
+            "remove its files to load the model without one"
+        ) from error
+    return None if len(tokenizer) < 3 else tokenizer
+
+
+def _check_config(source: str, config: Any) -> None:
+    """Refuse the options that TransformerLens would convert without a word and wrongly, activations that it does not
+    know, and a model without blocks."""
+    if config.num_hidden_layers < 1:
+        raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
+    d_head = config.hidden_size // max(config.num_attention_heads, 1)
+    standard: dict[str, dict[str, Any]] = {
+        "bert": {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False},
+        "llama": {"attention_bias": False, "mlp_bias": False, "head_dim": d_head},
+        "qwen2": {"use_sliding_window": False},
+        "gpt2": {"n_inner": 4 * config.hidden_size},
+    }
+    usual = standard.get(config.model_type, {})
+    found = {
+        name: getattr(config, name, None) for name in usual if getattr(config, name, None) not in (None, usual[name])
+    }
+    for name in ("activation_function", "hidden_act"):
+        if getattr(config, name, "gelu") not in SUPPORTED_ACTIVATIONS:
+            found[name] = getattr(config, name)
+    if found:
+        options = ", ".join(f"{name}={value!r}" for name, value in found.items())
+        raise ValueError(
+            f"{source} is a {config.model_type} model with {options}, which TransformerLens would convert "
+            "wrongly; only the standard setting of that option is supported"
+        )
+
+
+def _check_shards(directory: Path) -> None:
+    """Refuse an index of shards of which one is missing or lies elsewhere."""
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file() or (directory / "model.safetensors").is_file():
+        return
+    try:
+        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        strange = [shard for shard in shards if Path(shard).name != shard]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is damaged ({type(error).__name__}: {error}); save the model again") from None
+    if strange:
+        raise ValueError(f"{index} names weights outside its directory: {strange[0]!r}; put them beside it")
+    if missing := [shard for shard in shards if not (directory / shard).is_file()]:
+        raise FileNotFoundError(f"{directory} lacks {', '.join(missing)}, of the weights that its index names")
+
+
+def _check_size(directory: Path, config: Any, cls: Any) -> None:
+    """Refuse a config.json of a model far larger than its weights, before memory is taken for it."""
+    try:
+        sizes = [size for _, size in _stored(directory).values()]
+        if config.num_hidden_layers <= len(sizes):
+            with torch.device("meta"):
+                empty = cls(config) if cls is transformers.BertForPreTraining else cls.from_config(config)
+            if sum(parameter.numel() for parameter in empty.parameters()) <= 4 * sum(sizes):
+                return
+    except Exception as error:
+        _refuse_unreadable(str(directory), None, error)
+    raise ValueError(
+        f"{directory}/config.json describes a model far larger than its weights, which hold {sum(sizes):,} numbers; it "
+        "belongs to another model, or leaves sizes out"
+    )
+
+
+def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
+    """The type of each tensor in the safetensors files of a directory, and how many numbers it has."""
+    found = {}
+    for path in sorted(directory.glob("*.safetensors")) if directory else []:
+        with safe_open(path, "np") as file:
+            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found |= {name: (part.get_dtype(), math.prod(part.get_shape())) for name, part in parts.items()}
+    return found
+
+
+def _check_weights(source: str, revision: str | None, model: Any, info: dict[str, Any]) -> None:
+    """Refuse weights that are stored as anything but floating-point numbers (codes of a quantised model, say), are
+    missing, belong to another model or are not finite. BERT's pooler, which nothing here reads, may be missing."""
+    parameters = dict(model.named_parameters())
+    for name, (dtype, _) in _stored(place(source, revision)).items():
+        if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter in parameters):
+            raise ValueError(
+                f"{source}: weight {name} is stored as {dtype}, expected {', '.join(_FLOATING)}; is the model "
+                "quantised? Save its weights as floating-point numbers"
+            )
+    if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
+        raise ValueError(
+            f"{source} lacks weights that a {ARCHITECTURES[model.config.model_type]} needs: {', '.join(missing[:4])}"
+            f"{' …' if len(missing) > 4 else ''}; was it saved without its language-model head?"
+        )
+    blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]
+    if max(blocks, default=-1) >= model.config.num_hidden_layers:
+        raise ValueError(
+            f"{source} has weights of block {max(blocks)}, but its config.json says {model.config.num_hidden_layers} "
+            "blocks; one of the two belongs to another model"
+        )
+    for key, value in parameters.items():
+        if key.startswith(_UNUSED_BY_MLM) and key in info["missing_keys"]:
+            value.data.zero_()
+        elif not torch.isfinite(value).all():
+            raise ValueError(f"{source}: weight {key} has NaN or infinite values; the checkpoint is damaged")
+
+
+def _is_called(stored: str, parameter: str) -> bool:
+    """Whether a stored name is a parameter's, with or without the name of the model before it."""
+    stored = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", stored))
+    return f".{parameter}".endswith(f".{stored}") or f".{stored}".endswith(f".{parameter}")
