@@ -2,20 +2,25 @@
 
 import csv
 import gzip
+import io
 import json
 import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from io import TextIOBase
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
+
+import pyarrow
+import xxhash
+from pyarrow.parquet import ParquetFile
 
 from interp.checks import unicode_text
-from interp.corpora.tables import SAMPLE, cell, choose, sampled
+from interp.corpora.tables import SAMPLE, STRINGS, cell, choose, sampled
 from interp.paths import text_suffix
 
 _LONGEST_LINE = 2**28
@@ -25,26 +30,42 @@ _KNOWN_ALONE = re.compile(r"((?i:text|sentence)|content|document|utterance|comme
 _NAME = re.compile(r"[^\W\d][\w.:/()#-]*( [\w.:/()#-]+){0,2}(?<![.:])")
 _LONGEST_NAME = 40
 
-Texts: TypeAlias = Callable[[], Iterator[str]]
+Column: TypeAlias = tuple[str | None, Iterator[str]]
+"""The column that is read, None where its texts have no name, and its texts."""
 
 
-def file_reader(path: Path, column: str | None) -> tuple[str | None, Texts]:
-    """The column of a file that is read, None where its texts have no name, and a function that reads the texts.
+@contextmanager
+def opened(path: Path, column: str | None, digest: xxhash.xxh3_128 | None = None) -> Iterator[Column]:
+    """The texts of a file, which is open while they are read; a digest is updated with its bytes before.
 
     Raises ValueError for a damaged file and where no column can be chosen; both also while reading.
     """
-    suffix = text_suffix(path)
-    if suffix == ".parquet":
-        return _parquet(path, column)
-    if suffix in (".csv", ".tsv"):
-        return _delimited(path, column)
-    if suffix == ".jsonl":
-        return _objects(path, lambda: _json_lines(path), column)
-    if suffix == ".json":
-        return _json(path, column)
-    if column is not None:
-        raise ValueError(f"{path} is plain text and has no columns; leave column out")
-    return None, lambda: (line.strip("\r\n") for line in _lines(path) if line.strip())
+    with path.open("rb") as packed, _explained(path), ExitStack() as stack:
+        while digest is not None and (block := packed.read(2**20)):
+            digest.update(block)
+        packed.seek(0)
+        file: Any = gzip.open(packed) if path.suffix == ".gz" else packed
+        suffix = text_suffix(path)
+        if suffix == ".parquet":
+            if file is not packed:  # it is not read from front to back
+                copy = stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(file, copy)
+                file = copy
+            yield _parquet(ParquetFile(file), path, column)
+            return
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="" if suffix in (".csv", ".tsv") else "\n")
+        if suffix == ".json":
+            yield _json(text.read(), path, column)
+            return
+        lines = _lines(text, path)
+        if suffix == ".jsonl":
+            yield _fields(_json_lines(lines, path), path, column, ", expected an object with a field of text")
+        elif suffix in (".csv", ".tsv"):
+            yield _cells(_rows(lines, path), path, column)
+        elif column is not None:
+            raise ValueError(f"{path} is plain text and has no columns; leave column out")
+        else:
+            yield None, (line.strip("\r\n") for line in lines if line.strip())
 
 
 @contextmanager
@@ -56,98 +77,51 @@ def _explained(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a whole gzip file ({error})") from None
-    except csv.Error as error:
-        raise ValueError(f"{path} is not a readable {text_suffix(path)} file ({error})") from None
+    except (csv.Error, pyarrow.ArrowException, OSError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a readable {text_suffix(path)} file ({why})") from None
 
 
-@contextmanager
-def _opened(path: Path, newline: str = "\n") -> Iterator[TextIOBase]:
-    opener: Callable[..., Any] = gzip.open if path.suffix == ".gz" else open
-    with _explained(path), opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
-        yield file
-
-
-def _lines(path: Path, newline: str = "\n") -> Iterator[str]:
+def _lines(file: io.TextIOWrapper, path: Path) -> Iterator[str]:
     """The lines of a file, none of which may fill the memory (a few MB of gzip hold a line of gigabytes)."""
-    with _opened(path, newline) as file:
-        number = 0
-        while line := file.readline(_LONGEST_LINE):
-            number += 1
-            if len(line) == _LONGEST_LINE:
-                raise ValueError(
-                    f"{path}, line {number}: longer than {_LONGEST_LINE:,} characters; break it into lines"
-                )
-            yield line
+    for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), ""), 1):
+        if len(line) == _LONGEST_LINE:
+            raise ValueError(f"{path}, line {number}: longer than {_LONGEST_LINE:,} characters; break it into lines")
+        yield line
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: found {_kind(row)}, expected an object with a field of text")
-        yield f"{path}, line {number}", row
+def _json_lines(lines: Iterable[str], path: Path) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield f"{path}, line {number}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
 
 
-def _objects(
-    path: Path, rows: Callable[[], Iterator[tuple[str, dict[str, Any]]]], column: str | None
-) -> tuple[str | None, Texts]:
-    columns = sampled(row for _, row in rows())
-    if not columns:
-        return None, lambda: iter(())
-    names = list(columns)
-    chosen = names[choose(names, list(columns.values()), column, str(path))]
-
-    def read() -> Iterator[str]:
-        for where, row in rows():
-            yield cell(row.get(chosen), chosen, where)
-
-    return chosen, read
-
-
-def _json(path: Path, column: str | None) -> tuple[str | None, Texts]:
-    data = _whole_json(path)
-    if isinstance(data, dict) or not all(isinstance(item, str) for item in data):
-        return _objects(path, lambda: _json_rows(path), column)
-    if column is not None:
-        raise ValueError(f"{path} is a list of strings and has no columns; leave column out")
-    return None, lambda: (unicode_text(text, f"{path}, row {i}") for i, text in enumerate(_whole_json(path), 1))
-
-
-def _whole_json(path: Path) -> Any:
-    """A JSON list, or an object of lists."""
-    with _opened(path) as file:
-        text = file.read()
+def _json(text: str, path: Path, column: str | None) -> Column:
+    """The texts of a JSON list, or of an object of lists."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}); a file with one object a line is a .jsonl") from None
+    rows: Iterable[Any] = data
     if isinstance(data, dict) and data and all(isinstance(values, list) for values in data.values()):
-        lengths = {name: len(values) for name, values in data.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"{path} has columns of {sorted(set(lengths.values()))} rows, expected as many in each")
+        lengths = sorted({len(values) for values in data.values()})
+        if len(lengths) > 1:
+            raise ValueError(f"{path} has columns of {lengths} rows, expected as many in each")
+        rows = (dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True))
     elif not isinstance(data, list):
         raise ValueError(
             f"{path} holds {_kind(data)}; expected a list of strings, a list of objects, or an object of columns that "
             "are lists"
         )
-    return data
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    data = _whole_json(path)
-    if isinstance(data, dict):
-        rows: Iterable[Any] = (dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True))
-    else:
-        rows = data
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, row {number}: found {_kind(row)}; expected objects alone, or strings alone")
-        yield f"{path}, row {number}", row
+    elif all(isinstance(item, str) for item in data):
+        if column is not None:
+            raise ValueError(f"{path} is a list of strings and has no columns; leave column out")
+        return None, (unicode_text(text, f"{path}, row {number}") for number, text in enumerate(data, 1))
+    numbered = ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
+    return _fields(numbered, path, column, "; expected objects alone, or strings alone")
 
 
 def _kind(value: Any) -> str:
@@ -155,25 +129,55 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _delimited(path: Path, column: str | None) -> tuple[str | None, Texts]:
-    first = list(islice(_rows(path), SAMPLE + 1))
+def _fields(rows: Iterator[tuple[str, Any]], path: Path, column: str | None, expected: str) -> Column:
+    """The texts of objects, each after the place where it stands."""
+
+    def objects() -> Iterator[tuple[str, dict[str, Any]]]:
+        for where, row in rows:
+            if not isinstance(row, dict):
+                raise ValueError(f"{where}: found {_kind(row)}{expected}")
+            yield where, row
+
+    below = objects()
+    first = list(islice(below, SAMPLE))
+    columns = sampled(row for _, row in first)
+    if not columns:
+        return None, iter(())
+    chosen = list(columns)[choose(list(columns), list(columns.values()), column, str(path))]
+    return chosen, (cell(row.get(chosen), chosen, where) for where, row in chain(first, below))
+
+
+def _rows(lines: Iterable[str], path: Path) -> Iterator[list[str]]:
+    """The rows of a .csv or .tsv, all of one width; blank lines are left out."""
+    csv.field_size_limit(2**31 - 1)
+    delimiter, called = ("\t", "tab") if text_suffix(path) == ".tsv" else (",", "comma")
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    width = 0
+    for row in filter(None, rows):
+        width = width or len(row)
+        if len(row) != width:
+            raise ValueError(
+                f"{path}, line {rows.line_num}: {len(row)} columns, expected {width} as in the first line; a text "
+                f'with a {called} in it needs quotes: "Yes, it is."'
+            )
+        yield row
+
+
+def _cells(rows: Iterator[list[str]], path: Path, column: str | None) -> Column:
+    """The texts of the rows of a .csv or .tsv."""
+    first = list(islice(rows, SAMPLE + 1))
     if not first:
-        return None, lambda: iter(())
-    headed = column is not None or has_header(first)
-    strings = _strings(first[headed:], len(first[0]))
+        return None, iter(())
+    names, headed = first[0], column is not None or has_header(first)
+    below = first[headed:]
+    strings = _strings(below, len(names))
     if headed:
-        index = choose(first[0], strings, column, str(path), "; where its first line is no header, put one above it")
+        index = choose(names, strings, column, str(path), "; where its first line is no header, put one above it")
     elif len(strings) > 1 and not any(strings):
         raise ValueError(f"{path} has no column of text in its first {SAMPLE} rows; expected one")
     else:
         index = strings.index(True) if any(strings) else 0
-
-    def read() -> Iterator[str]:
-        for row in islice(_rows(path), int(headed), None):
-            if row[index]:
-                yield row[index]
-
-    return (first[0][index] if headed else None), read
+    return (names[index] if headed else None), (row[index] for row in chain(below, rows) if row[index])
 
 
 def has_header(rows: list[list[str]]) -> bool:
@@ -204,70 +208,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _rows(path: Path) -> Iterator[list[str]]:
-    """The rows of a .csv or .tsv, all of one width; blank lines are left out."""
-    csv.field_size_limit(2**31 - 1)
-    delimiter = "\t" if text_suffix(path) == ".tsv" else ","
-    rows = csv.reader(_lines(path, newline=""), delimiter=delimiter, strict=True)
-    width = 0
-    with _explained(path):
-        for row in rows:
-            width = width or len(row)
-            if row and len(row) != width:
-                raise ValueError(
-                    f"{path}, line {rows.line_num}: {len(row)} columns, expected {width} as in the first line; a text "
-                    f'with a {"tab" if delimiter == chr(9) else "comma"} in it needs quotes: "Yes, it is."'
-                )
-            if row:
-                yield row
-
-
-def _parquet(path: Path, column: str | None) -> tuple[str | None, Texts]:
-    import pyarrow
-
-    def is_text(kind: Any) -> bool:
-        kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
-        tests = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_string_view)
-        return any(test(kind) for test in tests)
-
-    with _parquet_file(path) as file:
-        schema = file.schema_arrow
-    if not schema.names:
-        return None, lambda: iter(())
-    chosen = schema.names[choose(schema.names, [is_text(kind) for kind in schema.types], column, str(path))]
-
-    def read() -> Iterator[str]:
-        number = 0
-        with _parquet_file(path) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[chosen]):
-                for value in batch.column(chosen).to_pylist():
-                    number += 1
-                    yield cell(value, chosen, f"{path}, row {number}")
-
-    return chosen, read
-
-
-@contextmanager
-def _parquet_file(path: Path) -> Iterator[Any]:
-    """A Parquet file; a compressed one unpacked to a temporary file, since it is not read from front to back."""
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with _explained(path), _unpacked(path) as file, ParquetFile(file) as parquet:
-            yield parquet
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable .parquet file ({' '.join(str(error).split())})") from None
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[BinaryIO]:
-    if path.suffix != ".gz":
-        with path.open("rb") as file:
-            yield file
-        return
-    with tempfile.TemporaryFile() as copy:
-        with gzip.open(path) as packed:
-            shutil.copyfileobj(packed, copy)
-        copy.seek(0)
-        yield copy
+def _parquet(file: ParquetFile, path: Path, column: str | None) -> Column:
+    names, kinds = file.schema_arrow.names, file.schema_arrow.types
+    if not names:
+        return None, iter(())
+    kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in kinds]
+    chosen = names[choose(names, [str(kind) in STRINGS for kind in kinds], column, str(path))]
+    batches = file.iter_batches(_ROWS_AT_ONCE, columns=[chosen])
+    values = chain.from_iterable(batch.column(chosen).to_pylist() for batch in batches)
+    return chosen, (cell(value, chosen, f"{path}, row {number}") for number, value in enumerate(values, 1))

@@ -12,7 +12,7 @@ import pandas as pd
 import xxhash
 
 from interp.checks import unicode_text, whole_number
-from interp.corpora.files import file_reader
+from interp.corpora.files import opened
 from interp.corpora.tables import dataset_reader, frame_texts, is_dataset, reads_network
 from interp.paths import HUB_CORPORA, corpus_file, printable
 
@@ -148,12 +148,13 @@ def _fingerprint(texts: Iterable[str]) -> tuple[str, int]:
 
 
 def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
-    with path.open("rb") as file:
-        digest = xxhash.xxh3_128()
-        while block := file.read(2**20):
-            digest.update(block)
-    chosen, read = file_reader(path, column)
-    counted = sum(1 for _ in islice(read(), limit and limit + 1))
+    def read() -> Iterator[str]:
+        with opened(path, column) as (_, texts):
+            yield from texts
+
+    digest = xxhash.xxh3_128()
+    with opened(path, column, digest) as (chosen, texts):
+        counted = sum(1 for _ in islice(texts, limit and limit + 1))
     if counted == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     fingerprint = digest.hexdigest() + (f":{chosen}" if chosen is not None else "")

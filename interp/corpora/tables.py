@@ -12,7 +12,8 @@ from interp.checks import unicode_text
 
 SAMPLE = 100
 """Rows that are looked at to see which columns hold strings, where no schema says it."""
-_STRINGS = ("string", "large_string", "string_view")
+STRINGS = ("string", "large_string", "string_view")
+"""The types of Arrow that hold text."""
 _NETWORK = re.compile(r"\b(hf|https?|ftp|s3|gs|gcs|az|abfss?)://")
 
 
@@ -78,7 +79,7 @@ def dataset_reader(dataset: Any, column: str | None, where: str) -> tuple[str, C
     """
     dataset = dataset.with_format(None)
     if dataset.features:
-        columns = {name: getattr(kind, "dtype", None) in _STRINGS for name, kind in dataset.features.items()}
+        columns = {name: getattr(kind, "dtype", None) in STRINGS for name, kind in dataset.features.items()}
     else:
         columns = sampled(dataset)
     if not columns:

@@ -172,7 +172,7 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
 
 def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
     """The type of each tensor in the safetensors files of a directory, and how many numbers it has."""
-    found = {}
+    found: dict[str, tuple[str, int]] = {}
     for path in sorted(directory.glob("*.safetensors")) if directory else []:
         with safe_open(path, "np") as file:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
