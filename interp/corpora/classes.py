@@ -29,9 +29,8 @@ class TokenClasses:
     def __post_init__(self) -> None:
         names = list_of_strings(self.names, "class names")
         if len(set(names)) < len(names) or "all" in names:
-            raise ValueError(
-                f"class names must be different, and 'all' is made of all; found {', '.join(names)}; rename one"
-            )
+            found = ", ".join(names)
+            raise ValueError(f"class names must be different, and 'all' is made of all; found {found}; rename one")
         object.__setattr__(self, "names", tuple(names))
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
@@ -39,15 +38,11 @@ class TokenClasses:
         numbers = self.assign(tokens.cpu())
         if not isinstance(numbers, Tensor) or numbers.shape != tokens.shape or numbers.dtype != torch.int64:
             what = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
-            raise ValueError(
-                f"the class function must return a class number for each token, int64 {tuple(tokens.shape)}; "
-                f"found {what}"
-            )
+            expected = f"a class number for each token, int64 {tuple(tokens.shape)}"
+            raise ValueError(f"the class function must return {expected}; found {what}")
         if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self.names):
-            raise ValueError(
-                f"the class function must return numbers in 0 … {len(self.names) - 1} ({', '.join(self.names)}), "
-                f"found {int(numbers.min())} … {int(numbers.max())}"
-            )
+            found = f"{int(numbers.min())} … {int(numbers.max())}"
+            raise ValueError(f"the class function must return numbers in 0 … {len(self.names) - 1}, found {found}")
         return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int) -> dict[str, str]:
@@ -73,9 +68,7 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     if isinstance(classes, TokenClasses):
         return classes
     if classes is not None and not isinstance(classes, Mapping):
-        raise TypeError(
-            f"key classes are {{'name': [token ids]}} or TokenClasses(names, function), found {type(classes).__name__}"
-        )
+        raise TypeError(f"key classes are {{'name': [token ids]}} or TokenClasses, found {type(classes).__name__}")
     by_name = _defaults(model) if classes is None else {name: _ids(name, ids) for name, ids in classes.items()}
     if not by_name or {"other", "all"} & set(by_name):
         raise ValueError("key classes must name at least one class; 'other' is made of the rest, 'all' of all")
@@ -104,10 +97,9 @@ def _defaults(model: Model) -> dict[str, list[int]]:
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ValueError("this model has no tokenizer to tell token classes by; give key_classes={'name': [ids]}")
-    marks = [i for token, i in tokenizer.get_vocab().items() if token.strip("Ġ▁ ") in (",", ".")]
     special = ("cls", "sep") if is_encoder(model) else ("bos",)
-    known = {name: getattr(tokenizer, f"{name}_token_id", None) for name in special}
-    found = {name: [] if token_id is None else [token_id] for name, token_id in known.items()}
-    d_vocab = model.cfg.d_vocab
-    classes = found | {"comma_period": sorted(marks)}
-    return {name: [i for i in ids if i < d_vocab] for name, ids in classes.items()}
+    classes = {name: [getattr(tokenizer, f"{name}_token_id", None)] for name in special}
+    classes["comma_period"] = sorted(
+        i for token, i in tokenizer.get_vocab().items() if token.strip("Ġ▁ ") in (",", ".")
+    )
+    return {name: [i for i in ids if i is not None and i < model.cfg.d_vocab] for name, ids in classes.items()}

@@ -14,7 +14,7 @@ from interp.corpora.sentences import tokenizer_of
 from interp.corpora.sources import Source, load
 from interp.corpora.tokens import tokens_of
 from interp.corpora.unigrams import Unigrams
-from interp.corpora.unknown import Unknown, check_known, unknown_id
+from interp.corpora.unknown import Unknown, unknown_id
 from interp.models import origin
 from interp.models.sites import Model, is_encoder
 from interp.paths import is_counts
@@ -39,8 +39,8 @@ def count_unigrams(
     """
     source, tokenizer = load(corpus, column=column, limit=limit, separator=separator), tokenizer_of(model)
     found = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)
-    token_id = unknown_id(tokenizer)
-    check_known(Unknown(found.n_tokens, 0 if token_id is None else int(found.counts[token_id])), tokenizer, source.name)
+    if (token_id := unknown_id(tokenizer)) is not None:
+        Unknown(found.n_tokens, int(found.counts[token_id])).check(tokenizer, source.name)
     return found
 
 
@@ -63,34 +63,29 @@ def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *,
         text = load(given, column=column, separator=prepared.settings.get("separator", ""))
         counts = count_unigrams(model, text, processes=os.cpu_count() or 1)
     else:
-        raise TypeError(
-            f"unigram counts are interp.corpora.Unigrams, an array or a file of them, found {type(given).__name__}"
-        )
+        raise TypeError(f"unigram counts are Unigrams, an array or a file of them, found {type(given).__name__}")
     d_vocab = model.W_U.shape[1]
     if len(counts.counts) != d_vocab:
-        raise ValueError(
-            f"the unigram counts ({counts.corpus}) are over {len(counts.counts):,} types, this model's vocabulary "
-            f"has {d_vocab:,}; count with this model's tokenizer"
-        )
-    ours = None if model.tokenizer is None else unigrams.tokenizer_hash(model.tokenizer)
-    if counts.tokenizer is not None and ours is not None and counts.tokenizer != ours:
-        raise ValueError(
-            f"the unigram counts ({counts.corpus}) were made with another tokenizer; count with this model's tokenizer"
-        )
-    return counts
+        wrong = f"are over {len(counts.counts):,} types, this model's vocabulary has {d_vocab:,}"
+    elif None not in (counts.tokenizer, model.tokenizer) and counts.tokenizer != unigrams.tokenizer_hash(
+        model.tokenizer
+    ):
+        wrong = "were made with another tokenizer"
+    else:
+        return counts
+    raise ValueError(f"the unigram counts ({counts.corpus}) {wrong}; count with this model's tokenizer")
 
 
 def shipped_counts(model: Model) -> Path | None:
     """The file of counts in the model's directory (`unigram.safetensors`), where there is one."""
     directory = origin(model).directory
-    path = None if directory is None else directory / "unigram.safetensors"
-    return path if path is not None and path.is_file() else None
+    path = directory and directory / "unigram.safetensors"
+    return path if path and path.is_file() else None
 
 
 def _default(model: Model, prepared: Batches) -> Unigrams:
     """The counts that ship with the model, or else this text's own."""
-    shipped = shipped_counts(model)
-    if shipped is not None:
+    if shipped := shipped_counts(model):
         return unigrams.load(shipped)
     if prepared.corpus is not None:
         return tokens_of(prepared.corpus.whole, model.tokenizer).counts(model.W_U.shape[1])

@@ -44,7 +44,7 @@ def opened(path: Path, column: str | None, digest: xxhash.xxh3_128 | None = None
         while digest is not None and (block := packed.read(2**20)):
             digest.update(block)
         packed.seek(0)
-        file: Any = gzip.open(packed) if path.suffix == ".gz" else packed
+        file: Any = gzip.GzipFile(fileobj=packed) if path.suffix == ".gz" else packed
         suffix = text_suffix(path)
         if suffix == ".parquet":
             if file is not packed:  # it is not read from front to back
@@ -112,10 +112,7 @@ def _json(text: str, path: Path, column: str | None) -> Column:
             raise ValueError(f"{path} has columns of {lengths} rows, expected as many in each")
         rows = (dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True))
     elif not isinstance(data, list):
-        raise ValueError(
-            f"{path} holds {_kind(data)}; expected a list of strings, a list of objects, or an object of columns that "
-            "are lists"
-        )
+        raise ValueError(f"{path} holds {_kind(data)}; expected a list of strings or of objects, or an object of lists")
     elif all(isinstance(item, str) for item in data):
         if column is not None:
             raise ValueError(f"{path} is a list of strings and has no columns; leave column out")
@@ -156,10 +153,8 @@ def _rows(lines: Iterable[str], path: Path) -> Iterator[list[str]]:
     for row in filter(None, rows):
         width = width or len(row)
         if len(row) != width:
-            raise ValueError(
-                f"{path}, line {rows.line_num}: {len(row)} columns, expected {width} as in the first line; a text "
-                f'with a {called} in it needs quotes: "Yes, it is."'
-            )
+            what = f"{path}, line {rows.line_num}: {len(row)} columns, expected {width} as in the first line"
+            raise ValueError(f'{what}; a text with a {called} in it needs quotes: "Yes, it is."')
         yield row
 
 

@@ -40,9 +40,9 @@ class TextOptions(Options):
     @property
     def text(self) -> dict[str, Any]:
         """Those of them that were given, by name."""
-        every = {item.name: getattr(self, item.name) for item in dataclasses.fields(TextOptions)}
-        shared = [item.name for item in dataclasses.fields(Options)]
-        return {name: value for name, value in every.items() if value is not None and name not in shared}
+        shared = {item.name for item in dataclasses.fields(Options)}
+        own = [item.name for item in dataclasses.fields(TextOptions) if item.name not in shared]
+        return {name: getattr(self, name) for name in own if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

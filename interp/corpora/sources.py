@@ -50,13 +50,7 @@ Source: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Corpus
 """What `load` reads: a file, a name, a list of strings, a table or a dataset, or what it read before."""
 
 
-def load(
-    source: Source,
-    *,
-    limit: int | None = None,
-    column: str | None = None,
-    separator: str = "",
-) -> Corpus:
+def load(source: Source, *, limit: int | None = None, column: str | None = None, separator: str = "") -> Corpus:
     """A corpus from a file, a name, a table, a dataset or a list of strings.
 
     | source | a text is |

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from interp.corpora.sentences import encode
 from interp.corpora.sources import Corpus
 from interp.corpora.unigrams import Unigrams, chunked, tokenizer_hash, total
-from interp.corpora.unknown import Unknown, check_known, unknown_id
+from interp.corpora.unknown import Unknown, unknown_id
 
 _MOST = 2**28  # tokens that are kept, a gigabyte
 _ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
@@ -92,7 +92,7 @@ class Tokens:
                         ids.tofile(ids_file)
                         lengths.tofile(lengths_file)
                 yield ids, lengths
-            check_known(found, self.tokenizer, self.corpus.name, quiet=self._unknown is not None)
+            found.check(self.tokenizer, self.corpus.name, quiet=self._unknown is not None)
             self._unknown = found
             with suppress(OSError, ValueError):  # nothing, or too little, was written
                 kept = np.memmap(ids_file, np.int32, "r"), np.memmap(lengths_file, np.int32, "r")

@@ -53,10 +53,8 @@ class Unigrams:
         if not isinstance(self.counts, np.ndarray):
             raise TypeError(f"unigram counts must be a numpy array, found {type(self.counts).__name__}")
         if self.counts.ndim != 1 or self.counts.dtype.kind not in "iu" or (self.counts.astype(np.int64) < 0).any():
-            raise ValueError(
-                f"unigram counts must be one row of whole numbers ≥ 0, found {self.counts.dtype} of shape "
-                f"{self.counts.shape}"
-            )
+            found = f"{self.counts.dtype} of shape {self.counts.shape}"
+            raise ValueError(f"unigram counts must be one row of whole numbers ≥ 0, found {found}")
         if not self.counts.any():
             raise ValueError(f"the unigram counts of {self.corpus} are all zero; count a corpus with text in it")
         if self.counts.sum(dtype=float) >= 2**63:
@@ -80,19 +78,14 @@ class Unigrams:
                 default.
         """
         smoothed = self.counts + 1.0
-        if real is None:
-            return np.log(smoothed / smoothed.sum())
+        real = np.ones(len(smoothed), dtype=bool) if real is None else real
         return np.where(real, np.log(smoothed / smoothed[real].sum()), 0.0)
 
     def merge(self, other: "Unigrams") -> "Unigrams":
         """Counts of both corpora together. Raises ValueError where the vocabularies differ in size."""
-        if len(self.counts) != len(other.counts):
-            raise ValueError(
-                f"cannot merge counts over {len(self.counts)} types with counts over {len(other.counts)}: they "
-                "come from different tokenizers"
-            )
-        if self.tokenizer and other.tokenizer and self.tokenizer != other.tokenizer:
-            raise ValueError("cannot merge these counts: they come from different tokenizers")
+        n, m = len(self.counts), len(other.counts)
+        if n != m or len({self.tokenizer, other.tokenizer} - {None}) > 1:
+            raise ValueError(f"cannot merge counts over {n} and {m} types: they come from different tokenizers")
         return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.tokenizer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -137,9 +130,8 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
         with safe_open(source, "np") as file:
             metadata, counts = file.metadata() or {}, file.get_tensor("counts")
     except SafetensorError as error:
-        raise ValueError(
-            f"{source} is not a file of unigram counts ({error}); expected safetensors with a tensor 'counts', or .json"
-        ) from None
+        what = f"{source} is not a file of unigram counts ({error})"
+        raise ValueError(f"{what}; expected safetensors with a tensor 'counts', or .json") from None
     if "vocabulary" in metadata:
         raise ValueError(
             f"{source} was counted by an earlier version of interp, which did not note the whole tokenizer; count "

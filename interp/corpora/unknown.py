@@ -35,24 +35,21 @@ class Unknown:
 
     @classmethod
     def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any, where: str) -> "Unknown":
-        """Of token ids that are all there; raises and warns as `check_known` does."""
+        """Of token ids that are all there; raises and warns as `check` does."""
         found = cls(ids.size, int((ids == unknown_id(tokenizer)).sum()))
-        check_known(found, tokenizer, where)
+        found.check(tokenizer, where)
         return found
 
-
-def check_known(found: Unknown, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
-    """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
-    if not found.n_unknown:
-        return
-    token = tokenizer.unk_token
-    if found.n_unknown == found.n_tokens:
-        raise ValueError(
-            f"all {found.n_tokens:,} tokens that were read of {where} are {token}: this model's tokenizer does not "
-            "know its script; give a text in a language of the model"
-        )
-    if found.share and found.share > _WARN_ABOVE and not quiet:
-        warn(
-            f"{found.share:.0%} of the tokens of {where} are {token}, which this model's tokenizer does not know; they "
-            "count as one word"
-        )
+    def check(self, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
+        """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
+        share = self.share or 0.0
+        if share == 1.0:
+            raise ValueError(
+                f"all {self.n_tokens:,} tokens that were read of {where} are {tokenizer.unk_token}: this model's "
+                "tokenizer does not know its script; give a text in a language of the model"
+            )
+        if share > _WARN_ABOVE and not quiet:
+            warn(
+                f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}, which this model's tokenizer does "
+                "not know; they count as one word"
+            )

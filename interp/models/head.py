@@ -62,10 +62,8 @@ class PredictionHead:
         if bias not in BIASES:
             raise ValueError(f"unknown bias {bias!r}; expected one of {', '.join(BIASES)}")
         if bias in self.why_absent:
-            raise ValueError(
-                f"this model has no {_DESCRIPTION[bias]} to scale: {self.why_absent[bias]}; "
-                f"available here: {', '.join(self.biases) or 'none'}"
-            )
+            why, others = self.why_absent[bias], ", ".join(self.biases) or "none"
+            raise ValueError(f"this model has no {_DESCRIPTION[bias]} to scale: {why}; available here: {others}")
 
     @cached_property
     def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
@@ -79,10 +77,7 @@ class PredictionHead:
         """
         self.require(bias)
         if bias == "fc":
-            raise ValueError(
-                "b_FC acts before the activation: its effect differs from position to position and is no single "
-                "vector; use interp.hooks.scale_bias(model, 'fc', factor) and look at the logits"
-            )
+            raise ValueError("the effect of b_FC differs from position to position; look at it with hooks.scale_bias")
         if bias == "last":
             assert self.b_last is not None
             return self.b_last

@@ -103,10 +103,8 @@ def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
     except Exception as error:
         if not local:
             return None
-        raise ValueError(
-            f"{source} has a tokenizer that cannot be read ({type(error).__name__}: {error}); save it again, or "
-            "remove its files to load the model without one"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{source} has a tokenizer that cannot be read ({why}); mend or remove its files") from error
     return None if len(tokenizer) < 3 else tokenizer
 
 
@@ -131,10 +129,8 @@ def _check_config(source: str, config: Any) -> None:
             found[name] = getattr(config, name)
     if found:
         options = ", ".join(f"{name}={value!r}" for name, value in found.items())
-        raise ValueError(
-            f"{source} is a {config.model_type} model with {options}, which TransformerLens would convert "
-            "wrongly; only the standard setting of that option is supported"
-        )
+        what = f"{source} is a {config.model_type} model with {options}"
+        raise ValueError(f"{what}, which TransformerLens converts wrongly; only the standard setting is supported")
 
 
 def _check_shards(directory: Path) -> None:
@@ -164,10 +160,8 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
                 return
     except Exception as error:
         _refuse_unreadable(str(directory), None, error)
-    raise ValueError(
-        f"{directory}/config.json describes a model far larger than its weights, which hold {sum(sizes):,} numbers; it "
-        "belongs to another model, or leaves sizes out"
-    )
+    weights = f"its weights, which hold {sum(sizes):,} numbers"
+    raise ValueError(f"{directory}/config.json describes a model far larger than {weights}; is it another model's?")
 
 
 def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
@@ -183,24 +177,17 @@ def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
 def _check_weights(source: str, revision: str | None, model: Any, info: dict[str, Any]) -> None:
     """Refuse weights that are stored as anything but floating-point numbers (codes of a quantised model, say), are
     missing, belong to another model or are not finite. BERT's pooler, which nothing here reads, may be missing."""
-    parameters = dict(model.named_parameters())
+    parameters, config, floating = dict(model.named_parameters()), model.config, ", ".join(_FLOATING)
     for name, (dtype, _) in _stored(place(source, revision)).items():
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter in parameters):
-            raise ValueError(
-                f"{source}: weight {name} is stored as {dtype}, expected {', '.join(_FLOATING)}; is the model "
-                "quantised? Save its weights as floating-point numbers"
-            )
+            raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
-        raise ValueError(
-            f"{source} lacks weights that a {ARCHITECTURES[model.config.model_type]} needs: {', '.join(missing[:4])}"
-            f"{' …' if len(missing) > 4 else ''}; was it saved without its language-model head?"
-        )
+        what = f"{ARCHITECTURES[config.model_type]} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
+        raise ValueError(f"{source} lacks weights that a {what}; was it saved without its language-model head?")
     blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]
-    if max(blocks, default=-1) >= model.config.num_hidden_layers:
-        raise ValueError(
-            f"{source} has weights of block {max(blocks)}, but its config.json says {model.config.num_hidden_layers} "
-            "blocks; one of the two belongs to another model"
-        )
+    if max(blocks, default=-1) >= config.num_hidden_layers:
+        says = f"its config.json says {config.num_hidden_layers} blocks"
+        raise ValueError(f"{source} has weights of block {max(blocks)}, but {says}; one is of another model")
     for key, value in parameters.items():
         if key.startswith(_UNUSED_BY_MLM) and key in info["missing_keys"]:
             value.data.zero_()

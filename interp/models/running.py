@@ -50,10 +50,7 @@ def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOther
 
     with _lock_of(model):
         if torch.is_autocast_enabled(model.W_U.device.type):
-            raise RuntimeError(
-                "torch.autocast is on: it changes the numbers, and their provenance would not say so; leave its "
-                "context, or load the model in the dtype that is wanted (interp.load(…, dtype=torch.bfloat16))"
-            )
+            raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
         before = hooks_of_others(model)
         _check_unchanged(before, before if expected is None else expected)
         for name, _ in recipe:

@@ -42,10 +42,8 @@ _BLOCK = re.compile(r"blocks\.(\d+)\.")
 def check_model(model: object) -> None:
     """Raise `TypeError` unless `model` is a `HookedTransformer` or a `HookedEncoder`."""
     if not isinstance(model, HookedTransformer | HookedEncoder):
-        raise TypeError(
-            f"expected a HookedTransformer or HookedEncoder, found {type(model).__module__}."
-            f"{type(model).__name__}; load one with interp.load(name_or_path)"
-        )
+        found = f"{type(model).__module__}.{type(model).__name__}"
+        raise TypeError(f"expected a HookedTransformer or HookedEncoder, found {found}; load one with interp.load")
 
 
 def is_encoder(model: Model) -> bool:
@@ -61,10 +59,8 @@ def check_vocabulary(model: Model, *, exact: bool = False) -> None:
     """
     found, expected = model.W_U.shape[1], model.cfg.d_vocab
     if found < expected or (exact and found > expected):
-        raise ValueError(
-            f"this model predicts {found} classes and reads {expected} tokens; expected a language model, which "
-            "predicts the tokens it reads"
-        )
+        what = f"predicts {found} classes and reads {expected} tokens"
+        raise ValueError(f"this model {what}; expected a language model, which predicts the tokens it reads")
 
 
 def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
