@@ -102,13 +102,11 @@ class Unigrams:
 
 def check_counts_file(path: Path) -> None:
     """Raise FileExistsError where there is something at a path that is no file of counts, which may be replaced."""
-    if not os.path.lexists(path):
-        return
     tensors: list[str] = []
     if path.is_file() and not path.is_symlink():
         with suppress(SafetensorError, OSError), safe_open(path, "np") as file:
             tensors = list(file.keys())
-    if tensors != ["counts"]:
+    if os.path.lexists(path) and tensors != ["counts"]:
         raise FileExistsError(f"{path} holds no token counts of interp, and would be replaced; choose another name")
 
 
@@ -209,8 +207,7 @@ def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: 
         waiting.append(pool.submit(_count_chunk, chunk))
         if len(waiting) > ahead:
             yield waiting.pop(0).result()
-    for future in waiting:
-        yield future.result()
+    yield from (future.result() for future in waiting)
 
 
 def total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:

@@ -120,10 +120,10 @@ def _check_config(source: str, config: Any) -> None:
         "qwen2": {"use_sliding_window": False},
         "gpt2": {"n_inner": 4 * config.hidden_size},
     }
-    usual = standard.get(config.model_type, {})
-    found = {
-        name: getattr(config, name, None) for name in usual if getattr(config, name, None) not in (None, usual[name])
-    }
+    found = {}
+    for name, usual in standard.get(config.model_type, {}).items():
+        if (value := getattr(config, name, None)) not in (None, usual):
+            found[name] = value
     for name in ("activation_function", "hidden_act"):
         if getattr(config, name, "gelu") not in SUPPORTED_ACTIVATIONS:
             found[name] = getattr(config, name)

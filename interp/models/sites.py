@@ -117,13 +117,10 @@ def trunk_output(model: Model) -> str:
 
 def depth(names: Iterable[str]) -> int | None:
     """How far a forward pass must run for every hook to fire: a number of blocks, or None for all and the head."""
-    blocks = 0
-    for name in names:
-        if _HEAD.match(name):
-            return None
-        match = _BLOCK.match(name)
-        blocks = max(blocks, int(match[1]) + 1) if match else blocks
-    return blocks
+    reached = list(names)
+    if head_sites(reached):
+        return None
+    return max((int(match[1]) + 1 for match in map(_BLOCK.match, reached) if match), default=0)
 
 
 def head_sites(names: Iterable[str]) -> list[str]:
