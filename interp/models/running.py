@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 
 from interp.models.sites import Model, head_sites
 
@@ -25,11 +24,11 @@ _making_a_lock = threading.Lock()
 
 
 @contextmanager
-def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOthers | None = None) -> Iterator[None]:
+def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOthers | None = None) -> Iterator[set[str]]:
     """Have the model to oneself, with the hooks of a recipe, for as long as the context lasts.
 
     Other threads that run the same model through interp wait; a thread that runs it past interp does not meet these
-    hooks. After an exception none of them is left.
+    hooks. After an exception none of them is left. The context gives the names of those that have fired so far.
 
     Args:
         recipe: `[(hook name, hook function), …]`; they come after the hooks that are there.
@@ -41,10 +40,14 @@ def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOther
             set or removed meanwhile.
     """
     thread, level = threading.get_ident(), next(_levels)
+    fired: set[str] = set()
 
-    def own(function: Callable[..., Any]) -> Callable[..., Any]:
+    def own(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def hooked(activation: Any, hook: Any) -> Any:
-            return function(activation, hook=hook) if threading.get_ident() == thread else None
+            if threading.get_ident() != thread:
+                return None
+            fired.add(name)
+            return function(activation, hook=hook)
 
         return hooked
 
@@ -58,8 +61,8 @@ def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOther
                 raise ValueError(f"this model has no hook point {name!r}; see model.hook_dict for those it has")
         try:
             for name, function in recipe:
-                model.hook_dict[name].add_hook(own(function), level=level)
-            yield
+                model.hook_dict[name].add_hook(own(name, function), level=level)
+            yield fired
             _check_unchanged(hooks_of_others(model, level), before)
         finally:
             for name, _ in recipe:
@@ -108,16 +111,7 @@ def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | No
     Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
     `running` does.
     """
-    waiting = {name for name, _ in recipe}
-
-    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(activation: Tensor, hook: Any) -> Any:
-            waiting.discard(name)
-            return function(activation, hook=hook)
-
-        return hooked
-
-    with running(model, [(name, noted(name, function)) for name, function in recipe], expected=expected):
+    with running(model, recipe, expected=expected) as fired:
         yield
-    if waiting:
+    if waiting := {name for name, _ in recipe} - fired:
         raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
