@@ -5,7 +5,7 @@ Probes have no intercept: `p = σ(X (w ⊙ m))`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,12 +36,20 @@ class Sparse:
         return self.weight * self.gate
 
 
+def check_l0_strengths(l0_strengths: Iterable[float | int]) -> list[float]:
+    """λ as floats. Raises ValueError outside (0, 1]."""
+    strengths = [float(l0_strength) for l0_strength in l0_strengths]
+    if not all(0 < l0_strength <= 1 for l0_strength in strengths):
+        raise ValueError(f"l0_strengths (λ) must lie in (0, 1], found {strengths}")
+    return strengths
+
+
 @torch.no_grad()
 def fit_sparse(
     X: Float[Tensor, "tasks samples d"],
     y: Float[Tensor, "tasks samples columns"],
     *,
-    l0_strengths: Sequence[float],
+    l0_strengths: Sequence[float | int],
     seeds: Sequence[int],
     weights: Float[Tensor, "tasks samples columns"] | None = None,
     steps: int = STEPS,
@@ -64,34 +72,26 @@ def fit_sparse(
     the columns; TypeError for steps and seeds that are no whole numbers.
     """
     steps, seeds = whole_number(steps, "steps", least=1), [check_seed(seed) for seed in seeds]
+    if not len(l0_strengths) == len(seeds) == y.shape[2]:
+        found = f"{len(l0_strengths)} and {len(seeds)}"
+        raise ValueError(f"{y.shape[2]} columns need as many l0_strengths and seeds, found {found}")
+    l0_strength = torch.tensor(check_l0_strengths(l0_strengths)).to(X)[:, None]
+    generators = {seed: torch.Generator().manual_seed(seed) for seed in seeds}
     tasks, _, d = X.shape
-    columns = y.shape[2]
-    if len(l0_strengths) != columns or len(seeds) != columns:
-        raise ValueError(
-            f"{columns} columns need as many l0_strengths and seeds, found {len(l0_strengths)} and {len(seeds)}"
-        )
-    if not all(0 < l0_strength <= 1 for l0_strength in l0_strengths):
-        raise ValueError(f"l0_strengths (λ) must lie in (0, 1], found {list(l0_strengths)}")
-    known = sorted(set(seeds))
-    place = torch.tensor([known.index(seed) for seed in seeds])
-    generators = [torch.Generator().manual_seed(seed) for seed in known]
 
     def draw(sampler: Callable[..., Tensor]) -> Tensor:
-        drawn = torch.stack([sampler(d, generator=generator) for generator in generators])
-        return drawn[place].to(X)
+        drawn = {seed: sampler(d, generator=generator) for seed, generator in generators.items()}
+        return torch.stack([drawn[seed] for seed in seeds]).to(X)
 
     weight, log_alpha = _SPREAD * draw(torch.randn), _START + _SPREAD * draw(torch.randn)
-    both = torch.stack([part.repeat(tasks, 1, 1) for part in (weight, log_alpha)])
+    both = torch.stack([weight, log_alpha])[:, None].repeat(1, tasks, 1, 1)
     weight, log_alpha = both
     both.grad = torch.empty_like(both)
-    l0_strength = torch.tensor(list(l0_strengths)).to(X)
     optimiser = torch.optim.Adam([both], lr=LEARNING_RATE, betas=(0.9, 0.99), fused=True)
     target = y.mT  # [tasks, columns, samples]
-    share = (
-        torch.full_like(target[:1], 1 / X.shape[1]) if weights is None else (weights / weights.sum(1, keepdim=True)).mT
-    )
-    share = l0_strength[:, None] * share
-    penalised = (1 - l0_strength)[:, None] / d
+    weights = torch.ones_like(y[:1]) if weights is None else weights
+    share = l0_strength * (weights / weights.sum(1, keepdim=True)).mT
+    penalised = (1 - l0_strength) / d
     tiny = torch.finfo(X.dtype).eps
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / steps)) / 2

@@ -1,31 +1,28 @@
 """Scores of single dimensions: how well does each alone tell two classes apart?"""
 
-from typing import get_args
-
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
-from sklearn.feature_selection import f_classif, mutual_info_classif
+from sklearn.feature_selection import mutual_info_classif
 
 from interp.probing.options import Selector
 
-SELECTORS: tuple[Selector, ...] = get_args(Selector)
-
 
 def welch(
-    good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"]
+    good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"], *, pooled: bool = False
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-    """Welch's t and two-sided p of every dimension, in float64 from two-pass variances (ddof 1).
+    """Welch's t and two-sided p of every dimension, in float64 from two-pass variances (ddof 1); Student's if `pooled`.
 
     A dimension that is constant within each class has t = ±∞ and p = 0 where the two constants differ, else t = 0 and
     p = 1.
     """
     good, bad = good.astype(np.float64), bad.astype(np.float64)
     varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
-    t = _of_constants(good[0] - bad[0])
-    p = np.where(t == 0, 1.0, 0.0)
+    difference = good[0] - bad[0]
+    t = np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
+    p = np.where(difference == 0, 1.0, 0.0)
     if varies.any():
-        result = stats.ttest_ind(good[:, varies], bad[:, varies], equal_var=False)
+        result = stats.ttest_ind(good[:, varies], bad[:, varies], equal_var=pooled)
         t[varies], p[varies] = result.statistic, result.pvalue
     return t, p
 
@@ -40,32 +37,19 @@ def scores(
     |---|---|
     | `welch`, `paired` | the size of Welch's t, and of the t of the differences within pairs |
     | `difference` | the size of the difference of means |
-    | `f` | the ANOVA F |
+    | `f` | the ANOVA F, for two classes the square of Student's t |
     | `mutual_information` | scikit-learn's nearest-neighbour estimate |
     """
-    if selector == "welch":
-        return np.abs(welch(good, bad)[0])
+    good, bad = good.astype(np.float64), bad.astype(np.float64)
     if selector == "difference":
-        return np.abs(good.mean(0, dtype=np.float64) - bad.mean(0, dtype=np.float64))
+        return np.abs(good.mean(0) - bad.mean(0))
+    if selector == "mutual_information":
+        labels = np.repeat([1, 0], [len(good), len(bad)])
+        return np.asarray(mutual_info_classif(np.concatenate([good, bad]), labels, random_state=seed), dtype=np.float64)
     if selector == "paired":
-        difference = good.astype(np.float64) - bad
-        t = np.abs(difference.mean(0)) * np.sqrt(len(difference))
-        varies = np.ptp(difference, axis=0) > 0
-        return np.divide(t, difference.std(0, ddof=1), out=np.abs(_of_constants(difference[0])), where=varies)
-    X = np.concatenate([good, bad]).astype(np.float64)
-    y = np.repeat([1, 0], [len(good), len(bad)])
-    if selector == "f":
-        varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
-        f = np.abs(_of_constants(X[0] - X[-1]))
-        if varies.any():
-            f[varies] = f_classif(X[:, varies], y)[0]
-        return f
-    return np.asarray(mutual_info_classif(X, y, random_state=seed), dtype=np.float64)
-
-
-def _of_constants(difference: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """±∞ where two constants differ, 0 where they do not."""
-    return np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
+        good, bad = good - bad, np.zeros_like(bad)
+    t = np.abs(welch(good, bad, pooled=selector == "f")[0])
+    return t**2 if selector == "f" else t
 
 
 def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:
@@ -77,6 +61,6 @@ def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:
     return chosen
 
 
-def adjusted_p(p: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+def adjusted_p(p: Float[np.ndarray, "*tasks d"]) -> Float[np.ndarray, "*tasks d"]:
     """Benjamini and Hochberg's adjusted p-values: the false discovery rate at which each dimension counts."""
-    return stats.false_discovery_control(p, method="bh")
+    return stats.false_discovery_control(p, axis=-1, method="bh")

@@ -1,15 +1,15 @@
 """What tasks share: probes of one read on another, neurons in common, and a probe of grammaticality in general."""
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from scipy import stats
-from torch import Tensor
+from scipy.spatial.distance import pdist
 
-from interp.checks import check_seed, whole_number
 from interp.models import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.group import Group, hits
@@ -19,7 +19,9 @@ from interp.probing.states import States
 from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons
 
 _PAIRS_A_TASK = 100  # of training, in a probe of many tasks
-_DENSE: dict[str, str | float] = {"method": "dense", "l0_strength": np.nan, "C": 1.0}
+_HOW = ["method", "l0_strength", "C", "accuracy", "pair_accuracy"]
+TRANSFER = ["train_task", "test_task", "state", *_HOW]
+GENERAL = ["task", "field", "linguistics_term", "state", "trained_on", "n_tasks", *_HOW, "n_open"]
 
 
 def transfer(
@@ -33,7 +35,7 @@ def transfer(
     seed: int = 0,
     device: str | None = None,
 ) -> pd.DataFrame:
-    """Every task's probe on every task's test pairs, one matrix product a state.
+    """Every task's probe on every task's test pairs, one matrix product a tested task and state.
 
     A probe keeps its own task's standardisation. `pair_accuracy` (good scored above bad) does not see a shift of the
     task mean, which moves the threshold of `accuracy`.
@@ -49,50 +51,41 @@ def transfer(
 
     Raises as `sweep` does.
     """
-    l0_strengths, steps, seed = list(l0_strengths), whole_number(steps, "steps", least=1), check_seed(seed)
-    splits = split_tasks(collected.pairs, tasks)
-    chosen = list(splits)
-    kinds = [*map(_sparse, l0_strengths), _DENSE]
+    l0_strengths, splits = list(l0_strengths), split_tasks(collected.pairs, tasks)
+    where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
+    rows = _kinds(l0_strengths).merge(where, how="cross")
     tables = []
     for state in collected.states if states is None else states:
         vectors = collected.load(state)
-        scorers: dict[str, tuple[Float[np.ndarray, "kinds d"], Float[np.ndarray, " kinds"]]] = {}
+        probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for some in of_equal_size(splits):
             group = Group(vectors, some, raw=raw, device=find_device(device))
-            scaled = _coefficients(group, l0_strengths, steps, seed) / group.spread[:, None]
-            offsets = -(scaled * group.mean[:, None]).sum(2)
-            scorers |= {task: (scaled[i], offsets[i]) for i, task in enumerate(some)}
-        tested = np.concatenate([vectors[splits[task].test] for task in chosen]).astype(np.float64)
-        ends = np.cumsum([len(splits[task].test) for task in chosen])[:-1]
-        for number, kind in enumerate(kinds):
-            W = np.stack([scorers[task][0][number] for task in chosen], 1)
-            scores = tested @ W + [scorers[task][1][number] for task in chosen]
-            right, above = hits(scores[:, 0], scores[:, 1])
-            where = {"train_task": np.repeat(chosen, len(chosen)), "test_task": np.tile(chosen, len(chosen))}
-            measured = {
-                name: np.stack([part.mean(0) for part in np.split(values, ends)], 1).ravel()  # train task first
-                for name, values in (("accuracy", right), ("pair_accuracy", above))
-            }
-            tables.append(pd.DataFrame(where | {"state": state} | kind | measured))
-    return pd.concat(tables, ignore_index=True)
+            y = group.targets()
+            fitted = [fit_dense(group.X, y)]
+            if l0_strengths:
+                many, seeds = y.expand(-1, -1, len(l0_strengths)), [seed] * len(l0_strengths)
+                sparse = fit_sparse(group.X, many, l0_strengths=l0_strengths, seeds=seeds, steps=steps)
+                fitted.insert(0, sparse.coefficients.double())
+            probes |= dict(zip(some, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
+        directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
+        measured = [_measured(vectors[split.test], directions, offsets) for split in splits.values()]
+        accuracy, pair_accuracy = np.stack(measured, axis=-1).reshape(2, -1)  # by kind, trained and tested task
+        tables.append(rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy))
+    return pd.concat(tables, ignore_index=True)[TRANSFER]
 
 
-def _sparse(l0_strength: float | int) -> dict[str, str | float]:
-    return {"method": "l0", "l0_strength": float(l0_strength), "C": np.nan}
+def _kinds(l0_strengths: Sequence[float | int]) -> pd.DataFrame:
+    """What tells the probes of a task apart: a row for each sparse one, and the last for the dense one."""
+    sparse = [("l0", float(l0_strength), np.nan) for l0_strength in l0_strengths]
+    return pd.DataFrame([*sparse, ("dense", np.nan, 1.0)], columns=["method", "l0_strength", "C"])
 
 
-def _coefficients(
-    group: Group, l0_strengths: Sequence[float | int], steps: int, seed: int
-) -> Float[np.ndarray, "tasks kinds d"]:
-    """Of the sparse probes and the dense probe of each task, on standardised states."""
-    y = group.columns(group.labels(group.n)[:, None])
-    found = []
-    if l0_strengths:
-        many = y.expand(-1, -1, len(l0_strengths))
-        seeds = [seed] * len(l0_strengths)
-        fitted = fit_sparse(group.X, many, l0_strengths=[float(s) for s in l0_strengths], seeds=seeds, steps=steps)
-        found.append(fitted.coefficients.double())
-    return torch.cat([*found, fit_dense(group.X, y)], 1).cpu().numpy()
+def _measured(
+    vectors: Float[np.ndarray, "pairs 2 d"], directions: Float[np.ndarray, "*probes d"], offsets: np.ndarray
+) -> Float[np.ndarray, "2 *probes"]:
+    """Accuracy and pair accuracy of probes on the states' own scale."""
+    scores = np.tensordot(vectors.astype(np.float64), directions, axes=(2, -1)) + offsets
+    return np.stack([values.mean(0) for values in hits(scores[:, 0], scores[:, 1])])
 
 
 def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
@@ -109,22 +102,17 @@ def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
     Raises ValueError for a table that lacks dimensions or has them twice.
     """
     check_neurons(neurons)
-    rows = []
-    for state, part in neurons.groupby("state", sort=False):
-        tasks = list(part["task"].unique())
-        is_open = part.pivot(index="task", columns="dim", values="gate").loc[tasks].to_numpy() > 0
-        coefficients = part.assign(c=part["gate"] * part["weight"]).pivot(index="task", columns="dim", values="c")
-        c = coefficients.loc[tasks].to_numpy(dtype=np.float64)
-        norms = np.linalg.norm(c, axis=1)
-        norms[norms == 0] = np.nan
-        cosine = c @ c.T / np.outer(norms, norms)
-        shared = is_open.astype(float) @ is_open.T
-        sizes = is_open.sum(1)
-        for a, b in zip(*np.triu_indices(len(tasks), 1), strict=True):
-            union = sizes[a] + sizes[b] - shared[a, b]
-            jaccard = shared[a, b] / union if union else np.nan
-            chance = _expected_jaccard(int(sizes[a]), int(sizes[b]), is_open.shape[1])
-            rows.append((tasks[a], tasks[b], state, jaccard, chance, cosine[a, b]))
+    rows: list[tuple[object, ...]] = []
+    for state, part in neurons.assign(c=neurons["gate"] * neurons["weight"]).groupby("state", sort=False):
+        tasks = part["task"].unique()
+        wide = part.pivot(index="task", columns="dim", values=["gate", "c"]).loc[tasks]
+        is_open, c = wide["gate"].to_numpy() > 0, wide["c"].to_numpy(dtype=np.float64)
+        a, b = np.triu_indices(len(tasks), 1)  # the order of pdist
+        shared, sizes = (is_open.astype(float) @ is_open.T)[a, b], is_open.sum(1)
+        union = sizes[a] + sizes[b] - shared
+        chance = [_expected_jaccard(int(m), int(n), is_open.shape[1]) for m, n in zip(sizes[a], sizes[b], strict=True)]
+        measures = shared / np.where(union, union, np.nan), chance, 1 - pdist(c, "cosine")
+        rows += zip(tasks[a], tasks[b], repeat(state), *measures)
     return pd.DataFrame(rows, columns=["task_a", "task_b", "state", "jaccard", "expected", "cosine"])
 
 
@@ -158,62 +146,51 @@ def general(
 
     Raises ValueError for fewer than two tasks, and as `sweep` does.
     """
-    steps, seed = whole_number(steps, "steps", least=1), check_seed(seed)
     splits = split_tasks(collected.pairs, tasks)
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
     described = collected.pairs.drop_duplicates("UID").set_index("UID").reindex(columns=["field", "linguistics_term"])
     about = described.loc[list(splits)].fillna("")
-    columns = _left_out(about)
+    sets = _left_out(about)
+    named = pd.DataFrame(
+        [(task, trained_on, seen.sum()) for task, trained_on, seen in sets], columns=["task", "trained_on", "n_tasks"]
+    )
+    rows = _kinds([l0_strength]).merge(named.join(about, on="task"), how="cross")
     chosen = [split.train[:_PAIRS_A_TASK] for split in splits.values()]
     owner = np.tile(np.repeat(np.arange(len(splits)), [len(rows) for rows in chosen]), 2)
-    used = torch.from_numpy(np.stack([seen[owner] for _, _, seen in columns], 1))
-    rows = np.concatenate(chosen)
-    everything = {"": Split(rows, rows[:1], rows[:1])}
+    used = torch.from_numpy(np.stack([seen[owner] for _, _, seen in sets], 1))
+    numbers = np.concatenate(chosen)
+    everything = {"": Split(numbers, numbers[:1], numbers[:1])}
     tables = []
     for state in collected.states if states is None else states:
         vectors = collected.load(state)
         group = Group(vectors, everything, raw=raw, device=find_device(device))
-        y = group.labels(group.n)
-        weights = used.to(group.X)
+        X, y = group.X, group.targets()
         sparse = fit_sparse(
-            group.X, y[None, :, None].expand(1, -1, len(columns)), weights=weights[None], steps=steps,
-            l0_strengths=[float(l0_strength)] * len(columns), seeds=[seed] * len(columns),
-        ).coefficients[0].double()  # fmt: skip
-        dense = torch.stack([_on_rows(group.X[0], y, column) for column in used.T.to(group.X.device)])
-        for kind, found in ((_sparse(l0_strength), sparse), (_DENSE, dense)):
-            scaled = found.cpu().numpy() / group.spread
-            scores = {
-                task: vectors[split.test].astype(np.float64) @ scaled.T - scaled @ group.mean[0]
-                for task, split in splits.items()
-            }
-            for number, (task, trained_on, seen) in enumerate(columns):
-                right, above = hits(scores[task][:, 0, number], scores[task][:, 1, number])
-                tables.append(
-                    {"task": task, **about.loc[task], "state": state, "trained_on": trained_on}
-                    | {"n_tasks": int(seen.sum())}
-                    | kind
-                    | {"accuracy": right.mean(), "pair_accuracy": above.mean()}
-                    | {"n_open": int((found[number] != 0).sum())}
-                )
-    return pd.DataFrame(tables)
+            X, y.expand(-1, -1, len(sets)), weights=used[None].to(X), steps=steps,
+            l0_strengths=[l0_strength] * len(sets), seeds=[seed] * len(sets),
+        ).coefficients.double()  # fmt: skip
+        dense = [fit_dense(X[:, seen], y[:, seen]) for seen in used.T.to(X.device)]
+        fitted = torch.cat([sparse, *dense], 1)
+        directions, offsets = (part[0] for part in group.unscaled(fitted))
+        measured = np.zeros((2, len(rows)))
+        for task, split in splits.items():
+            own = (rows["task"] == task).to_numpy()
+            measured[:, own] = _measured(vectors[split.test], directions[own], offsets[own])
+        n_open = (fitted[0] != 0).sum(1).cpu().numpy()
+        tables.append(rows.assign(state=state, accuracy=measured[0], pair_accuracy=measured[1], n_open=n_open))
+    return pd.concat(tables, ignore_index=True)[GENERAL]
 
 
 def _left_out(about: pd.DataFrame) -> list[tuple[str, str, Bool[np.ndarray, " tasks"]]]:
     """For each task the sets of other tasks to train on."""
-    field, term = about["field"].to_numpy(), about["linguistics_term"].to_numpy()
-    found = []
-    for number, task in enumerate(about.index):
+    fields, terms, found = about["field"].to_numpy(), about["linguistics_term"].to_numpy(), []
+    for number, (task, field, term) in enumerate(about.itertuples()):
         other = np.arange(len(about)) != number
-        same_field, same_term = other & (field == field[number]), other & (term == term[number])
         sets = {"others": other}
-        if field[number]:
-            sets |= {"same_field": same_field, "other_fields": other & (field != field[number])}
-        if term[number]:
-            sets["same_term"] = same_term
+        if field:
+            sets |= {"same_field": other & (fields == field), "other_fields": other & (fields != field)}
+        if term:
+            sets["same_term"] = other & (terms == term)
         found += [(task, name, seen) for name, seen in sets.items() if seen.any()]
     return found
-
-
-def _on_rows(X: Float[Tensor, "samples d"], y: Float[Tensor, " samples"], rows: Tensor) -> Float[Tensor, " d"]:
-    return fit_dense(X[rows][None], y[rows][None, :, None])[0, 0]

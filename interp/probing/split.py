@@ -1,7 +1,7 @@
 """Pairs split into training, validation and test, and what the words alone can tell."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,7 @@ _TRAIN, _VALIDATION = 0.6, 0.2
 _SEED = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
+class Split(NamedTuple):
     """Numbers of the pairs of one task, in the table of all pairs."""
 
     train: Int[np.ndarray, " train"]
@@ -36,16 +35,15 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
     if len(rows) < FEWEST_PAIRS:
         raise ValueError(f"task {task!r} has {len(rows)} pairs; a split needs at least {FEWEST_PAIRS}")
     rows = np.random.default_rng(_SEED).permutation(rows)
-    first, second = round(_TRAIN * len(rows)), round((_TRAIN + _VALIDATION) * len(rows))
-    return Split(*(np.sort(part) for part in (rows[:first], rows[first:second], rows[second:])))
+    ends = [round(_TRAIN * len(rows)), round((_TRAIN + _VALIDATION) * len(rows))]
+    return Split(*map(np.sort, np.split(rows, ends)))
 
 
 def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, Split]:
     """The split of each task, or of all. Raises ValueError for one that the pairs do not have, or none."""
     known = list(dict.fromkeys(pairs["UID"]))
     chosen = known if tasks is None else list_of_strings(tasks, "tasks")
-    unknown = sorted(set(chosen) - set(known))
-    if unknown:
+    if unknown := sorted(set(chosen) - set(known)):
         raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(known)}")
     return {task: split_pairs(pairs, task) for task in chosen}
 
@@ -54,7 +52,7 @@ def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
     """The splits, those of equal size together: they can be fitted as one problem."""
     groups: dict[tuple[int, ...], dict[str, Split]] = {}
     for task, split in splits.items():
-        groups.setdefault((len(split.train), len(split.validation), len(split.test)), {})[task] = split
+        groups.setdefault(tuple(map(len, split)), {})[task] = split
     return list(groups.values())
 
 

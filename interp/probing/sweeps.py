@@ -1,9 +1,10 @@
 """All probes of a set of states: methods × tasks × λ or k × seeds × controls, layer by layer."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -17,17 +18,15 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
 from interp.models import find_device
-from interp.probing.fitting import Sparse, fit_dense, fit_sparse
+from interp.probing.fitting import Sparse, check_l0_strengths, fit_dense, fit_sparse
 from interp.probing.group import Group
 from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
-from interp.probing.selection import SELECTORS, adjusted_p, scores, top
+from interp.probing.selection import adjusted_p, scores
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.results import Result
 from interp.run.checkpoint import Checkpoint, is_finished, kept_each
 
-_Column = tuple[Control, float, int]
-METHODS: tuple[Method, ...] = get_args(Method)
 _TOP_SHARE = 0.01
 _DRAWS = 10
 SHOWN_L0_STRENGTH = 0.2  # λ whose gates the table of neurons holds
@@ -77,7 +76,7 @@ def sweep(
     *,
     tasks: Sequence[str] | None = None,
     states: Sequence[int] | None = None,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[Method] = get_args(Method),
     selectors: Sequence[Selector] = ("welch",),
     l0_strengths: Sequence[float | int] = L0_STRENGTHS,
     ks: Sequence[int] = KS,
@@ -112,20 +111,22 @@ def sweep(
     unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
     whole numbers.
     """
-    options = checked_options(collected.width, methods, controls, selectors, l0_strengths, ks, seeds)
-    steps = whole_number(steps, "steps", least=1)
+    options = checked_options(
+        collected.width, methods=methods, selectors=selectors, l0_strengths=l0_strengths, ks=ks, seeds=seeds,
+        controls=controls,
+    )  # fmt: skip
     splits = split_tasks(collected.pairs, tasks)
-    numbers = list(collected.states) if states is None else [whole_number(state, "state") for state in states]
+    numbers = [whole_number(state, "state") for state in (collected.states if states is None else states)]
     if not numbers:
         raise ValueError("states is empty; name a state or more, or leave it out for all of them")
-    settings = {
-        "states": collected.settings, "tasks": list(splits), **options, "raw": raw, "steps": steps,
-        "bag_of_words": {task: bag_of_words(collected.pairs, split) for task, split in splits.items()},
-    }  # fmt: skip
-    work = steps if "l0" in options["methods"] else 1
+    asked = {"tasks": list(splits), **options, "raw": raw, "steps": whole_number(steps, "steps", least=1)}
+    words = {task: bag_of_words(collected.pairs, split) for task, split in splits.items()}
+    settings = {"states": collected.settings, **asked, "bag_of_words": words}
     kept = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
     left = sum(one is None or not is_finished(one.path) for one in kept.values())
-    with tqdm(total=left * work, unit="step", desc="fitting probes", disable=None if progress else True) as bar:
+    bases = {control == "rotation" for control in options["controls"]}
+    work = left * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
+    with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
         parts = kept_each(
             [
                 (one, partial(_tables, collected, state, splits, settings, find_device(device), bar.update))
@@ -134,50 +135,42 @@ def sweep(
         )
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
-    return Sweep(
-        provenance={key: value for key, value in settings.items() if key not in ("states", "bag_of_words")} | about,
-        **merged,
-    )
+    return Sweep(provenance=asked | about, **merged)
 
 
-def checked_options(
-    width: int,
-    methods: Iterable[str],
-    controls: Iterable[str],
-    selectors: Iterable[str],
-    l0_strengths: Iterable[float | int],
-    ks: Iterable[int],
-    seeds: Iterable[int],
-) -> dict[str, Any]:
-    """The options of `sweep` as lists, by name.
+def checked_options(width: int, **given: Iterable[Any]) -> dict[str, Any]:
+    """The lists among the options of `sweep`, by name.
 
     Raises ValueError for what it cannot do on states of this width, TypeError for k or seeds that are not whole.
     """
-    options: dict[str, list[Any]] = {"methods": list(methods), "selectors": list(selectors)}
-    options |= {"l0_strengths": list(l0_strengths), "ks": [whole_number(k, "k") for k in ks]}
-    options |= {"seeds": [check_seed(seed) for seed in seeds], "controls": list(controls)}
-    for name, known in (("methods", METHODS), ("controls", get_args(Control)), ("selectors", SELECTORS)):
-        if not options[name] or not set(options[name]) <= set(known):
-            raise ValueError(f"expected {name} of {', '.join(known)}, found {options[name]}")
-    if not options["l0_strengths"] or not all(0 < l0_strength <= 1 for l0_strength in options["l0_strengths"]):
-        raise ValueError(f"l0_strengths (λ) must lie in (0, 1], at least one, found {options['l0_strengths']}")
-    if not options["seeds"]:
-        raise ValueError("seeds is empty; give at least one")
-    if "topk" in options["methods"] and not all(1 <= k <= width for k in options["ks"]):
-        raise ValueError(f"ks must be 1 … {width} dimensions, found {options['ks']}")
-    return options | {"l0_strengths": [float(l0_strength) for l0_strength in options["l0_strengths"]]}
+    options = {name: list(values) for name, values in given.items()}
+    for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):
+        if not options[name] or not set(options[name]) <= set(get_args(kind)):
+            raise ValueError(f"expected {name} of {', '.join(get_args(kind))}, found {options[name]}")
+    for name in ("l0_strengths", "seeds"):
+        if not options[name]:
+            raise ValueError(f"{name} is empty; give at least one")
+    seeds, ks = [check_seed(seed) for seed in options["seeds"]], [whole_number(k, "k") for k in options["ks"]]
+    if "topk" in options["methods"] and not all(1 <= k <= width for k in ks):
+        raise ValueError(f"ks must be 1 … {width} dimensions, found {ks}")
+    return options | {"l0_strengths": check_l0_strengths(options["l0_strengths"]), "ks": ks, "seeds": seeds}
+
+
+def shown_l0_strength(l0_strengths: Iterable[float]) -> float:
+    """The λ whose gates the table of neurons holds: .2, or the nearest."""
+    return min(l0_strengths, key=lambda l0_strength: abs(l0_strength - SHOWN_L0_STRENGTH))
 
 
 def check_neurons(neurons: pd.DataFrame) -> None:
     """Raise ValueError for a table `neurons` in which a task and state has not each dimension once, 0 … d − 1."""
     check_table(neurons, "neurons", ["task", "state", "dim", "gate", "weight"], ["task", "state", "dim"])
     width = neurons["dim"].max() + 1
-    for (task, state), dims in neurons.groupby(["task", "state"], sort=False)["dim"]:
-        if len(dims) != width:
-            raise ValueError(
-                f"neurons has {len(dims)} of the {width} dimensions of task {task!r} at state {state}; give the whole "
-                "table, as the sweep made it"
-            )
+    sizes = neurons.groupby(["task", "state"], sort=False).size()
+    for (task, state), size in sizes[sizes != width].items():
+        raise ValueError(
+            f"neurons has {size} of the {width} dimensions of task {task!r} at state {state}; give the whole table, as "
+            "the sweep made it"
+        )
 
 
 def _tables(
@@ -189,26 +182,20 @@ def _tables(
     tick: Callable[[], object],
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state; tasks of the same size are fitted together."""
-    vectors = states.load(state)
-    rows: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
-    quiet: Callable[[], object] = lambda: None  # noqa: E731
-    for number, some in enumerate(of_equal_size(splits)):
-        group = Group(vectors, some, raw=settings["raw"], device=device)
-        found = _fitted(
-            group, settings, [c for c in settings["controls"] if c != "rotation"], quiet if number else tick
-        )
-        if "rotation" in settings["controls"]:
-            turned = Group(vectors, some, raw=settings["raw"], device=device, rotation=_rotation(states.width))
-            found["probes"] += _rotated(turned, settings)
-        for name, tables in found.items():
-            rows[name] += tables
+    vectors, controls = states.load(state), settings["controls"]
+    bases: list[tuple[np.ndarray | None, list[Control]]]
+    bases = [(None, [control for control in controls if control != "rotation"])]
+    if "rotation" in controls:
+        bases.append((_rotation(states.width), ["rotation"]))
+    found: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
+    for some, (rotation, in_basis) in product(of_equal_size(splits), bases):
+        group = Group(vectors, some, raw=settings["raw"], device=device, rotation=rotation)
+        for name, table in _fitted(group, in_basis, settings, tick):
+            found[name].append(table)
     nothing = pd.DataFrame({"task": pd.Series(dtype="str")})
-    merged = {
-        name: (pd.concat(parts, ignore_index=True) if parts else nothing).assign(state=state)
-        for name, parts in rows.items()
-    }
+    merged = {name: pd.concat(tables or [nothing], ignore_index=True) for name, tables in found.items()}
     merged["probes"]["bag_of_words"] = merged["probes"]["task"].map(settings["bag_of_words"])
-    whole = {name: merged[name].reindex(columns=columns) for name, columns in _COLUMNS.items()}
+    whole = {name: merged[name].assign(state=state).reindex(columns=columns) for name, columns in _COLUMNS.items()}
     return whole | {"probes": whole["probes"].astype({"k": "Int64"})}
 
 
@@ -219,146 +206,102 @@ def _rotation(d: int) -> Float[np.ndarray, "d d"]:
 
 
 def _fitted(
-    group: Group, settings: dict[str, Any], controls: Sequence[Control], tick: Callable[[], object]
-) -> dict[str, list[pd.DataFrame]]:
+    group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Callable[[], object]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Tables of some controls, in one basis, each with the name of the table that it is a part of."""
     methods = settings["methods"]
-    found: dict[str, list[pd.DataFrame]] = {"probes": []}
     if "l0" in methods and controls:
-        columns = [(c, s, seed) for c in controls for s in settings["l0_strengths"] for seed in settings["seeds"]]
-        probes = _sparse(group, columns, settings["steps"], tick)
-        found["probes"] += _noted(group, columns, probes)
-        if "none" in controls:
-            plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
-            found["neurons"] = [_neurons(group, probes, plain[min(plain, key=lambda s: abs(s - SHOWN_L0_STRENGTH))])]
-            found["agreement"] = [_agreements(group, probes, plain)]
-    if "dense" in methods and controls:
-        y = torch.stack([group.labels(group.n, control) for control in controls], 1)
-        weight = fit_dense(group.X, group.columns(y))
-        for column, control in enumerate(controls):
-            found["probes"].append(_note(group, "dense", control, weight[:, column], C=1.0))
-    if "topk" in methods and "none" in controls:
-        found["probes"] += _topk(group, settings, "none")
-    if "random" in methods:
-        found["random_k"], found["equivalence"] = ([table] for table in _random(group))
-    return found
+        yield from _sparse(group, controls, settings, tick)
+    trained = [control for control in controls if control != "rotation"]  # dense probes are the same in every basis
+    if "dense" in methods and trained:
+        weight = fit_dense(group.X, group.targets([(control, 0) for control in trained]))
+        for i, control in enumerate(trained):
+            yield "probes", _row(group, weight[:, i], control, method="dense", C=1.0)
+    if "topk" in methods:
+        for basis, selector in product([control for control in controls if control != "flip"], settings["selectors"]):
+            order = _ranked(group, selector)
+            for k in settings["ks"]:
+                yield "probes", _row(group, _dense_on(group, order[:, :k]), basis, method=f"topk:{selector}", k=k)
+    if "random" in methods and "rotation" not in controls:
+        yield from zip(("random_k", "equivalence"), _random(group), strict=True)
 
 
-def _rotated(group: Group, settings: dict[str, Any]) -> list[pd.DataFrame]:
-    """The sparse probes in a random basis; a dense probe is the same in every basis."""
-    tables = []
-    if "l0" in settings["methods"]:
-        columns: list[_Column] = [("rotation", s, seed) for s in settings["l0_strengths"] for seed in settings["seeds"]]
-        tables += _noted(group, columns, _sparse(group, columns, settings["steps"], lambda: None))
-    return tables + (_topk(group, settings, "rotation") if "topk" in settings["methods"] else [])
-
-
-def _sparse(group: Group, columns: Sequence[_Column], steps: int, tick: Callable[[], object]) -> Sparse:
-    y = torch.stack([group.labels(group.n, control, seed) for control, _, seed in columns], 1)
-    l0_strengths, seeds = [s for _, s, _ in columns], [seed for _, _, seed in columns]
-    return fit_sparse(group.X, group.columns(y), l0_strengths=l0_strengths, seeds=seeds, steps=steps, tick=tick)
-
-
-def _noted(group: Group, columns: Sequence[_Column], found: Sparse) -> list[pd.DataFrame]:
-    return [
-        _note(group, "l0", control, found.coefficients[:, i], found.gate[:, i], l0_strength=s, seed=seed).assign(
-            expected_open=found.expected_open[:, i].mean(1).double().cpu().numpy()
+def _sparse(
+    group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Callable[[], object]
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    columns = list(product(controls, settings["l0_strengths"], settings["seeds"]))
+    _, l0_strengths, seeds = zip(*columns, strict=True)
+    y = group.targets([(control, seed) for control, _, seed in columns])
+    found = fit_sparse(group.X, y, l0_strengths=l0_strengths, seeds=seeds, steps=settings["steps"], tick=tick)
+    for i, (control, l0_strength, seed) in enumerate(columns):
+        expected = found.expected_open[:, i].mean(1).double().cpu().numpy()
+        about = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
+        yield "probes", _row(group, found.coefficients[:, i], control, seed, **about)
+    if "none" in controls:
+        plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
+        yield "neurons", _neurons(group, found, plain[shown_l0_strength(plain)])
+        yield (
+            "agreement",
+            pd.DataFrame(
+                {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(t), gate)
+                for l0_strength, column in plain.items()
+                for task, t, gate in zip(group.tasks, group.t, found.gate[:, column].cpu().numpy(), strict=True)
+            ),
         )
-        for i, (control, s, seed) in enumerate(columns)
-    ]
 
 
-def _note(
-    group: Group,
-    method: str,
-    control: Control,
-    weight: Float[Tensor, "tasks d"],
-    gate: Float[Tensor, "tasks d"] | None = None,
-    *,
-    l0_strength: float = np.nan,
-    k: float | int = np.nan,
-    C: float = np.nan,
-    seed: int = 0,
+def _row(
+    group: Group, weight: Float[Tensor, "tasks d"], control: Control, seed: int = 0, **about: object
 ) -> pd.DataFrame:
-    n_open = ((weight if gate is None else gate) != 0).sum(1).cpu().numpy()
-    return group.table(
-        method=method, l0_strength=l0_strength, k=k, C=C, seed=seed, control=control, n_open=n_open,
-        open_fraction=n_open / group.d, expected_open=np.nan, n_test=2 * group.n_test,
-        **group.measured(weight, control, seed),
-    )  # fmt: skip
-
-
-def _neurons(group: Group, found: Sparse, column: int) -> pd.DataFrame:
-    gates, weights = (part[:, column].cpu().numpy() for part in (found.gate, found.weight))
-    tables = [
-        pd.DataFrame(
-            {"task": task, "dim": np.arange(group.d), "t": group.t[i], "p_adjusted": adjusted_p(group.p[i])}
-            | {"gate": gates[i], "weight": weights[i], "mean": group.mean[i], "scale": group.spread[i]}
-        )
-        for i, task in enumerate(group.tasks)
-    ]
-    return pd.concat(tables, ignore_index=True)
-
-
-def _agreements(group: Group, found: Sparse, columns: dict[float, int]) -> pd.DataFrame:
+    """A row a task: how well a probe reads the test pairs."""
+    n_open = (weight != 0).sum(1).cpu().numpy()
+    about |= {"seed": seed, "control": control, "n_open": n_open, "open_fraction": n_open / group.d}
     return pd.DataFrame(
-        {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(group.t[i]), found.gate[i, column].cpu().numpy())
-        for l0_strength, column in columns.items()
-        for i, task in enumerate(group.tasks)
+        {"task": group.tasks, "n_test": 2 * group.n_test} | about | group.measured(weight, control, seed)
     )
 
 
-def _topk(group: Group, settings: dict[str, Any], control: Control) -> list[pd.DataFrame]:
-    tables = []
-    for selector in settings["selectors"]:
-        for k, dims in zip(settings["ks"], _chosen(group, selector, settings["ks"]), strict=True):
-            tables.append(_note(group, f"topk:{selector}", control, _on(group, dims), k=k))
-    return tables
+def _neurons(group: Group, found: Sparse, column: int) -> pd.DataFrame:
+    gate, weight = (part[:, column].cpu().numpy() for part in (found.gate, found.weight))
+    values = {"t": group.t, "p_adjusted": adjusted_p(group.p), "gate": gate, "weight": weight}
+    values |= {"mean": group.mean, "scale": group.spread}
+    where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
+    return pd.DataFrame({name: part.ravel() for name, part in values.items()}, index=where).reset_index()
 
 
-def _chosen(group: Group, selector: Selector, ks: Sequence[int]) -> list[Int[np.ndarray, "tasks k"]]:
-    """For each k, the dimensions that score highest in each task."""
-    values = [scores(good, bad, selector) for good, bad in zip(group.good, group.bad, strict=True)]
-    return [np.stack([np.flatnonzero(top(one, k)) for one in values]) for k in ks]
+def _ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:
+    """The dimensions of each task, those that score highest first."""
+    values = [scores(x[: group.n], x[group.n :], selector) for x in group.X.cpu().numpy()]
+    return np.argsort(-np.stack(values), axis=1, kind="stable")
 
 
-def _on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks d"]:
+def _dense_on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks d"]:
     """Dense probes on some dimensions of each task."""
-    index = torch.from_numpy(dims).to(group.X.device)
+    index = torch.from_numpy(np.sort(dims, axis=1)).to(group.X.device)
     part = group.X.gather(2, index[:, None].expand(-1, group.X.shape[1], -1))
-    y = group.columns(group.labels(group.n)[:, None])
     weight = torch.zeros(len(group.tasks), group.d, dtype=torch.float64, device=group.X.device)
-    return weight.scatter_(1, index, fit_dense(part, y)[:, 0])
+    return weight.scatter_(1, index, fit_dense(part, group.targets())[:, 0])
 
 
 def _random(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     n_top = max(1, round(_TOP_SHARE * group.d))
-    (best,) = _chosen(group, "welch", [n_top])
-    reached = group.accuracy(_on(group, best))
-    rest = np.stack([np.setdiff1d(np.arange(group.d), dims) for dims in best])
+    best, rest = np.split(_ranked(group, "welch"), [n_top], axis=1)
+    rest = np.sort(rest, axis=1)
+    reached = group.accuracy(_dense_on(group, best))
     ks = [n_top * 2**i for i in range(12) if n_top * 2**i <= rest.shape[1]]
-    accuracy = np.zeros((len(ks), _DRAWS, len(group.tasks)))
-    rows = []
+    accuracy = np.zeros((len(group.tasks), len(ks), _DRAWS))
     for draw in range(_DRAWS):
         order = np.random.default_rng(draw).permuted(rest, axis=1)
         for i, k in enumerate(ks):
-            accuracy[i, draw] = group.accuracy(_on(group, np.sort(order[:, :k], axis=1)))
-            rows.append(group.table(k=k, draw=draw, accuracy=accuracy[i, draw]))
-    equivalence = []
-    for number, task in enumerate(group.tasks):
-        ratios, never = zip(
-            *(_first(column, ks, reached[number], n_top) for column in accuracy[:, :, number].T), strict=True
-        )
-        middle, censored = _first(accuracy[:, :, number].mean(1), ks, reached[number], n_top)
-        low, high = np.quantile(ratios, [0.025, 0.975])
-        equivalence.append((task, middle, low, high, censored or any(never), n_top, reached[number]))
-    columns = ["task", "ratio", "low", "high", "censored", "n_top", "top_accuracy"]
-    return pd.concat(rows, ignore_index=True), pd.DataFrame(equivalence, columns=columns)
-
-
-def _first(accuracy: Float[np.ndarray, " ks"], ks: Sequence[int], wanted: float, n_top: int) -> tuple[float, bool]:
-    """The least k that reaches the wanted accuracy over the number at the top; whether none did."""
-    reached = np.flatnonzero(accuracy >= wanted)
-    return (ks[-1] if not len(reached) else ks[reached[0]]) / n_top, not len(reached)
+            accuracy[:, i, draw] = group.accuracy(_dense_on(group, order[:, :k]))
+    where = pd.MultiIndex.from_product([range(_DRAWS), ks, group.tasks], names=["draw", "k", "task"])
+    random_k = pd.DataFrame({"accuracy": accuracy.transpose(2, 1, 0).ravel()}, index=where).reset_index()
+    enough = np.concatenate([accuracy, accuracy.mean(2, keepdims=True)], 2) >= reached[:, None, None]
+    never = ~np.any(enough, axis=1)  # [tasks, draws and their mean]
+    ratio = np.where(never, ks[-1], np.array(ks)[enough.argmax(1)]) / n_top
+    low, high = np.quantile(ratio[:, :-1], [0.025, 0.975], axis=1)
+    equivalence = {"task": group.tasks, "ratio": ratio[:, -1], "low": low, "high": high, "censored": never.any(1)}
+    return random_k, pd.DataFrame(equivalence | {"n_top": n_top, "top_accuracy": reached})
 
 
 def _agreement(t: Float[np.ndarray, " d"], gate: Float[np.ndarray, " d"]) -> dict[str, float]:

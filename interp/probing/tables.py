@@ -153,10 +153,9 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         )  # fmt: skip
 
     width = model.cfg.d_model
-    chosen = checked_options(
-        width, options.methods, options.controls, options.selectors, options.l0_strengths,
-        [k for k in KS if k <= width] if options.ks is None else options.ks, options.seeds,
-    )  # fmt: skip
+    names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
+    ks = [k for k in KS if k <= width] if options.ks is None else options.ks
+    chosen = checked_options(width, ks=ks, **{name: getattr(options, name) for name in names})
     sparse, seeds = "l0" in chosen["methods"], chosen["seeds"]
     if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
         raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
