@@ -15,8 +15,9 @@ import os
 import random
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import cache
 from importlib import resources
+from itertools import compress
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -41,32 +42,17 @@ TASKS: tuple[str, ...] = tuple(_LEXICON["tasks"])
 # The generator
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Words that can stand in the same place, each with its forms (of a noun: sg, pl)."""
-
-    forms: tuple[str, ...]
-    entries: tuple[str, ...]
-
-    def form(self, entry: str, name: str | None) -> str:
-        """One form of an entry: of "is/are here", "is here" is the first and "are here" the second."""
-        which = self.forms.index(name) if name else 0
-        return " ".join(word.split("/")[which] if "/" in word else word for word in entry.split(" "))
+@cache
+def _entries(group: str) -> tuple[str, ...]:
+    """The words that can stand in one place: those of the group, or of the groups that it unites."""
+    words = _LEXICON["words"][group]
+    return tuple(words["entries"]) if "entries" in words else sum(map(_entries, words["union"]), ())
 
 
-def _groups(words: dict[str, Any]) -> dict[str, _Group]:
-    groups = {
-        name: _Group(tuple(group.get("forms", ())), tuple(group["entries"]))
-        for name, group in words.items()
-        if "entries" in group
-    }
-    unions = {name: group["union"] for name, group in words.items() if "union" in group}
-    for name, parts in unions.items():
-        groups[name] = _Group((), tuple(entry for part in parts for entry in groups[part].entries))
-    return groups
-
-
-_GROUPS = _groups(_LEXICON["words"])
+def _form(group: str, entry: str, name: str | None) -> str:
+    """One form of an entry (of a noun: sg, pl): of "is/are here", "is here" is the first and "are here" the second."""
+    which = _LEXICON["words"][group]["forms"].index(name) if name else 0
+    return " ".join(word.split("/")[which] if "/" in word else word for word in entry.split(" "))
 
 
 class _Template:
@@ -83,18 +69,17 @@ class _Template:
         self.text = text
         self.slots = tuple(dict.fromkeys((m[1], m[2]) for m in self._slot.finditer(text)))
         names = [group for group, _ in self.slots]
-        choices = (len(_GROUPS[name].entries) - names[:i].count(name) for i, name in enumerate(names))
-        self.n_pairs = prod(choices)
+        self.n_pairs = prod(len(_entries(name)) - names[:i].count(name) for i, name in enumerate(names))
 
     def pair(self, number: int) -> tuple[str, str]:
         """The good and the bad sentence of this number, 0 to n_pairs - 1."""
         chosen: dict[tuple[str, str], str] = {}
         for slot in self.slots:
             used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
-            free = [entry for entry in _GROUPS[slot[0]].entries if entry not in used]
+            free = [entry for entry in _entries(slot[0]) if entry not in used]
             number, which = divmod(number, len(free))
             chosen[slot] = free[which]
-        filled = self._slot.sub(lambda m: _GROUPS[m[1]].form(chosen[m[1], m[2]], m[3]), self.text)
+        filled = self._slot.sub(lambda m: _form(m[1], chosen[m[1], m[2]], m[3]), self.text)
         return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
 
 
@@ -148,10 +133,8 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
         templates = [_Template(text) for text in entry["templates"]]
         possible = sum(template.n_pairs for template in templates)
         if n_per_task > possible:
-            raise ValueError(
-                f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different "
-                f"pairs; ask for {possible} or fewer, or leave the task out"
-            )
+            found = f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different pairs"
+            raise ValueError(f"{found}; ask for {possible} or fewer, or leave the task out")
         drawn = _draw(templates, random.Random(f"{seed}-{task}"))
         rows += [
             (good, bad, task, str(number), entry["field"], entry["linguistics_term"])
@@ -204,7 +187,7 @@ def load(
         tables = _from_hub("nyu-mll/blimp", tasks)
     else:
         tables = {str(path): _from_file(path) for path in _files(Path(source))}
-    name = "the DataFrame" if isinstance(source, DataFrame) else f"{str(source)!r}"
+    name = "the DataFrame" if isinstance(source, DataFrame) else repr(str(source))
     pairs = pd.concat(tables)
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair a row")
@@ -215,10 +198,8 @@ def load(
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
     pairs = pairs.reset_index(drop=True)
-    if isinstance(source, DataFrame):
-        pairs.attrs["source"] = str(source.attrs.get("source", f"{len(pairs):,} minimal pairs"))
-    else:
-        pairs.attrs["source"] = Path(source).name
+    own = source.attrs if isinstance(source, DataFrame) else {"source": Path(source).name}
+    pairs.attrs["source"] = str(own.get("source", f"{len(pairs):,} minimal pairs"))
     return pairs
 
 
@@ -229,9 +210,8 @@ def check_pairs(pairs: DataFrame) -> None:
         raise TypeError(f"expected a table of minimal pairs from interp.corpora.pairs, found {type(pairs).__name__}")
     missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
     if missing or pairs.empty:
-        raise ValueError(
-            f"expected a table of minimal pairs from interp.corpora.pairs, missing: {missing or 'any row'}"
-        )
+        what = ", ".join(missing) or "any row"
+        raise ValueError(f"expected a table of minimal pairs from interp.corpora.pairs, missing: {what}")
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
@@ -309,13 +289,9 @@ def _read_jsonl(path: Path) -> DataFrame:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: not JSON ({error.msg} at column {error.colno}): {line[:60]!r}; "
-                "expected one JSON object a line"
-            ) from error
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: not JSON that can be read ({error})") from error
+            what = f"{path}, line {number}: not JSON that can be read ({getattr(error, 'msg', error)})"
+            raise ValueError(f"{what}: {line[:60]!r}; expected one JSON object a line") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}, line {number}: a {type(row).__name__}; expected a JSON object a line")
         rows[number] = {column: row[column] for column in COLUMNS if column in row}
@@ -348,20 +324,12 @@ def _checked(table: DataFrame, source: str, default_task: str) -> DataFrame:
     if len(repeated):
         raise ValueError(f"{source}: there are several columns {repeated[0]!r}; expected one")
     table = table.reindex(columns=list(COLUMNS)).astype(object)
-    for column, texts in table.items():
-        for row, text in texts.items():
-            if isinstance(text, str) and _LONE_SURROGATE.search(text):
-                raise ValueError(
-                    f"{_place(source, row)}: {column} is {text!r}, which has a lone surrogate and is no Unicode text; "
-                    "correct or remove the row"
-                )
+    for column in COLUMNS:
+        broken = [isinstance(text, str) and bool(_LONE_SURROGATE.search(text)) for text in table[column]]
+        _refuse(source, table[column], broken, "has a lone surrogate and is no Unicode text; correct or remove the row")
     for column in _SENTENCES:
-        wrong = [row for row, text in table[column].items() if not (isinstance(text, str) and text.strip())]
-        if wrong:
-            raise ValueError(
-                f"{_place(source, wrong[0])}: {column} is {table.at[wrong[0], column]!r}; expected a "
-                f"sentence ({len(wrong)} such rows); give both sentences or remove the row"
-            )
+        empty = [not (isinstance(text, str) and text.strip()) for text in table[column]]
+        _refuse(source, table[column], empty, "has no words; expected a sentence; give both or remove the row")
     for column in COLUMNS[2:]:
         table[column] = table[column].map(_as_text)
     table["UID"] = table["UID"].replace("", default_task)
@@ -373,6 +341,12 @@ def _checked(table: DataFrame, source: str, default_task: str) -> DataFrame:
                 "correct or remove the row"
             )
     return table.astype(str)
+
+
+def _refuse(source: str, texts: pd.Series, wrong: list[bool], why: str) -> None:
+    """Raise ValueError for the first of the wrong rows, if there is one."""
+    for row in compress(texts.index, wrong):
+        raise ValueError(f"{_place(source, row)}: {texts.name} is {texts[row]!r}, which {why} ({sum(wrong)} such rows)")
 
 
 _PUBLISHED_IDENTICAL = frozenset(
@@ -390,15 +364,12 @@ def _as_text(value: Any) -> str:
 
 def _refuse_repeated_ids(pairs: DataFrame) -> None:
     repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
-    if repeated.empty:
-        return
-    uid, pair_id = repeated.iloc[0][["UID", "pairID"]]
-    same = repeated[(repeated["UID"] == uid) & (repeated["pairID"] == pair_id)]
-    places = [_place(source, row) for source, row in same.index]
-    raise ValueError(
-        f"pairID {pair_id!r} of task {uid!r} occurs {len(places)} times ({'; '.join(places[:3])}); expected "
-        "it once; number the pairs anew or leave the column pairID out"
-    )
+    for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
+        places = [_place(source, row) for source, row in same.index]
+        raise ValueError(
+            f"pairID {pair_id!r} of task {uid!r} occurs {len(places)} times ({'; '.join(places[:3])}); expected "
+            "it once; number the pairs anew or leave the column pairID out"
+        )
 
 
 class _UnknownTask(ValueError):
