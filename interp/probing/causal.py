@@ -1,6 +1,7 @@
 """Do the neurons that a probe found matter to the model's own judgement?"""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, product
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from tqdm.auto import tqdm
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
-from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.corpora.pairs import check_pairs
 from interp.hooks import ablate_dims
 from interp.models.options import Mode
 from interp.models.running import running
@@ -72,15 +73,13 @@ def ablation_effect(
         if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
             raise ValueError(
                 f"the probe of {probe.task} at state {probe.state} reads {len(probe.dims)} of {model.cfg.d_model} "
-                "neurons; expected at least one, and at most half, so that others can stand beside them; fit it with "
-                "another λ"
+                "neurons; expected one to half of them, so that others can stand beside them; fit it with another λ"
             )
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
-    rows = []
-    with tqdm(total=len(probes), unit="task", disable=None if progress else True, desc="ablating") as bar:
-        for probe, chosen in zip(probes, tested, strict=True):
-            rows += list(_of_task(model, chosen, probe, modes, draws, bos, seed))
-            bar.update()
+    rows: list[tuple[object, ...]] = []
+    work, disable = zip(probes, tested, strict=True), None if progress else True
+    for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
+        rows += _of_task(model, chosen, probe, modes, draws, bos, seed)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
     measures = [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
     return pd.DataFrame(rows, columns=[*columns, *measures, "n_pairs"])
@@ -89,7 +88,7 @@ def ablation_effect(
 def _of_task(
     model: Model, chosen: pd.DataFrame, probe: Probe, modes: Sequence[Mode], draws: int, bos: bool | None, seed: int
 ) -> Iterator[tuple[object, ...]]:
-    sentences = [*chosen[COLUMNS[0]], *chosen[COLUMNS[1]]]
+    sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
 
     def judged() -> tuple[float, float, float]:
         scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
@@ -106,15 +105,12 @@ def _of_task(
     for draw in range(draws):
         sets.append(("matched", draw, _matched(probe.dims, others, size, rng)))
         sets.append(("random", draw, rng.choice(others, len(probe.dims), replace=False).tolist()))
-    for mode in modes:
-        for name, draw, dims in sets:
-            fill = torch.from_numpy(means) if mode == "mean" else None
-            recipe = ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)
-            with running(model, recipe):
-                after = judged()
-            measured = [value for both in zip(before, after, strict=True) for value in both]
-            where = probe.task, probe.state, mode, name, draw, len(dims), float(size[dims].mean())
-            yield (*where, *measured, len(chosen))
+    for mode, (name, draw, dims) in product(modes, sets):
+        fill = torch.from_numpy(means) if mode == "mean" else None
+        with running(model, ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)):
+            measured = chain(*zip(before, judged(), strict=True))
+        magnitude = float(size[dims].mean())
+        yield (probe.task, probe.state, mode, name, draw, len(dims), magnitude, *measured, len(chosen))
 
 
 def _moments(
@@ -124,8 +120,7 @@ def _moments(
     bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
     profile = DimensionProfile(model, token_classes(model, None))
     observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), profile, progress=False)
-    table = profile.table
-    of_state = table[(table["state"] == state) & (table["key_class"] == "all")].sort_values("dim")
+    of_state = profile.table.query(f"state == {state} and key_class == 'all'").sort_values("dim")
     mean, sd = (of_state[name].to_numpy(copy=True) for name in ("mean", "sd"))
     return mean, np.sqrt(mean**2 + sd**2)
 
@@ -134,10 +129,8 @@ def _matched(
     dims: Sequence[int], others: np.ndarray, size: Float[np.ndarray, " d_model"], rng: np.random.Generator
 ) -> list[int]:
     """For each dimension, the largest first, one of the unused others of nearest magnitude."""
-    free = list(others)
-    found = []
+    free, logs, found = list(others), np.log(size + 1e-12), []
     for dim in sorted(dims, key=lambda dim: -size[dim]):
-        distance = np.abs(np.log(size[free] + 1e-12) - np.log(size[dim] + 1e-12))
-        nearest = np.argsort(distance, kind="stable")[:_NEAREST]
+        nearest = np.argsort(np.abs(logs[free] - logs[dim]), kind="stable")[:_NEAREST]
         found.append(int(free.pop(int(rng.choice(nearest)))))
     return found

@@ -1,7 +1,7 @@
 """What probing a model costs, from its config and the pairs alone."""
 
-import time
-from collections.abc import Mapping, Sequence
+import timeit
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 
 from interp.corpora import pairs
 from interp.models.shapes import shape
-from interp.probing.options import STEPS, ProbingOptions
+from interp.probing.options import ProbingOptions
 
 _TRAIN = 0.6
 _TIMED_SIZE = 1_024
@@ -56,57 +56,31 @@ class Cost:
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.probing.study` with these options."""
+    """The cost of `interp.probing.study` with these options.
+
+    Tokens are reckoned at 4/3 of the words, and one appended. Of the untrained model there is one sparse probe a task
+    and state.
+
+    Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
+    """
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
     asked = ProbingOptions(**{key: value for key, value in options.items() if not callable(value)})
-    table = pairs.load(data, tasks=asked.tasks, limit=asked.limit)
-    columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) if "l0" in asked.methods else 0
-    return cost(
-        name, [*table["sentence_good"], *table["sentence_bad"]], n_tasks=table["UID"].nunique(), columns=columns,
-        n_states=None if asked.states is None else len(asked.states), steps=asked.steps,
-    )  # fmt: skip
-
-
-def cost(
-    name: str, sentences: Sequence[str], *, n_tasks: int, columns: int, n_states: int | None = None, steps: int = STEPS
-) -> Cost:
-    """The cost of `collect` and of the L0 probes of `sweep`.
-
-    Tokens are reckoned at 4/3 of the words, and one appended.
-
-    Args:
-        sentences: all of the pairs, good and bad.
-        columns: sparse probes a task and state; one more is of the untrained model.
-        n_states: how many; all by default.
-
-    Raises as `interp.models.shapes.shape`.
-    """
-    size = shape(name)
-    n_states = size.n_layers + 1 if n_states is None else n_states
+    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit), shape(name)
+    sentences = [*table["sentence_good"], *table["sentence_bad"]]
     tokens = sum(round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences)
-    one = 4 * len(sentences) * size.d_model
+    n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
+    columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) + 1 if "l0" in asked.methods else 0
+    one_state = 4 * len(sentences) * size.d_model
     return Cost(
-        n_states=n_states,
-        d_model=size.d_model,
-        n_tasks=n_tasks,
-        n_sentences=len(sentences),
-        n_tokens=tokens,
-        columns=n_tasks * (columns + bool(columns)),
-        states_bytes=2 * n_states * one,
-        one_state_bytes=one,
+        n_states=n_states, d_model=size.d_model, n_tasks=n_tasks, n_sentences=len(sentences), n_tokens=tokens,
+        columns=n_tasks * columns, states_bytes=2 * n_states * one_state, one_state_bytes=one_state,
         forward=2 * tokens * size.forward,
-        sparse=4.0 * _TRAIN * len(sentences) * size.d_model * (columns + bool(columns)) * steps * n_states,
-    )
+        sparse=4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states,
+    )  # fmt: skip
 
 
 def rate() -> float:
     """Floating-point operations a second of a float32 matrix product of 1,024³ here, on the GPU if there is one."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    a = torch.randn(_TIMED_SIZE, _TIMED_SIZE, device=device)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        float((a @ a)[0, 0])
-        times.append(time.perf_counter() - start)
-    return float(2 * _TIMED_SIZE**3 / min(times))
+    a = torch.randn(_TIMED_SIZE, _TIMED_SIZE, device="cuda" if torch.cuda.is_available() else "cpu")
+    return 2 * _TIMED_SIZE**3 / min(timeit.repeat(lambda: float((a @ a)[0, 0]), number=1, repeat=5))

@@ -1,12 +1,20 @@
 """What the page says of `interp probing`."""
 
-import pandas as pd
-
 from interp.figures.section import Section
 from interp.figures.words import count
 from interp.probing import ProbingStudy, figures as plots
 
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
+_PROBES = {
+    "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g}) {l0:.3f}",
+    "dense": "dense probes {dense:.3f}",
+    "topk": "probes of the top {k:g} dimensions {topk:.3f}",
+}
+_CONTROLS = {
+    "dense_untrained": "dense probes of the untrained model {dense_untrained:.3f}",
+    "dense_flipped": "dense probes with flipped labels {dense_flipped:.3f}",
+    "l0_rotated": "sparse probes in a random basis {l0_rotated:.3f} with {l0_rotated_open:.1%} of the gates open",
+}
 
 DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
@@ -38,29 +46,22 @@ def section(study: ProbingStudy) -> Section:
         figures["random"] = plots.random_dims(study, study.provenance["state"])
     if not study.agreement.empty:
         figures["agreement"] = plots.gate_agreement(study)
+    tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
+        tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
     if not study.transfer.empty:
         figures["transfer"] = plots.transfer_matrix(study)
         figures["transfer_difference"] = plots.transfer_matrix(study, difference=True)
         figures["general"] = plots.general_probes(study)
         figures["overlap"] = plots.neuron_overlap(study)
-    tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
-    if not study.ablation.empty:
-        tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
-    if not study.general.empty:
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
     tables["Tasks"] = study.tasks
+    summary = _summary(study)
     return Section(
-        summary=_summary(study),
-        main=next(iter(figures)),
-        finding=_finding(study),
-        definitions=DEFINITIONS,
-        figures=figures,
-        tables=tables,
-        provenance=study.provenance,
-        views=plots.token_views(study),
-    )
+        summary=summary, main=next(iter(figures)), finding=_finding(study, summary), definitions=DEFINITIONS,
+        figures=figures, tables=tables, provenance=study.provenance, views=plots.token_views(study),
+    )  # fmt: skip
 
 
 def _hard_tasks(study: ProbingStudy) -> list[str]:
@@ -83,58 +84,36 @@ def _hard_tasks(study: ProbingStudy) -> list[str]:
     ]
 
 
-def _at(study: ProbingStudy) -> pd.Series:
-    """The row of `by_state` that the sentences are about."""
-    return study.by_state.set_index("state").loc[study.provenance["state"]]
+def _accuracies(study: ProbingStudy, sentences: dict[str, str]) -> str:
+    """The numbers of `by_state` at the study's state, each in its words; those that it does not have are left out."""
+    at = study.by_state.set_index("state").loc[study.provenance["state"]].to_dict()
+    known = at | {"l0_strength": study.provenance["l0_strength"], "k": study.largest_k}
+    return ", ".join(words.format(**known) for name, words in sentences.items() if name in at)
 
 
 def _summary(study: ProbingStudy) -> str:
-    at = _at(study)
-    parts = []
-    if "l0" in at:
-        l0_strength = study.provenance["l0_strength"]
-        parts.append(f"sparse probes with {at['l0_open']:.1%} of the gates open (λ = {l0_strength:g}) {at['l0']:.3f}")
-    if "dense" in at:
-        parts.append(f"dense probes {at['dense']:.3f}")
-    if "topk" in at:
-        parts.append(f"probes of the top {study.largest_k:g} dimensions {at['topk']:.3f}")
-    of = count(len(study.tasks), "task")
-    return (
-        f"Accuracy at state {study.provenance['state']}, {'mean over ' if len(study.tasks) > 1 else ''}{of}: "
-        f"{', '.join(parts)}; a bag of words {at['bag_of_words']:.3f}."
-    )
+    of = ("mean over " if len(study.tasks) > 1 else "") + count(len(study.tasks), "task")
+    words = _accuracies(study, {"bag_of_words": "a bag of words {bag_of_words:.3f}"})
+    return f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, _PROBES)}; {words}."
 
 
-def _finding(study: ProbingStudy) -> str:
-    l0_strength, at = study.provenance["l0_strength"], _at(study)
-    sentences = [_summary(study)]
-    controls = []
-    if "dense_untrained" in at:
-        controls.append(f"dense probes of the untrained model {at['dense_untrained']:.3f}")
-    if "dense_flipped" in at:
-        controls.append(f"dense probes with flipped labels {at['dense_flipped']:.3f}")
-    if "l0_rotated" in at:
-        controls.append(
-            f"sparse probes in a random basis {at['l0_rotated']:.3f} with {at['l0_rotated_open']:.1%} of the gates open"
-        )
-    if controls:
-        sentences.append(f"Controls: {', '.join(controls)}.")
+def _finding(study: ProbingStudy, summary: str) -> str:
+    sentences = [summary]
+    if controls := _accuracies(study, _CONTROLS):
+        sentences.append(f"Controls: {controls}.")
     sentences += _hard_tasks(study)
     if not study.transfer.empty:
         other = study.transfer[study.transfer["train_task"] != study.transfer["test_task"]]
-        sparse, dense = other["l0_strength"] == l0_strength, other["method"] == "dense"
+        sparse, dense = other["l0_strength"] == study.provenance["l0_strength"], other["method"] == "dense"
+        right = [other.loc[probes, "pair_accuracy"].mean() for probes in (sparse, dense)]
         sentences.append(
-            "On the pairs of other tasks sparse probes are right on "
-            f"{other.loc[sparse, 'pair_accuracy'].mean():.3f}, dense ones on "
-            f"{other.loc[dense, 'pair_accuracy'].mean():.3f}."
+            "On the pairs of other tasks sparse probes are right on {:.3f}, dense ones on {:.3f}.".format(*right)
         )
-    if not study.ablation.empty:
-        table = study.ablated
-        for mode, part in table.groupby("mode", sort=False):
-            change = part.set_index("set")["accuracy"]
-            value = "their means" if mode == "mean" else "zero"
-            sentences.append(
-                f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
-                f"{count(int(part['n_tasks'].iloc[0]), 'task')}, matched ones by {change['matched']:+z.3f}."
-            )
+    for mode, part in study.ablated.groupby("mode", sort=False):
+        change = part.set_index("set")["accuracy"]
+        value = "their means" if mode == "mean" else "zero"
+        sentences.append(
+            f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
+            f"{count(int(part['n_tasks'].iloc[0]), 'task')}, matched ones by {change['matched']:+z.3f}."
+        )
     return " ".join(sentences)

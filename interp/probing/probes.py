@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 
 import numpy as np
 import pandas as pd
@@ -74,8 +75,8 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
     """
     if not math.isfinite(shift):
         raise ValueError(f"shift must be a finite number, found {shift}")
-    v = torch.from_numpy(probe.direction)
     check_probe(model, probe)
+    v = torch.from_numpy(probe.direction)
     if not v.any():
         raise ValueError(f"the probe of {probe.task} at state {probe.state} reads no neuron, so it has no direction")
     step = (shift * v / v.square().sum()).to(model.W_U.device)
@@ -103,18 +104,10 @@ def token_scores(
     """
     check_probe(model, probe)
     [row] = state_rows(model, [sentence], "eos", bos=bos)
-    seen: dict[str, Tensor] = {}
-    name = state_name(model, probe.state)
-
-    def keep(resid: Tensor, hook: object) -> None:
-        seen[name] = resid
-
-    tokens = torch.tensor([row], device=model.W_U.device)
-    with running(model, [(name, keep)]):
-        model(tokens)
-    assert model.tokenizer is not None
-    names = [model.tokenizer.decode([token_id]) for token_id in row]
-    return names, probe.score(seen[name][0]).cpu().numpy()
+    seen: list[Tensor] = []
+    with running(model, [(state_name(model, probe.state), lambda resid, hook: seen.append(resid))]):
+        model(torch.tensor([row], device=model.W_U.device))
+    return [model.tokenizer.decode([token_id]) for token_id in row], probe.score(seen[0][0]).cpu().numpy()
 
 
 def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:
@@ -125,27 +118,24 @@ def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, b
     Raises ValueError for a probe whose task has no pair, and what `token_scores` raises.
     """
     check_pairs(pairs)
-    probes, known = list(probes), list(dict.fromkeys(pairs["UID"]))
+    first = pairs.drop_duplicates("UID").set_index("UID")
+    rows: list[tuple[object, ...]] = []
     for one in probes:
-        check_probe(model, one)
-        if one.task not in known:
-            raise ValueError(f"no pair of task {one.task!r}; found {', '.join(known)}")
-    rows = []
-    for one in probes:
-        pair = pairs[pairs["UID"] == one.task].iloc[0]
+        if one.task not in first.index:
+            raise ValueError(f"no pair of task {one.task!r}; found {', '.join(first.index)}")
         for sentence in ("good", "bad"):
-            tokens, scores = token_scores(model, one, pair[f"sentence_{sentence}"], bos=bos)
-            for position, (token, score) in enumerate(zip(tokens, scores, strict=True)):
-                rows.append((one.task, one.state, sentence, position, token, float(score)))
+            tokens, scores = token_scores(model, one, first[f"sentence_{sentence}"][one.task], bos=bos)
+            rows += zip(repeat(one.task), repeat(one.state), repeat(sentence), count(), tokens, scores.tolist())
     return pd.DataFrame(rows, columns=["task", "state", "sentence", "position", "token", "score"])
 
 
 def check_probe(model: Model, probe: Probe) -> None:
     """Raise ValueError for a probe of another width than the model's, or of a state that the model does not have."""
     check_model(model)
-    if len(probe.direction) != model.cfg.d_model:
+    reads, width = len(probe.direction), model.cfg.d_model
+    if reads != width:
         raise ValueError(
-            f"the probe of {probe.task} reads {len(probe.direction)} dimensions, the residual stream has "
-            f"{model.cfg.d_model}; it belongs to another model"
+            f"the probe of {probe.task} reads {reads} dimensions, the residual stream has {width}; it belongs to "
+            "another model"
         )
     state_name(model, probe.state)

@@ -65,26 +65,22 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) != 2:
-            raise ValueError(
-                f"Only binary classification is supported. The number of classes must be two, found "
-                f"{len(self.classes_)} class{'es' if len(self.classes_) > 1 else ''}"
-            )
-        self.mean_ = np.zeros(X.shape[1]) if self.raw else X.mean(0, dtype=np.float64)
-        spread = np.ones(X.shape[1]) if self.raw else X.std(0, dtype=np.float64)
+            n = "1 class" if len(self.classes_) == 1 else f"{len(self.classes_)} classes"
+            raise ValueError(f"Only binary classification is supported. The number of classes must be two, found {n}")
+        d = X.shape[1]
+        self.mean_ = np.zeros(d) if self.raw else X.mean(0, dtype=np.float64)
+        spread = np.ones(d) if self.raw else X.std(0, dtype=np.float64)
         self.scale_ = np.where(spread > 1e-9 * np.abs(self.mean_), spread, np.inf)
         Z = torch.from_numpy(((X - self.mean_) / self.scale_).astype(X.dtype))[None]
         target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]
         if self.method == "l0":
             found = fit_sparse(Z, target, l0_strengths=[self.l0_strength], seeds=[self.seed], steps=self.steps)
-            self.gate_ = found.gate[0, 0].double().numpy()
-            self.coef_ = found.coefficients[0, 0].double().numpy()
+            self.gate_, self.coef_ = (part[0, 0].double().numpy() for part in (found.gate, found.coefficients))
         elif self.method in ("topk", "dense"):
-            d = X.shape[1]
             chosen = np.ones(d, dtype=bool)
             if self.method == "topk":
                 chosen = top(scores(X[labels == 1], X[labels == 0], "welch"), self.k)
-            self.gate_ = chosen.astype(np.float64)
-            self.coef_ = np.zeros(d)
+            self.gate_, self.coef_ = chosen.astype(np.float64), np.zeros(d)
             self.coef_[chosen] = fit_dense(Z[..., torch.from_numpy(chosen)], target)[0, 0].numpy()
         else:
             raise ValueError(f"unknown method {self.method!r}; expected 'l0', 'topk' or 'dense'")

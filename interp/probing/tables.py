@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 
 from interp.checks import whole_number
@@ -15,20 +16,13 @@ from interp.probing.accuracy import minimal_pair_accuracy
 from interp.probing.causal import LEAST_ACCURACY, ablation_effect
 from interp.probing.options import KS, ProbingOptions
 from interp.probing.probes import pair_scores, probe
-from interp.probing.shared import general, overlap, transfer
+from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
 from interp.probing.split import split_tasks
 from interp.probing.states import States, collect
-from interp.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, sweep
+from interp.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
 from interp.results import provenance
 from interp.run.passes import Passes, asks
 
-_OF_A_STATE = {
-    "transfer": ["train_task", "test_task", "state", "method", "l0_strength", "C", "accuracy", "pair_accuracy"],
-    "general": ["task", "state", "trained_on", "method", "l0_strength", "C", "accuracy", "pair_accuracy"],
-    "overlap": ["task_a", "task_b", "state", "jaccard", "expected", "cosine"],
-    "ablation": ["task", "state", "mode", "set", "n_neurons", "accuracy_before", "accuracy_after"],
-    "views": ["task", "state", "sentence", "position", "token", "score"],
-}
 _ABLATED = 100  # test pairs a task, at most
 _VIEWED = 3  # tasks
 
@@ -135,77 +129,76 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     check_model(model)
     table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit)
     splits = split_tasks(table, None)
-    progress, bos = options.progress, options.bos
-    root = None if options.directory is None else Path(options.directory)
-    fitting: dict[str, Any] = {
-        "raw": options.raw,
-        "steps": whole_number(options.steps, "steps", least=1),
-        "device": options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu"),
-    }
-
-    def kept(part: str) -> Path | None:
-        return None if root is None else root / part
-
-    def collected(which: Model, part: str) -> States:
-        return collect(
-            which, table, states=options.states, position=options.position, bos=bos, directory=kept(part),
-            progress=progress,
-        )  # fmt: skip
-
-    width = model.cfg.d_model
     names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
-    ks = [k for k in KS if k <= width] if options.ks is None else options.ks
-    chosen = checked_options(width, ks=ks, **{name: getattr(options, name) for name in names})
-    sparse, seeds = "l0" in chosen["methods"], chosen["seeds"]
+    ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else options.ks
+    chosen = checked_options(model.cfg.d_model, ks=ks, **{name: getattr(options, name) for name in names})
+    sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
     if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
         raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
-    states = collected(model, "states")
-    if options.state != "best" and options.state not in states.states:
-        raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, states.states))}")
-    found = sweep(states, **chosen, directory=kept("sweeps"), progress=progress, **fitting)
-    nearest = min(chosen["l0_strengths"], key=lambda l0_strength: abs(l0_strength - SHOWN_L0_STRENGTH))
-    by_chance = sweep(
-        collected(untrained(model), "untrained-states"), methods=["l0", "dense"] if sparse else ["dense"],
-        l0_strengths=[nearest], seeds=seeds[:1], controls=["none"], directory=kept("untrained-sweeps"),
-        progress=progress, **fitting,
-    )  # fmt: skip
+    numbers = range(model.cfg.n_layers + 1) if options.states is None else list(options.states)
+    if options.state != "best" and options.state not in numbers:
+        raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
+    judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
+    fitting: dict[str, Any] = {"raw": options.raw, "steps": whole_number(options.steps, "steps", least=1)}
+    fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
+    root = None if options.directory is None else Path(options.directory)
+
+    def probed(which: Model, name: str, **asked: Any) -> tuple[States, Sweep]:
+        where: dict[str, Any] = {"states": options.states, "position": options.position}
+        states = collect(which, table, directory=root and root / f"{name}states", **where, **judging)
+        kept = root and root / f"{name}sweeps"
+        return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
+
+    states, found = probed(model, "", **chosen)
+    plain: dict[str, Any] = {"methods": ["l0", "dense"] if sparse else ["dense"], "controls": ["none"]}
+    _, by_chance = probed(
+        untrained(model), "untrained-", **plain, l0_strengths=[l0_strength], seeds=chosen["seeds"][:1]
+    )
     probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
     best = _best(found.probes) if options.state == "best" else options.state
-    tested = table.iloc[[row for split in splits.values() for row in split.test]]
-    described = _tasks(table, found, minimal_pair_accuracy(model, tested, bos=bos, progress=progress))
-    shared: dict[str, pd.DataFrame] = {name: pd.DataFrame(columns=columns) for name, columns in _OF_A_STATE.items()}
-    if sparse:
-        at: dict[str, Any] = {"states": [best], "seed": seeds[0], **fitting}
-        neurons = found.neurons[found.neurons["state"] == best]
-        if len(splits) > 1:
-            shared["transfer"] = transfer(states, l0_strengths=sorted({float(nearest), 1.0}), **at)
-            shared["general"] = general(states, l0_strength=nearest, **at)
-            shared["overlap"] = overlap(neurons)
-        able = described.loc[described["model_accuracy"] >= LEAST_ACCURACY, "task"]
-        fitted = [probe(found, task, best) for task in able]
-        fitted = [one for one in fitted if 1 <= len(one.dims) <= states.width // 2]
-        shared["ablation"] = ablation_effect(model, table, fitted, limit=_ABLATED, bos=bos, progress=progress)
-        viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, nearest)]
-        shared["views"] = pair_scores(model, tested, viewed, bos=bos)
-    about = found.provenance | {"state": best, "l0_strength": float(nearest)}
+    tested = table.iloc[np.concatenate([split.test for split in splits.values()])]
+    tasks = _tasks(table, found, minimal_pair_accuracy(model, tested, **judging))
+    able = tasks["task"][tasks["model_accuracy"] >= LEAST_ACCURACY].tolist() if sparse else []
+    removed = [one for one in (probe(found, task, best) for task in able) if 1 <= len(one.dims) <= states.width // 2]
+    viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, l0_strength)]
+    about = found.provenance | {"state": best, "l0_strength": l0_strength}
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
-        **(found.tables | {"probes": probes, "tasks": described} | shared),
+        **(found.tables | {"probes": probes} | _across_tasks(states, found, best, l0_strength, fitting)),
+        tasks=tasks,
+        ablation=ablation_effect(model, table, removed, limit=_ABLATED, **judging),
+        views=pair_scores(model, tested, viewed, bos=options.bos),
     )
 
 
+def _across_tasks(
+    states: States, found: Sweep, state: int, l0_strength: float, fitting: dict[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """What tasks share at a state; tables without rows for a single task, or without sparse probes."""
+    neurons = found.neurons[found.neurons["state"] == state]
+    if neurons["task"].nunique() < 2:
+        empty = {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
+        return empty | {"overlap": overlap(neurons)}
+    at = {"states": [state], "seed": found.provenance["seeds"][0], **fitting}
+    return {
+        "transfer": transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at),
+        "general": general(states, l0_strength=l0_strength, **at),
+        "overlap": overlap(neurons),
+    }
+
+
 def _best(probes: pd.DataFrame) -> int:
-    plain = probes[probes["control"] == "none"]
-    dense = plain[plain["method"] == "dense"]
+    plain = probes.query("control == 'none'")
+    dense = plain.query("method == 'dense'")
     by_state = (plain if dense.empty else dense).groupby("state")["validation_accuracy"].mean()
     return int(str(by_state.idxmax()))
 
 
-def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float | int) -> list[str]:
+def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float) -> list[str]:
     """The tasks on which sparse probes that read a neuron do best."""
-    sparse = (probes["method"] == "l0") & (probes["control"] == "none") & (probes["l0_strength"] == l0_strength)
-    part = probes[sparse & (probes["state"] == state) & (probes["n_open"] > 0)]
-    return part.sort_values("accuracy", ascending=False, kind="stable")["task"].drop_duplicates().head(_VIEWED).tolist()
+    sparse = "method == 'l0' and control == 'none' and l0_strength == @l0_strength and state == @state and n_open > 0"
+    ordered = probes.query(sparse).sort_values("accuracy", ascending=False, kind="stable")
+    return ordered["task"].drop_duplicates().head(_VIEWED).tolist()
 
 
 def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
@@ -213,6 +206,5 @@ def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFr
         field=("field", "first"), linguistics_term=("linguistics_term", "first"), n_pairs=("UID", "size")
     )
     table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
-    own = judged.set_index("task")
-    table["model_accuracy"], table["n_judged"] = own["accuracy"], own["n_pairs"]
+    table[["model_accuracy", "n_judged"]] = judged.set_index("task")[["accuracy", "n_pairs"]]
     return table.rename_axis("task").reset_index()
