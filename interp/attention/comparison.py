@@ -17,12 +17,11 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         width = study.dims["dim"].nunique()
         share = study.gaps["n_dims_90_abs"].mean() / width
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
-        special = study.attention[study.attention["key_class"] != "other"]
-        rows[name] |= {f"attention_{key}": value for key, value in special.groupby("key_class")["sum"].mean().items()}
-        removed = study.ablation[(study.ablation["set"] == "outlier") & (study.ablation["key_class"] != "other")]
-        rows[name]["largest_fall"] = (removed["attention_after"] - removed["attention_before"]).min()
+        means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
+        rows[name] |= means.add_prefix("attention_").to_dict()
+        rows[name]["largest_fall"] = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
     numbers = numbers_of(rows)
-    classes = shared(studies, lambda one: [name for name in one.attention["key_class"].unique() if name != "other"])
+    classes = shared(studies, lambda one: one.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     figures["spread"] = _spread(studies)
     what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
@@ -31,37 +30,25 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
 
 def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figure:
     """Attention to a class of keys by depth, mean over heads; dotted what uniform attention would give."""
-    out = figure(
-        f"Attention to {plain(CLASS_NAME.get(key_class, key_class))}",
-        DEPTH,
-        "attention summed over the class",
-        subtitle="mean over heads; dotted: uniform",
-    )
-    means = {
-        name: study.attention[study.attention["key_class"] == key_class].groupby("layer")[["sum", "uniform"]].mean()
-        for name, study in studies.items()
-    }
-    depth = {name: by_depth(table, layers_of(name, studies[name].provenance)) for name, table in means.items()}
+    title, y = f"Attention to {plain(CLASS_NAME.get(key_class, key_class))}", "attention summed over the class"
+    out = figure(title, DEPTH, y, subtitle="mean over heads; dotted: uniform")
+    depth = {}
+    for name, study in studies.items():
+        means = study.attention[study.attention["key_class"] == key_class].groupby("layer")[["sum", "uniform"]].mean()
+        depth[name] = by_depth(means, layers_of(name, study.provenance))
     draw_runs(out, {name: table["sum"] for name, table in depth.items()}, list(studies))
     for name, style in run_styles(list(studies)).items():
-        line = CHANCE | {"color": style["color"]}
         uniform = depth[name]["uniform"].round(4)
-        out.add_scatter(
-            x=uniform.index, y=uniform, mode="lines", line=line, legendgroup=style["name"], showlegend=False,
-            hoverinfo="skip",
-        )  # fmt: skip
+        look = {"line": CHANCE | {"color": style["color"]}, "legendgroup": style["name"], "showlegend": False}
+        out.add_scatter(x=uniform.index, y=uniform, mode="lines", hoverinfo="skip", **look)
     out.update_yaxes(rangemode="tozero")
     return out
 
 
 def _spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
     """How many dimensions make 90 % of what sets a class of keys apart, as a share of all, by depth."""
-    out = figure(
-        "How many dimensions set a class apart",
-        DEPTH,
-        "share of dimensions for 90 %",
-        subtitle="of the sum of |gap|; mean over heads and classes",
-    )
+    subtitle = "of the sum of |gap|; mean over heads and classes"
+    out = figure("How many dimensions set a class apart", DEPTH, "share of dimensions for 90 %", subtitle=subtitle)
     lines = {}
     for name, study in studies.items():
         share = study.gaps.groupby("layer")["n_dims_90_abs"].mean() / study.dims["dim"].nunique()

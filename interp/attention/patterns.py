@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,14 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.scores import KeyClassBatch, warn_of_absent
-from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received, table_of
+from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
 from interp.models.qk import check_layers, span
 from interp.models.sites import Model, Recipe, hook_name
-from interp.run.observers import Observer, observe
 
 
-class AttentionByClass(Observer):
+class AttentionByClass(KeyObserver):
     """Sums of attention probabilities, and of value-weighted ones, by layer, head and class of the key.
 
     After `observe`: `table`, which `attention_by_class` describes.
@@ -25,72 +25,44 @@ class AttentionByClass(Observer):
     """
 
     def __init__(self, model: Model, classes: TokenClasses, *, layers: Sequence[int] | None = None) -> None:
-        self.layers = check_layers(model, layers)
-        super().__init__(model.W_U.device, layers=self.layers, **classes.describe(model.cfg.d_vocab))
-        self.model, self.classes = model, classes
+        chosen = check_layers(model, layers)
+        super().__init__(model, classes, chosen, layers=chosen)
         n_classes = len(classes.names)
-        for layer in self.layers:
+        for layer in chosen:
             self.add_state(f"{layer}.attention", (model.cfg.n_heads, n_classes))
             self.add_state(f"{layer}.norm", (model.cfg.n_heads, n_classes))
             self.add_state(f"{layer}.uniform", (n_classes,))
             self.add_state(f"{layer}.pairs", (n_classes,))
-        self.add_state("queries", ())
 
-    def hooks(self, batch: Batch) -> Recipe:
-        keys = KeyClassBatch(batch, self.classes, self.model.W_U.dtype)
-        self.add("queries", keys.real.sum())
-        recipe: Recipe = []
-        for layer in self.layers:
-            recipe += self._hooks(layer, keys)
-        return recipe
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        names = hook_name(self.model, "v", layer), hook_name(self.model, "pattern", layer)
+        return jointly(names, partial(self._read, layer, keys))
 
-    def _hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
-        seen: dict[str, Tensor] = {}
-
-        def read_value(v: Tensor, hook: object) -> None:
-            seen["v"] = v
-
-        def read_pattern(pattern: Tensor, hook: object) -> None:
-            W_O = self.model.blocks[layer].attn.W_O.to(keys.one_hot.dtype)
-            gram = torch.einsum("hed,hfd->hef", W_O, W_O)
-            v, pattern = seen.pop("v").to(W_O), pattern.to(W_O)
-            v = v.repeat_interleave(W_O.shape[0] // v.shape[2], 2)
-            size = torch.einsum("bnhe,hef,bnhf->bhn", v, gram, v).clamp(min=0).sqrt()
-            received = (pattern * keys.real[:, None, :, None]).sum(2)
-            self.add(f"{layer}.attention", torch.einsum("bhn,bnc->hc", received, keys.one_hot))
-            self.add(f"{layer}.norm", torch.einsum("bhn,bnc->hc", received * size, keys.one_hot))
-            counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
-            self.add(f"{layer}.pairs", counts.sum((0, 1)))
-            self.add(f"{layer}.uniform", (counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum((0, 1)))
-
-        return [
-            (hook_name(self.model, "v", layer), read_value),
-            (hook_name(self.model, "pattern", layer), read_pattern),
-        ]
+    def _read(self, layer: int, keys: KeyClassBatch, v: Tensor, pattern: Tensor) -> None:
+        W_O = self.model.blocks[layer].attn.W_O.to(keys.one_hot.dtype)
+        gram = torch.einsum("hed,hfd->hef", W_O, W_O)
+        v = v.to(W_O).repeat_interleave(W_O.shape[0] // v.shape[2], 2)
+        size = torch.einsum("bnhe,hef,bnhf->bhn", v, gram, v).clamp(min=0).sqrt()
+        attention = received(pattern.to(W_O), keys.real)
+        self.add(f"{layer}.attention", keys.by_class(attention))
+        self.add(f"{layer}.norm", keys.by_class(attention * size))
+        counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
+        self.add(f"{layer}.pairs", counts.sum((0, 1)))
+        self.add(f"{layer}.uniform", (counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum((0, 1)))
 
     def by_class(self, layer: int) -> Float[np.ndarray, "head classes"]:
         """Attention summed over the keys of a class, averaged over queries."""
-        if not self.state["queries"]:
-            raise ValueError("no query was read; observe a corpus first")
-        return (self.state[f"{layer}.attention"] / self.state["queries"]).cpu().numpy()
+        return (self.state[f"{layer}.attention"] / self.tokens.sum()).cpu().numpy()
 
     @property
     def table(self) -> pd.DataFrame:
         """One row a layer, head and class; classes without a token have none."""
-        queries = self.state["queries"].item()
-        rows = []
-        for layer in self.layers:
-            attention = self.by_class(layer)
-            norm, uniform, pairs = (
-                self.state[f"{layer}.{name}"].cpu().numpy() for name in ("norm", "uniform", "pairs")
-            )
-            for head in range(len(attention)):
-                for number in np.flatnonzero(pairs):
-                    values = attention[head, number], attention[head, number] * queries / pairs[number]
-                    more = norm[head, number] / queries, uniform[number] / queries
-                    rows.append((layer, head, self.classes.names[number], *values, *more, int(queries)))
-        columns = ["layer", "head", "key_class", "sum", "mean", "norm_weighted", "uniform", "n_queries"]
-        return pd.DataFrame(rows, columns=columns)
+        present, queries = self.present, self.tokens.sum()
+        attention, norm = (self.of_layers(name)[..., present] for name in ("attention", "norm"))
+        uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))
+        keys = {"layer": self.layers, "head": range(self.model.cfg.n_heads), "key_class": self.names}
+        columns = {"sum": attention / queries, "mean": attention / pairs, "norm_weighted": norm / queries}
+        return table_of(keys, columns | {"uniform": uniform / queries, "n_queries": queries.long()})
 
 
 def attention_by_class(
@@ -113,10 +85,6 @@ def attention_by_class(
     Raises ValueError for a layer that does not exist, padding on the left and a class function that returns something
     else than a class for each token.
     """
-    classes = token_classes(model, key_classes)
-    observer = AttentionByClass(model, classes, layers=layers)
-    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
-    observe(model, prepared, observer, progress=progress, checkpoint=checkpoint)
-    table = observer.table
-    warn_of_absent(classes, table["key_class"])
-    return table
+    observer = AttentionByClass(model, token_classes(model, key_classes), layers=layers)
+    observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)
+    return observer.table

@@ -1,7 +1,7 @@
 """Statistics of every dimension of the residual stream: by token class, and against frequency and attention."""
 
 import os
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
 import numpy as np
@@ -10,16 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.scores import KeyClassBatch, warn_of_absent
+from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received, table_of
 from interp.checks import check_table
-from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.corpora import Batch, KeyClasses, Text, TokenClasses, token_classes
 from interp.models.qk import qk_circuit
 from interp.models.sites import Model, Recipe, hook_name, state_name
 from interp.run import moments
-from interp.run.observers import Observer, fingerprint, observe
+from interp.run.observers import Observer, fingerprint
 
 
-class DimensionProfile(Observer):
+class DimensionProfile(KeyObserver):
     """Mean, SD and largest magnitude of every dimension by token class: of the residual stream, or of what attention
     reads.
 
@@ -29,55 +29,41 @@ class DimensionProfile(Observer):
     def __init__(
         self, model: Model, classes: TokenClasses, *, of: Literal["residual", "attn_input"] = "residual"
     ) -> None:
-        super().__init__(model.W_U.device, of=of, **classes.describe(model.cfg.d_vocab))
-        self.model, self.classes, self.of = model, classes, of
-        self.n_states = model.cfg.n_layers + (of == "residual")
+        super().__init__(model, classes, range(model.cfg.n_layers + (of == "residual")), of=of)
+        self.of = of
         shape = (len(classes.names), model.cfg.d_model)
-        for state in range(self.n_states):
+        for state in self.layers:
             self.add_state(f"{state}.moments", (moments.ROWS[1], *shape), "moments")
             self.add_state(f"{state}.max_abs", shape, "max")
 
-    def hooks(self, batch: Batch) -> Recipe:
-        keys = KeyClassBatch(batch, self.classes, torch.float64)
-        one_hot = keys.one_hot[keys.real]
-        return [hook for state in range(self.n_states) for hook in self._hooks(state, keys, one_hot)]
-
-    def _hooks(self, state: int, keys: KeyClassBatch, one_hot: Tensor) -> Recipe:
-        def read(activation: Tensor, hook: object) -> None:
-            x = activation[keys.real].to(one_hot.dtype)
-            largest = torch.full_like(self.state[f"{state}.max_abs"], -torch.inf)
-            for number in keys.numbers[keys.real].unique().tolist():
-                largest[number] = x[one_hot[:, number].bool()].abs().amax(0)
-            self.add(f"{state}.max_abs", largest)
-            self.add(f"{state}.moments", moments.by_group(x, one_hot))
-
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         if self.of == "residual":
-            return [(state_name(self.model, state), read)]
-        circuit = qk_circuit(self.model, state)
-        seen: list[Tensor] = []
-        return [
-            (circuit.input_name, lambda activation, hook: seen.append(activation)),
-            (circuit.query_name, lambda q, hook: read(circuit.attn_input(seen[-1]), hook)),
-        ]
+            return jointly([state_name(self.model, layer)], partial(self._read, layer, keys))
+        circuit = qk_circuit(self.model, layer)
+        names = circuit.input_name, circuit.query_name  # of these only the second fires once in every model
+        return jointly(names, lambda x, q: self._read(layer, keys, circuit.attn_input(x)))
+
+    def _read(self, state: int, keys: KeyClassBatch, activation: Tensor) -> None:
+        one_hot = keys.counts[keys.real]
+        x = activation[keys.real].to(one_hot)
+        largest = torch.full_like(self.state[f"{state}.max_abs"], -torch.inf)
+        for number in one_hot.any(0).nonzero()[:, 0].tolist():
+            largest[number] = x[one_hot[:, number].bool()].abs().amax(0)
+        self.add(f"{state}.max_abs", largest)
+        self.add(f"{state}.moments", moments.by_group(x, one_hot))
 
     @property
     def table(self) -> pd.DataFrame:
         """One row a state, class and dimension, and the class `all`."""
-        present = self.state["0.moments"][0, :, 0].nonzero()[:, 0].tolist()
-        if not present:
-            raise ValueError("no token was read; observe a corpus first")
-        members = {self.classes.names[i]: [i] for i in present} | {"all": present}
-        parts = []
-        for state in range(self.n_states):
-            by_class, largest = (self.state[f"{state}.{name}"].cpu() for name in ("moments", "max_abs"))
-            for name, rows in members.items():
-                found = reduce(moments.merged, by_class[:, rows].unbind(1))
-                mean, sd = moments.mean(found), moments.variance(found).sqrt()
-                columns = {"mean": mean, "sd": sd, "max_abs": largest[rows].amax(0)}
-                values = {column: value.numpy() for column, value in columns.items()}
-                where = {"state": state, "dim": np.arange(len(mean)), "key_class": name}
-                parts.append(pd.DataFrame(where | values | {"n_tokens": int(found[0, 0])}))
-        return pd.concat(parts, ignore_index=True)
+        by_class, largest = (self.of_layers(name)[..., self.present, :] for name in ("moments", "max_abs"))
+        by_class = by_class.transpose(0, 1)
+        every = reduce(moments.merged, by_class.unbind(2))
+        found = torch.cat([by_class, every[:, :, None]], 2)
+        largest = torch.cat([largest, largest.amax(1, keepdim=True)], 1)
+        keys = {"state": self.layers, "key_class": [*self.names, "all"], "dim": range(largest.shape[2])}
+        columns = {"mean": moments.mean(found), "sd": moments.variance(found).sqrt(), "max_abs": largest}
+        table = table_of(keys, columns | {"n_tokens": found[0].long()})
+        return table[["state", "dim", *table.columns.drop(["state", "dim"])]]
 
 
 class DimensionCorrelations(Observer):
@@ -90,41 +76,33 @@ class DimensionCorrelations(Observer):
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
         super().__init__(model.W_U.device, log_unigram=fingerprint(log_unigram))
         self.model, self.log_unigram = model, log_unigram.double()
-        d_model = model.cfg.d_model
         for layer in range(model.cfg.n_layers):
-            self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, d_model), "moments")
+            self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, model.cfg.d_model), "moments")
 
     def hooks(self, batch: Batch) -> Recipe:
-        y = self.log_unigram.to(batch.tokens.device)[batch.tokens]
-        return [hook for layer in range(self.model.cfg.n_layers) for hook in self._hooks(layer, batch.mask.bool(), y)]
+        real = batch.mask.bool()
+        log_u = self.log_unigram.to(batch.tokens.device)[batch.tokens][real]
+        return [hook for layer in range(self.model.cfg.n_layers) for hook in self._hooks(layer, real, log_u)]
 
     def _hooks(self, layer: int, real: Tensor, log_u: Tensor) -> Recipe:
         circuit = qk_circuit(self.model, layer)
-        seen: dict[str, Tensor] = {}
 
-        def read_input(activation: Tensor, hook: object) -> None:
-            seen["input"] = activation
+        def read(x: Tensor, pattern: Tensor) -> None:
+            wide = pattern.to(torch.promote_types(pattern.dtype, torch.float32))
+            attention = received(wide, real).mean(1)
+            viewers = circuit.span.up_to(real.flip(1).to(attention.dtype)).flip(1)
+            y = torch.stack([log_u, (attention / viewers.clamp(min=1))[real].double()], 1)
+            self.add(f"{layer}.moments", moments.of_pairs(circuit.attn_input(x)[real].double(), y))
 
-        def read_pattern(pattern: Tensor, hook: object) -> None:
-            x = circuit.attn_input(seen.pop("input"))[real].double()
-            received = (
-                (pattern.to(torch.promote_types(pattern.dtype, torch.float32)) * real[:, None, :, None]).sum(2).mean(1)
-            )
-            viewers = circuit.span.up_to(real.flip(1).to(received.dtype)).flip(1)
-            y = torch.stack([log_u[real], (received / viewers.clamp(min=1))[real].double()], 1)
-            self.add(f"{layer}.moments", moments.of_pairs(x, y))
-
-        return [(circuit.input_name, read_input), (hook_name(self.model, "pattern", layer), read_pattern)]
+        return jointly([circuit.input_name, hook_name(self.model, "pattern", layer)], read)
 
     @property
     def table(self) -> pd.DataFrame:
-        parts = []
-        for layer in range(self.model.cfg.n_layers):
-            found = self.state[f"{layer}.moments"].cpu()
-            r = moments.correlation(found).numpy()
-            columns = {"layer": layer, "dim": np.arange(r.shape[1]), "log_unigram": r[0], "attention_received": r[1]}
-            parts.append(pd.DataFrame(columns | {"n_tokens": int(found[0, 0, 0])}))
-        return pd.concat(parts, ignore_index=True)
+        n_layers, d_model = self.model.cfg.n_layers, self.model.cfg.d_model
+        found = torch.stack([self.state[f"{layer}.moments"] for layer in range(n_layers)], 1)
+        frequency, attention = moments.correlation(found).unbind(1)
+        columns = {"log_unigram": frequency, "attention_received": attention, "n_tokens": found[0, :, 0].long()}
+        return table_of({"layer": range(n_layers), "dim": range(d_model)}, columns)
 
 
 def dimension_profile(
@@ -144,13 +122,9 @@ def dimension_profile(
     Returns the table `dims` (state, dim, key_class, mean, sd, max_abs, n_tokens), with the class `all` too; a class
     without a token in the text has no row.
     """
-    classes = token_classes(model, key_classes)
-    observer = DimensionProfile(model, classes)
-    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
-    observe(model, prepared, observer, progress=progress, checkpoint=checkpoint)
-    table = observer.table
-    warn_of_absent(classes, table["key_class"])
-    return table
+    observer = DimensionProfile(model, token_classes(model, key_classes))
+    observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)
+    return observer.table
 
 
 def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFrame:

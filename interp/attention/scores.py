@@ -10,7 +10,8 @@ so sums over pairs cost one matrix product over the keys.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,34 +19,18 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, table_of
 from interp.attention.options import Average, Weights
-from interp.checks import check_table, warn
-from interp.corpora import Batch, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.checks import check_table
+from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
 from interp.corpora.batching import check_ids
 from interp.models import check_weights
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, hook_name
-from interp.run.observers import Observer, observe
 
 
-class KeyClassBatch:
-    """A batch with the class of each token: what the observers of attention share."""
-
-    def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
-        """`one_hot` is in `dtype`, in float32 at least; `counts` beside it in float64, for sums that must be exact."""
-        if bool((batch.mask.diff(dim=1) > 0).any()):
-            raise ValueError(
-                "a row of this batch is padded on the left; put the padding on the right (interp.corpora.batches does)"
-            )
-        self.real = batch.mask.bool()
-        self.numbers = classes(batch.tokens)
-        one_hot = torch.nn.functional.one_hot(self.numbers, len(classes.names)) * self.real[..., None]
-        self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))
-        self.counts = one_hot.double() if one_hot.device.type != "mps" else one_hot.float()
-
-
-class ScoreContributions(Observer):
+class ScoreContributions(KeyObserver):
     """Sums over (query, key) pairs of each residual dimension's contribution to the score, by layer, head and class.
 
     After `observe`: `scores` and `totals`, the tables that `score_contributions` describes.
@@ -77,11 +62,7 @@ class ScoreContributions(Observer):
         if average not in ("pair", "sentence"):
             raise ValueError(f"unknown average {average!r}; expected 'pair' or 'sentence'")
         chosen = check_layers(model, layers)
-        super().__init__(
-            model.W_U.device, layers=chosen, weights=weights, centred=centred, average=average,
-            **classes.describe(model.cfg.d_vocab),
-        )  # fmt: skip
-        self.model, self.classes, self.layers = model, classes, chosen
+        super().__init__(model, classes, chosen, layers=chosen, weights=weights, centred=centred, average=average)
         self.weights, self.scaled, self.centred, self.average = weights, scaled, centred, average
         shape = (model.cfg.n_heads, len(classes.names))
         for layer in chosen:
@@ -92,62 +73,46 @@ class ScoreContributions(Observer):
             self.add_state(f"{layer}.weight", shape)
             self.add_state(f"{layer}.pairs", shape[1:])
 
-    def hooks(self, batch: Batch) -> Recipe:
-        keys = KeyClassBatch(batch, self.classes, self.model.W_U.dtype)
-        return [hook for layer in self.layers for hook in self._hooks(qk_circuit(self.model, layer), keys)]
-
-    def _hooks(self, circuit: QKCircuit, keys: KeyClassBatch) -> Recipe:
-        seen: dict[str, Tensor] = {}
-
-        def read_input(activation: Tensor, hook: object) -> None:
-            seen["input"] = activation
-
-        def read_query(q: Tensor, hook: object) -> None:
-            seen["q"] = q
-            if self.weights == "mean":
-                finish(None)
-
-        def read_pattern(pattern: Tensor, hook: object) -> None:
-            finish(pattern)
-
-        def finish(pattern: Tensor | None) -> None:
-            x = circuit.attn_input(seen.pop("input")).to(keys.one_hot) * keys.real[..., None]
-            q = seen.pop("q").to(x) * keys.real[..., None, None]
-            self._read(circuit, keys, q, x, None if pattern is None else pattern.to(x))
-
-        recipe: Recipe = [(circuit.input_name, read_input), (circuit.query_name, read_query)]
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        circuit = qk_circuit(self.model, layer)
+        names = [circuit.input_name, circuit.query_name]
         if self.weights == "attention":
-            recipe.append((hook_name(self.model, "pattern", circuit.layer), read_pattern))
-        return recipe
+            names.append(hook_name(self.model, "pattern", layer))
+        return jointly(names, partial(self._read, circuit, keys))
 
-    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, q: Tensor, x: Tensor, pattern: Tensor | None) -> None:
+    def _read(
+        self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, pattern: Tensor | None = None
+    ) -> None:
         """Add this batch's sums. Shapes: b rows, m queries, n keys, h heads, c classes, e d_head, d d_model."""
+        x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
+        q = q.to(x) * keys.real[..., None, None]
         counts = circuit.span.up_to(keys.counts)
-        mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern, keys.one_hot)
+        mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern.to(x), keys.one_hot)
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         weight = torch.ones_like(mass_of_row)
         if self.average == "sentence":
             weight = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
-        total = (weight * mass_of_row).sum(0)
+        layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
+        self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
+        self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
         weight = weight.to(q)
         if pattern is None and not circuit.span.causal:
             contribution, centred, query = _by_row(circuit, q, x, keys.one_hot, weight[:, 0])
         else:
-            u = _queries_by_key(circuit, q) if pattern is None else _attended(circuit, q, pattern)
-            classes = range(len(self.classes.names))
-            parts = [_sum_over_keys(circuit, u, x, keys.one_hot[..., c].bool(), weight[..., c]) for c in classes]
+            if pattern is None:
+                u = _queries_by_key(circuit, q)
+            else:
+                u = circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern.to(x), q))
+            of_class = zip(keys.one_hot.bool().unbind(-1), weight.unbind(-1), strict=True)
+            parts = [_sum_over_keys(circuit, u, x, chosen, of_row) for chosen, of_row in of_class]
             contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
-            centred = None
             if self.centred:
                 share = (weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]).to(q)
                 centred = contribution - self._key_means(circuit, keys, q, x, share, contribution)
-        layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
         self.add(f"{layer}.contribution", contribution)
         self.add(f"{layer}.query", query)
-        self.add(f"{layer}.weight", total.expand(shape))
-        self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
-        if self.centred and centred is not None:
+        if self.centred:
             self.add(f"{layer}.centred", centred)
 
     def _key_means(
@@ -172,58 +137,36 @@ class ScoreContributions(Observer):
     @property
     def scores(self) -> pd.DataFrame:
         """One row a layer, head, class and dimension; classes without a token have none."""
-        return pd.concat([self._layer_scores(layer) for layer in self.layers], ignore_index=True)
-
-    def _layer_scores(self, layer: int) -> pd.DataFrame:
-        circuit, weight, present = self._present(layer)
-        n_heads, d_model = weight.shape[0], self.model.cfg.d_model
-        mean = self._mean(layer, "contribution")
-        W_K = circuit.W_K.to(self.device, torch.float64)
-        bias = torch.zeros_like(mean)
-        if circuit.ln_bias is not None:
-            bias = torch.einsum("hce,hde->hcd", self._mean(layer, "query"), W_K) * circuit.ln_bias.to(bias)
-        shape = (n_heads, len(present), d_model)
-        pairs = self.state[f"{layer}.pairs"][present].cpu().numpy().astype(np.int64)
-        return pd.DataFrame(
-            {
-                "layer": np.full(np.prod(shape), layer),
-                "head": np.repeat(np.arange(n_heads), len(present) * d_model),
-                "key_class": np.tile(np.repeat([self.classes.names[i] for i in present], d_model), n_heads),
-                "dim": np.tile(np.arange(d_model), n_heads * len(present)),
-                "mean": mean.flatten().cpu().numpy(),
-                "centred_mean": self._mean(layer, "centred").flatten().cpu().numpy() if self.centred else np.nan,
-                "ln_bias_mean": bias.flatten().cpu().numpy(),
-                "n_pairs": np.tile(np.repeat(pairs, d_model), n_heads),
-            }
-        )
+        parts = []
+        for layer in self.layers:
+            circuit, mean = qk_circuit(self.model, layer), self._mean(layer, "contribution")
+            ln_bias = torch.zeros_like(mean)
+            if circuit.ln_bias is not None:
+                directions = torch.einsum("hce,hde->hcd", self._mean(layer, "query"), circuit.W_K.to(mean))
+                ln_bias = directions * circuit.ln_bias.to(mean)
+            centred = self._mean(layer, "centred") if self.centred else torch.full_like(mean, torch.nan)
+            pairs = self.state[f"{layer}.pairs"][self.present, None].long()
+            n_heads, _, d_model = mean.shape
+            keys = {"layer": [layer], "head": range(n_heads), "key_class": self.names, "dim": range(d_model)}
+            columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias, "n_pairs": pairs}
+            parts.append(table_of(keys, columns))
+        return pd.concat(parts, ignore_index=True)
 
     @property
     def totals(self) -> pd.DataFrame:
         """One row a layer, head and class: the mean score, as what the dimensions and b_K make of it."""
-        rows = []
-        for layer in self.layers:
-            circuit, _, present = self._present(layer)
-            contributions = self._mean(layer, "contribution").sum(-1)
-            b_K = circuit.b_K.to(self.device, torch.float64)
-            key_bias = torch.einsum("hce,he->hc", self._mean(layer, "query"), b_K)
-            for head in range(len(b_K)):
-                for column, number in enumerate(present):
-                    parts = contributions[head, column].item(), key_bias[head, column].item()
-                    rows.append((layer, head, self.classes.names[number], *parts, sum(parts)))
-        columns = ["layer", "head", "key_class", "contributions", "key_bias", "score"]
-        return pd.DataFrame(rows, columns=columns)
-
-    def _present(self, layer: int) -> tuple[QKCircuit, Tensor, list[int]]:
-        weight = self.state[f"{layer}.weight"]
-        present = [i for i in range(len(self.classes.names)) if bool(self.state[f"{layer}.pairs"][i] > 0)]
-        if not present:
-            raise ValueError("no pair of a query and a key was read; observe a corpus first")
-        return qk_circuit(self.model, layer), weight, present
+        contributions = torch.stack([self._mean(layer, "contribution").sum(-1) for layer in self.layers])
+        b_K = torch.stack([qk_circuit(self.model, layer).b_K for layer in self.layers])
+        queries = torch.stack([self._mean(layer, "query") for layer in self.layers])
+        key_bias = torch.einsum("lhce,lhe->lhc", queries, b_K.to(queries))
+        keys = {"layer": self.layers, "head": range(len(b_K[0])), "key_class": self.names}
+        columns = {"contributions": contributions, "key_bias": key_bias, "score": contributions + key_bias}
+        return table_of(keys, columns)
 
     def _mean(self, layer: int, name: str) -> Float[Tensor, "head classes d"]:
-        circuit, weight, present = self._present(layer)
-        mean = self.state[f"{layer}.{name}"][:, present] / weight[:, present, None]
-        return mean / circuit.scale if self.scaled else mean
+        """A state of a layer, averaged over pairs: of the classes that have a token."""
+        mean = self.state[f"{layer}.{name}"][:, self.present] / self.state[f"{layer}.weight"][:, self.present, None]
+        return mean / qk_circuit(self.model, layer).scale if self.scaled else mean
 
 
 def _by_row(
@@ -241,17 +184,12 @@ def _by_row(
     directions = torch.einsum("bhe,hed->bhd", q, circuit.W_K.mT.to(q.dtype))
     sums, counts = one_hot.mT @ x, one_hot.sum(1)
     centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
-    of_class = zip((sums * weight[..., None]).unbind(1), (centred * weight[..., None]).unbind(1), strict=True)
-    parts = [[(directions * row[:, None]).sum(0) for row in both] for both in of_class]
-    contribution, centred = (torch.stack(part, 1) for part in zip(*parts, strict=True))
-    return contribution, centred, torch.einsum("bhe,bc->hce", q, weight * counts)
 
+    def over_rows(sums: Tensor) -> Tensor:
+        of_class = (sums * weight[..., None]).unbind(1)
+        return torch.stack([(directions * of_row[:, None]).sum(0) for of_row in of_class], 1)
 
-def _attended(
-    circuit: QKCircuit, q: Float[Tensor, "batch pos head d_head"], pattern: Float[Tensor, "batch head query key"]
-) -> Float[Tensor, "batch key head d_head"]:
-    """`u_n = R_nᵀ Σ_m α_mn R_m q_m`."""
-    return circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern, q))
+    return over_rows(sums), over_rows(centred), torch.einsum("bhe,bc->hce", q, weight * counts)
 
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
@@ -323,18 +261,8 @@ def score_contributions(
     observer = ScoreContributions(
         model, classes, layers=layers, weights=weights, scaled=scaled, centred=centred, average=average
     )
-    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
-    observe(model, prepared, observer, progress=progress, checkpoint=checkpoint)
-    scores = observer.scores
-    warn_of_absent(classes, scores["key_class"])
-    return scores
-
-
-def warn_of_absent(classes: TokenClasses, found: Iterable[str]) -> None:
-    """Say once which classes have no token in the corpus."""
-    absent = [name for name in classes.names if name not in set(found)]
-    if absent:
-        warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
+    observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)
+    return observer.scores
 
 
 def gaps(scores: pd.DataFrame) -> pd.DataFrame:
@@ -356,22 +284,23 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
     has_centred = "centred_mean" in scores and scores["centred_mean"].notna().any()
     column = "centred_mean" if has_centred else "mean"
     is_other = scores["key_class"] == "other"
-    keys = ["layer", "head", "dim"]
-    other = scores[is_other].set_index(keys)[column].rename("other")
-    table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=keys)
+    beside = ["layer", "head", "dim"]
+    other = scores[is_other].set_index(beside)[column].rename("other")
+    table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=beside)
     table["gap"] = table[column] - table["other"]
     if (lacking := table["gap"].isna()).any():
         row = table.loc[lacking, row_key].iloc[0].to_dict()
         raise ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
-    groups = table.groupby(["layer", "head", "key_class"], sort=False)["gap"]
-    table["share"] = table["gap"] / groups.transform("sum").replace(0, np.nan)
-    table["abs_share"] = table["gap"].abs() / groups.transform(lambda gap: gap.abs().sum()).replace(0, np.nan)
-    shares = table.groupby(["layer", "head", "key_class"], sort=False)
+    table["abs_gap"] = table["gap"].abs()
+    of_class = ["layer", "head", "key_class"]
+    sums = table.groupby(of_class, sort=False)[["gap", "abs_gap"]].transform("sum").replace(0, np.nan)
+    table[["share", "abs_share"]] = table[["gap", "abs_gap"]] / sums
+    shares = table.groupby(of_class, sort=False)
     table["rank"] = shares["share"].rank(ascending=False, method="first", na_option="bottom").astype(int)
     table["n_dims_90"] = shares["share"].transform(_dims_for_90_percent)
     table["n_dims_90_abs"] = shares["abs_share"].transform(_dims_for_90_percent)
-    columns = ["layer", "head", "key_class", "dim", "gap", "share", "rank", "n_dims_90"]
-    return table[[*columns, "abs_share", "n_dims_90_abs"]].reset_index(drop=True)
+    columns = [*row_key, "gap", "share", "rank", "n_dims_90", "abs_share", "n_dims_90_abs"]
+    return table[columns].reset_index(drop=True)
 
 
 def _dims_for_90_percent(shares: pd.Series) -> int:
@@ -399,11 +328,10 @@ def score_contributions_at(
             f"expected a head in 0 … {n_heads - 1} and positions in 0 … {length - 1}, found head {head}, "
             f"query {query}, key {key}"
         )
-    circuit = qk_circuit(model, layer)
-    seen = _activations(model, tokens, [layer])[layer]
+    ((circuit, x, q, _),) = _activations(model, tokens, [layer])
     if not circuit.span.mask(length)[query, key]:
         raise ValueError(f"the query at {query} does not see the key at {key} in layer {layer}")
-    contributions = _contributions(circuit, seen, query)[head, key]
+    contributions = _contributions(circuit, x, q[query])[head, key]
     return contributions / circuit.scale if scaled else contributions
 
 
@@ -420,20 +348,16 @@ def check_decomposition(
     """
     chosen = check_layers(model, layers)
     tokens = _one_sequence(model, tokens)
-    activations = _activations(model, tokens, chosen)
     rows = []
-    for layer in chosen:
-        circuit, seen = qk_circuit(model, layer), activations[layer]
-        visible = circuit.span.mask(len(tokens))
+    for circuit, x, q, scores in _activations(model, tokens, chosen):
         constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
         error = largest = 0.0
-        for query in range(len(tokens)):
-            keys = visible[query].to(seen["x"].device)
-            ours = _contributions(circuit, seen, query).sum(-1) + torch.einsum("nhe,he->hn", constant, seen["q"][query])
-            theirs = seen["scores"][:, query] * circuit.scale
-            error = max(error, (ours - theirs)[:, keys].abs().max().item())
-            largest = max(largest, theirs[:, keys].abs().max().item())
-        rows.append((layer, error, largest))
+        for query, visible in enumerate(circuit.span.mask(len(tokens)).to(x.device)):
+            ours = _contributions(circuit, x, q[query]).sum(-1) + torch.einsum("nhe,he->hn", constant, q[query])
+            theirs = scores[:, query] * circuit.scale
+            error = max(error, (ours - theirs)[:, visible].abs().max().item())
+            largest = max(largest, theirs[:, visible].abs().max().item())
+        rows.append((circuit.layer, error, largest))
     return pd.DataFrame(rows, columns=["layer", "max_error", "max_score"])
 
 
@@ -452,33 +376,27 @@ def _one_sequence(model: Model, tokens: Tensor) -> Int[Tensor, " pos"]:
 
 
 @torch.no_grad()
-def _activations(model: Model, tokens: Tensor, layers: Sequence[int]) -> dict[int, dict[str, Tensor]]:
-    """Attention input, (rotated) queries and scores of one sequence, by layer."""
+def _activations(model: Model, tokens: Tensor, layers: Sequence[int]) -> list[tuple[QKCircuit, Tensor, Tensor, Tensor]]:
+    """Circuit, attention input, (rotated) queries and scores of each layer, for one sequence."""
     check_weights(model)
-    found: dict[int, dict[str, Tensor]] = {layer: {} for layer in layers}
+    found = {}
+
+    def keep(circuit: QKCircuit, x: Tensor, q: Tensor, scores: Tensor) -> None:
+        found[circuit.layer] = circuit, circuit.attn_input(x)[0], q[0], scores[0]
+
     recipe: Recipe = []
     for layer in layers:
-        circuit, into = qk_circuit(model, layer), found[layer]
-
-        def keep_input(activation: Tensor, hook: object, circuit=circuit, into=into) -> None:  # type: ignore[no-untyped-def]
-            into["x"] = circuit.attn_input(activation)[0]
-
-        def keep_query(q: Tensor, hook: object, into=into) -> None:  # type: ignore[no-untyped-def]
-            into["q"] = q[0]
-
-        def keep_scores(scores: Tensor, hook: object, into=into) -> None:  # type: ignore[no-untyped-def]
-            into["scores"] = scores[0]
-
-        recipe += [(circuit.input_name, keep_input), (circuit.query_name, keep_query)]
-        recipe.append((hook_name(model, "attn_scores", layer), keep_scores))
+        circuit = qk_circuit(model, layer)
+        names = circuit.input_name, circuit.query_name, hook_name(model, "attn_scores", layer)
+        recipe += jointly(names, partial(keep, circuit))
     with running(model, recipe):
         model(tokens[None].to(model.W_U.device))
-    return found
+    return [found[layer] for layer in layers]
 
 
-def _contributions(circuit: QKCircuit, seen: dict[str, Tensor], query: int) -> Float[Tensor, "head key d_model"]:
+def _contributions(
+    circuit: QKCircuit, x: Float[Tensor, "key d_model"], q: Float[Tensor, "head d_head"]
+) -> Float[Tensor, "head key d_model"]:
     """`C_j` of one query with all keys."""
-    x = seen["x"]
-    q = seen["q"][query].expand(1, len(x), -1, -1)
-    directions = torch.einsum("nhe,hde->hnd", circuit.rotate_back(q)[0], circuit.W_K)
-    return directions * x
+    turned = circuit.rotate_back(q.expand(1, len(x), -1, -1))[0]
+    return torch.einsum("nhe,hde->hnd", turned, circuit.W_K) * x

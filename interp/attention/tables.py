@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.attention.ablation import ablate
+from interp.attention.ablation import ablate, planned
 from interp.attention.options import AttentionOptions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
-from interp.attention.scores import ScoreContributions, gaps, warn_of_absent
+from interp.attention.scores import ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, Text, as_batches, batches, token_classes, unigrams_of
 from interp.models.head import real_tokens
@@ -54,6 +54,11 @@ class AttentionStudy(Result):
         }
 
     @property
+    def special(self) -> list[str]:
+        """The classes of keys but `other`, of which there is a token."""
+        return [name for name in self.attention["key_class"].unique() if name != "other"]
+
+    @property
     def by_layer(self) -> pd.DataFrame:
         """Attention by layer and class of the key, mean over heads."""
         groups = self.attention.groupby(["layer", "key_class"], sort=False)
@@ -64,20 +69,21 @@ class AttentionStudy(Result):
         """By layer and class with a gap: the dimension of the largest mean |gap| share, and how many make 90 %."""
         means = self.gaps.groupby(["layer", "key_class", "dim"], sort=False)[["abs_share", "n_dims_90_abs"]].mean()
         table = means.reset_index().dropna(subset="abs_share")
-        if table.empty:
-            return table
         largest = table.groupby(["layer", "key_class"], sort=False)["abs_share"].idxmax()
         return table.loc[largest].reset_index(drop=True)
 
     @property
+    def changes(self) -> pd.DataFrame:
+        """The rows of `ablation` but of class `other`, with the `change` of attention."""
+        change = self.ablation["attention_after"] - self.ablation["attention_before"]
+        return self.ablation.assign(change=change.astype(float))[self.ablation["key_class"] != "other"]
+
+    @property
     def ablated(self) -> pd.DataFrame:
         """Change of attention to each class but `other` with a key dimension removed, by layer and set."""
-        table = self.ablation.assign(change=self.ablation["attention_after"] - self.ablation["attention_before"])
-        table = table[table["key_class"] != "other"]
-        return table.groupby(["layer", "key_class", "set"], sort=False).agg(
-            attention_before=("attention_before", "first"), mean_change=("change", "mean"),
-            largest_fall=("change", "min"), largest_rise=("change", "max"),
-        ).reset_index()  # fmt: skip
+        groups = self.changes.groupby(["layer", "key_class", "set"], sort=False)
+        change = groups["change"].agg(mean_change="mean", largest_fall="min", largest_rise="max")
+        return groups[["attention_before"]].first().join(change).reset_index()
 
 
 @asks(AttentionOptions)
@@ -112,32 +118,20 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         Reading("attention", prepared, [attention, residual, inputs, correlations]),
         Reading("attention scores", where, [contributions]),
     ]
-    profile = residual.table
-    warn_of_absent(classes, profile["key_class"])
-    outliers = find_outliers(profile, k=options.k)
-    scores = contributions.scores
-    apart = gaps(scores)
-    ablation = yield from ablate(
-        model, prepared, classes, inputs.table, outliers, apart, chosen, "keys", options.mode, seed, progress=False
-    )
+    residual.warn_of_absent()
+    dims, scores = residual.table, contributions.scores
+    outliers, apart = find_outliers(dims, k=options.k), gaps(scores)
+    plan = planned(inputs.table, outliers, apart, layers=chosen, mode=options.mode, seed=seed)
+    ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
+    asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
+    asked |= {"k": float(options.k), "mode": options.mode, "sample": sample, "key_classes": list(classes.names)}
     return AttentionStudy(
-        provenance=provenance(
-            model,
-            prepared.about,
-            unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
-            layers=chosen,
-            **how,
-            k=float(options.k),
-            mode=options.mode,
-            sample=sample,
-            key_classes=list(classes.names),
-            n_tokens=int(profile.loc[profile["key_class"] == "all", "n_tokens"].iloc[0]),
-        ),
+        provenance=provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum())),
         scores=scores,
         gaps=apart,
         totals=contributions.totals,
         attention=attention.table,
-        dims=profile,
+        dims=dims,
         outliers=outliers,
         ablation=ablation,
         correlations=correlations.table,

@@ -1,0 +1,111 @@
+"""What the observers of attention share: classes of keys, activations of a layer that are read together, tables."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.checks import warn
+from interp.corpora import Batch, Text, TokenClasses, as_batches
+from interp.models.sites import Model, Recipe
+from interp.run.observers import Observer, observe
+
+
+class KeyClassBatch:
+    """Which tokens of a batch are real, and the class of each, one-hot: `one_hot` in float32 at least, `counts` in
+    float64, for sums that must be exact."""
+
+    def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
+        if bool((batch.mask.diff(dim=1) > 0).any()):
+            raise ValueError(
+                "a row of this batch is padded on the left; put the padding on the right (interp.corpora.batches does)"
+            )
+        self.real = batch.mask.bool()
+        one_hot = torch.nn.functional.one_hot(classes(batch.tokens), len(classes.names)) * self.real[..., None]
+        self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))
+        self.counts = one_hot.double() if one_hot.device.type != "mps" else one_hot.float()
+
+    def by_class(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "head classes"]:
+        """Sums over the keys of each class."""
+        return torch.einsum("bhn,bnc->hc", values, self.one_hot)
+
+
+class KeyObserver(Observer):
+    """An observer of some layers that tells their keys by class: `layer_hooks` gives the hooks of one layer."""
+
+    def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
+        super().__init__(model.W_U.device, **options, **classes.describe(model.cfg.d_vocab))
+        self.model, self.classes, self.layers = model, classes, list(layers)
+        self.add_state("tokens", (len(classes.names),))
+
+    def hooks(self, batch: Batch) -> Recipe:
+        keys = KeyClassBatch(batch, self.classes, self.model.W_U.dtype)
+        self.add("tokens", keys.counts.sum((0, 1)))
+        return [hook for layer in self.layers for hook in self.layer_hooks(layer, keys)]
+
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        raise NotImplementedError
+
+    @property
+    def tokens(self) -> Float[Tensor, " classes"]:
+        """How many tokens of each class were read, each a query and a key. Raises ValueError for none."""
+        if not self.state["tokens"].any():
+            raise ValueError("no token was read; observe a corpus first")
+        return self.state["tokens"]
+
+    @property
+    def present(self) -> list[int]:
+        """The classes that have a token in the corpus."""
+        return self.tokens.nonzero()[:, 0].tolist()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of `present`."""
+        return [self.classes.names[number] for number in self.present]
+
+    def of_layers(self, name: str) -> Float[Tensor, "layer *shape"]:
+        """A state of every layer."""
+        return torch.stack([self.state[f"{layer}.{name}"] for layer in self.layers])
+
+    def read(
+        self, text: Text, *, batch_size: int | None, progress: bool, checkpoint: str | os.PathLike[str] | None
+    ) -> None:
+        """`observe` a text; warns of classes without a token in it."""
+        batches = as_batches(self.model, text, batch_size=batch_size)
+        observe(self.model, batches, self, progress=progress, checkpoint=checkpoint)
+        self.warn_of_absent()
+
+    def warn_of_absent(self) -> None:
+        """Say once which classes have no token in the corpus."""
+        if absent := [name for name in self.classes.names if name not in self.names]:
+            warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
+
+
+def received(
+    pattern: Float[Tensor, "batch head query key"], real: Bool[Tensor, "batch query"]
+) -> Float[Tensor, "batch head key"]:
+    """The attention that each key receives from the real queries."""
+    return (pattern * real[:, None, :, None]).sum(2)
+
+
+def jointly(names: Sequence[str], read: Callable[..., None]) -> Recipe:
+    """Hooks that call `read` with the activations at these hook points, in this order, when the last of them fires."""
+    seen: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        seen[hook.name] = activation
+        if hook.name == names[-1]:
+            read(*(seen.pop(name) for name in names))
+
+    return [(name, keep) for name in names]
+
+
+def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:
+    """A table with a row for each combination of the keys; the columns are tensors that broadcast to those."""
+    index = pd.MultiIndex.from_product(list(keys.values()), names=list(keys))
+    values = {name: column.cpu().expand(index.levshape).numpy().ravel() for name, column in columns.items()}
+    return pd.DataFrame(values, index).reset_index()
