@@ -18,7 +18,7 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         share = study.gaps["n_dims_90_abs"].mean() / width
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
         means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
-        rows[name] |= means.add_prefix("attention_").to_dict()
+        rows[name] |= {f"attention_{key}": value for key, value in means.items()}
         rows[name]["largest_fall"] = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
     numbers = numbers_of(rows)
     classes = shared(studies, lambda one: one.special)

@@ -65,8 +65,8 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     """
     size = shape(name)
     classes = n_classes or (4 if size.encoder else 3)
-    all_layers, heads, d_model = size.n_layers, size.n_heads, size.d_model
-    n_layers = all_layers if layers is None else len(layers)
+    heads, d_model = size.n_heads, size.d_model
+    n_layers = size.n_layers if layers is None else len(layers)
     product = 2.0 * heads * size.d_head * d_model
     once = classes * product / sequence if size.encoder else product
     return Cost(
@@ -75,7 +75,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
         d_model=d_model,
         n_classes=classes,
         contribution_bytes=8 * n_layers * heads * classes * (2 * d_model + size.d_head + 1),
-        profile_bytes=8 * 5 * (2 * all_layers + 1) * classes * d_model,
+        profile_bytes=8 * 5 * (2 * size.n_layers + 1) * classes * d_model,
         forward=size.forward,
         contributions=n_layers * once,
         centred=n_layers * (once if size.encoder else (classes - 1) * product),

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -59,38 +58,37 @@ class MeanPredictions(Observer):
         if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
             raise ValueError("this model soft-caps its logits, so a vector added to them is not an edit of its head")
         check_vocabulary(model)
-        d_vocab = model.W_U.shape[1]
-        super().__init__(model.W_U.device, variants=[_describe(variant) for variant in variants])
-        self.model, self.head = model, prediction_head(model)
-        self.names = hook_name(model, "logits"), trunk_output(model)
-        self.variants = tuple(variants)
-        linear = [i for i, variant in enumerate(variants) if variant.fc == 1.0]
-        self._dense = [i for i, variant in enumerate(variants) if variant.fc != 1.0]
-        if self._dense:
+        described = [
+            {"name": v.name, "fc": v.fc, "shift": None if v.shift is None else fingerprint(v.shift)} for v in variants
+        ]
+        super().__init__(model.W_U.device, variants=described)
+        self.model, self.head, self.variants = model, prediction_head(model), tuple(variants)
+        self._scales_fc = any(v.fc != 1.0 for v in variants)
+        if self._scales_fc:
             self.head.require("fc")
+        d_vocab = model.W_U.shape[1]
         zero = torch.zeros(d_vocab, dtype=torch.float64, device=model.W_U.device)
-        shifts = [zero if v.shift is None else v.shift.to(zero) for v in variants]
-        self._shifts = torch.stack(shifts)
+        self._shifts = torch.stack([zero if v.shift is None else v.shift.to(zero) for v in variants])
         if not torch.isfinite(self._shifts).all():
             raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
-        ranges = self._shifts.amax(1) - self._shifts.amin(1)
         self._unreal = None if bool(self.head.real.all()) else ~self.head.real
-        self._wide = [i for i in linear if ranges[i] >= _LARGEST_LOG_RANGE]
-        self._shared = [i for i in linear if ranges[i] < _LARGEST_LOG_RANGE]
+        narrow = self._shifts.amax(1) - self._shifts.amin(1) < _LARGEST_LOG_RANGE
+        self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i]]
+        self._alone = [i for i in range(len(variants)) if i not in self._shared]
         for name in ("probability", "nll"):
             self.add_state(name, (len(variants), d_vocab))
         self.add_state("count", (d_vocab,))
         self.add_state("n", ())
 
     def hooks(self, batch: Batch) -> Recipe:
-        logits_name, trunk_name = self.names
-        if self._dense and head_is_hooked(self.model):
-            raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
         trunk: list[Tensor] = []
-        recipe: Recipe = [(logits_name, lambda logits, hook: self._read(batch.select(logits), batch, trunk))]
-        if self._dense:
-            recipe.append((trunk_name, lambda resid, hook: trunk.append(batch.select(resid))))
-        return recipe
+        recipe: Recipe = []
+        if self._scales_fc:
+            if head_is_hooked(self.model):
+                raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
+            recipe.append((trunk_output(self.model), lambda resid, hook: trunk.append(batch.select(resid))))
+        read = hook_name(self.model, "logits"), lambda logits, hook: self._read(batch.select(logits), batch, trunk)
+        return [*recipe, read]
 
     def _read(self, logits: Tensor, batch: Batch, trunk: list[Tensor]) -> None:
         targets = batch.read_targets
@@ -103,16 +101,13 @@ class MeanPredictions(Observer):
         for start in range(0, len(targets), step):
             rows = slice(start, start + step)
             part = self._real(logits[rows])
-            self._read_shared(part, targets[rows], probability, nll[:, rows])
-            for i in self._wide:
-                self._read_one(part, targets[rows], i, probability, nll[:, rows])
-            for i in self._dense:
-                dense = self._real(self.head.encoder_logits(trunk[0][rows], self.variants[i].fc))
-                self._read_one(dense, targets[rows], i, probability, nll[:, rows])
+            together = self._read_shared(part, targets[rows], probability, nll[:, rows])
+            for i in self._alone if together else range(len(self.variants)):
+                fc = self.variants[i].fc
+                own = part if fc == 1.0 else self._real(self.head.encoder_logits(trunk[0][rows], fc))
+                self._read_one(own, targets[rows], i, probability, nll[:, rows])
         if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
-            raise ValueError(
-                "the model's predictions are not finite (NaN or infinite logits); check its weights and dtype"
-            )
+            raise ValueError("the model's predictions are not finite (NaN or infinite logits): check weights and dtype")
         self.add("probability", probability)
         by_type = torch.zeros_like(probability)
         by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
@@ -123,10 +118,10 @@ class MeanPredictions(Observer):
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return wide if self._unreal is None else wide.masked_fill(self._unreal, -torch.inf)
 
-    def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> None:
-        """All variants of moderate shift from one exponential."""
+    def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> bool:
+        """All variants of moderate shift from one exponential; False, and nothing read, where it loses terms."""
         if not self._shared:
-            return
+            return True
         shifts = self._shifts[self._shared]
         top = shifts.amax(1, keepdim=True)
         weights = (shifts - top).exp()
@@ -137,12 +132,11 @@ class MeanPredictions(Observer):
         shares = Z.reciprocal().T
         sums = shares @ shared
         if self._underflows(sums, shares.sum(1, keepdim=True)):
-            for i in self._shared:
-                self._read_one(logits, targets, i, probability, nll)
-            return
+            return False
         probability[self._shared] += (weights * sums).to(probability)
         log_Z = peak + Z.log()
         nll[self._shared] = (top + log_Z.T - target_logits.T - shifts[:, targets.clamp(min=0)]).to(nll)
+        return True
 
     def _read_one(self, logits: Tensor, targets: Tensor, i: int, probability: Tensor, nll: Tensor) -> None:
         """One variant by itself, in float64 where float32 has no number as small as its probabilities."""
@@ -173,9 +167,7 @@ class MeanPredictions(Observer):
     def distributions(self) -> Float[np.ndarray, "n_variants d_vocab"]:
         """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs)."""
         if not self.n_tokens:
-            raise ValueError(
-                "no position was read, so there is no mean distribution; give more text or a higher mask_rate"
-            )
+            raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
         return (self.state["probability"] / self.state["n"]).cpu().numpy()
 
     @property
@@ -188,14 +180,6 @@ class MeanPredictions(Observer):
         """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
         seen = self.state["count"] > 0
         return (self.state["nll"][:, seen] / self.state["count"][seen]).mean(1).cpu().numpy()
-
-
-def _describe(variant: Variant) -> dict[str, Any]:
-    return {
-        "name": variant.name,
-        "fc": variant.fc,
-        "shift": None if variant.shift is None else fingerprint(variant.shift),
-    }
 
 
 def kl(p: Distribution, q: Distribution) -> float:

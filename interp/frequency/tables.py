@@ -4,14 +4,14 @@ Source: Kobayashi, Kuribayashi, Yokoi, Inui, "Transformer Language Models Handle
 Head", Findings of ACL 2023.
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -26,6 +26,9 @@ from interp.models.head import Bias, PredictionHead, prediction_head, token_name
 from interp.models.sites import Model
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks
+
+Effects: TypeAlias = dict[Bias, NDArray[np.float64]]
+"""What each bias adds to every logit; not b_FC, whose effect is no constant."""
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
@@ -90,36 +93,32 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     scales = _check_scales(options.scales)
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
-    u = counts.distribution
+    u, real = counts.distribution, head.real.cpu().numpy()
 
-    edits = [(bias, scale) for bias in chosen for scale in scales]
-    projection = _projection(head, chosen, u)
-    taus = _taus(projection)
-    log_prior = torch.from_numpy(counts.log_prior(head.real.cpu().numpy())).to(head.W_U.device)
-    variants = [_variant(head, bias, scale) for bias, scale in edits]
+    effects: Effects = {bias: head.effect(bias).cpu().double().numpy() for bias in head.biases if bias != "fc"}
+    projection = _projection({bias: effects[bias] for bias in chosen if bias in effects}, u, real)
+    edits = pd.DataFrame(itertools.product(chosen, scales), columns=["bias", "scale"])
+    variants = [_variant(effects, bias, scale) for bias, scale in edits.itertuples(index=False)]
+    taus = [*projection.loc[projection["bias"] == "ln", "slope"].dropna(), 1.0]
+    log_prior = torch.from_numpy(counts.log_prior(real))
     variants += [Variant(shift=-tau * log_prior, name=f"logit adjustment by τ = {tau:g}") for tau in taus]
     predictions = MeanPredictions(model, variants)
     yield [Reading("word frequency", prepared, [predictions])]
 
-    q = predictions.distributions
-    _check_seen_are_predicted(predictions, u)
     measures = _measures(predictions, u)
-    n = len(edits)
-    where = pd.DataFrame(edits, columns=["bias", "scale"])
+    of_edits, of_taus = measures[: len(edits)], measures[len(edits) :].reset_index(drop=True)
+    q = predictions.distributions[: len(edits)]
+    types = _types(model, np.flatnonzero(real), counts, effects)
+    probabilities = edits.merge(types[["token_id"]], how="cross").assign(probability=q[:, real].ravel())
+    unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     return BiasEffect(
-        provenance=provenance(
-            model,
-            prepared.about,
-            unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
-            scales=scales,
-            n_tokens=predictions.n_tokens,
-        ),
-        kl=pd.concat([where, measures[:n]], axis=1),
-        types=_types(model, head, counts),
-        probabilities=_probabilities(head, edits, q),
+        provenance=provenance(model, prepared.about, unigram=unigram, scales=scales, n_tokens=predictions.n_tokens),
+        kl=pd.concat([edits, of_edits], axis=1),
+        types=types,
+        probabilities=probabilities[["token_id", "bias", "scale", "probability"]],
         curve=_curve(edits, q, u),
         projection=projection,
-        adjustment=pd.concat([pd.DataFrame({"tau": taus}, dtype=float), measures[n:].reset_index(drop=True)], axis=1),
+        adjustment=pd.concat([pd.DataFrame({"tau": taus}), of_taus], axis=1),
     )
 
 
@@ -156,130 +155,79 @@ def word_frequencies(
     return counts
 
 
-def _variant(head: PredictionHead, bias: Bias, scale: float) -> Variant:
+def _variant(effects: Effects, bias: Bias, scale: float) -> Variant:
     name = f"{bias} × {scale:g}"
     if bias == "fc":
         return Variant(fc=scale, name=name)
-    return Variant(shift=(scale - 1) * head.effect(bias).double(), name=name)
+    return Variant(shift=torch.from_numpy((scale - 1) * effects[bias]), name=name)
 
 
-def _check_seen_are_predicted(predictions: MeanPredictions, u: NDArray[np.float64]) -> None:
-    """Raise ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite."""
-    foreign = np.flatnonzero((u > 0) & ~predictions.head.real.cpu().numpy())
+def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFrame:
+    """The columns of `kl` for each variant.
+
+    Raises ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
+    """
+    q, real = predictions.distributions, predictions.head.real.cpu().numpy()
+    foreign = np.flatnonzero((u > 0) & ~real)
     if len(foreign):
         raise ValueError(
             f"the unigram counts have {len(foreign)} types at rows of the vocabulary that are no tokens of this model "
             f"(the first is {foreign[0]}); count with this model's tokenizer"
         )
-    for variant, q in zip(predictions.variants, predictions.distributions, strict=True):
-        if ((q == 0) & (u > 0)).any():
+    for variant, lost in zip(predictions.variants, ((q == 0) & (u > 0)).sum(1), strict=True):
+        if lost:
             raise ValueError(
-                f"with {variant.name} the model gives {((q == 0) & (u > 0)).sum()} types of the corpus probabilities "
-                "below 1e-308 everywhere, which float64 does not hold; leave this scale out"
+                f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308 "
+                "everywhere, which float64 does not hold; leave this scale out"
             )
-
-
-def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFrame:
-    rows = []
-    for q, nll, balanced in zip(predictions.distributions, predictions.nll, predictions.balanced_nll, strict=True):
-        back, dropped = kl_where_seen(q, u)
-        rows.append(
-            {
-                "kl_unigram_model": kl(u, q),
-                "kl_model_unigram": back,
-                "dropped_mass": dropped,
-                "js": js(u, q),
-                "perplexity": perplexity(nll),
-                "balanced_nll": balanced,
-                "n_tokens": predictions.n_tokens,
-                "n_scored": predictions.n_scored,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _taus(projection: pd.DataFrame) -> list[float]:
-    of_ln = projection.loc[projection["bias"] == "ln", "slope"]
-    return [float(slope) for slope in of_ln if np.isfinite(slope)] + [1.0]
-
-
-def _real(head: PredictionHead) -> NDArray[np.intp]:
-    return np.flatnonzero(head.real.cpu().numpy())
-
-
-def _effect(head: PredictionHead, bias: Bias) -> Float[np.ndarray, " d_vocab"]:
-    return head.effect(bias).double().cpu().numpy()
-
-
-def _types(model: Model, head: PredictionHead, counts: Unigrams) -> pd.DataFrame:
-    ids = _real(head)
-    columns = {"projection_ln": "ln", "bias_last": "last"}
-    effects: dict[str, Any] = {
-        column: _effect(head, bias)[ids] if bias in head.biases else np.nan for column, bias in columns.items()
-    }
+    back, dropped = zip(*(kl_where_seen(one, u) for one in q), strict=True)
     return pd.DataFrame(
         {
-            "token_id": ids,
-            "token": token_names(model, ids),
-            "count": counts.counts[ids],
-            "unigram": counts.distribution[ids],
+            "kl_unigram_model": [kl(u, one) for one in q],
+            "kl_model_unigram": back,
+            "dropped_mass": dropped,
+            "js": [js(u, one) for one in q],
+            "perplexity": [perplexity(nll) for nll in predictions.nll],
+            "balanced_nll": predictions.balanced_nll,
+            "n_tokens": predictions.n_tokens,
+            "n_scored": predictions.n_scored,
         }
-        | effects
     )
 
 
-def _probabilities(head: PredictionHead, edits: list[tuple[Bias, float]], q: NDArray[np.float64]) -> pd.DataFrame:
-    ids = _real(head)
-    table = pd.DataFrame(edits, columns=["bias", "scale"]).loc[np.repeat(np.arange(len(edits)), len(ids))]
-    table = table.reset_index(drop=True).assign(probability=q[: len(edits), ids].ravel())
-    table.insert(0, "token_id", np.tile(ids, len(edits)))
+def _types(model: Model, ids: NDArray[np.intp], counts: Unigrams, effects: Effects) -> pd.DataFrame:
+    known = {"token_id": ids, "token": token_names(model, ids)}
+    known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
+    known |= {"projection_ln": effects["ln"][ids] if "ln" in effects else np.nan}
+    return pd.DataFrame(known | {"bias_last": effects["last"][ids] if "last" in effects else np.nan})
+
+
+def _curve(edits: pd.DataFrame, q: NDArray[np.float64], u: NDArray[np.float64]) -> pd.DataFrame:
+    """Geometric mean and SD of q over the types in each bin of equal width of log u."""
+    seen = u > 0
+    log_u, log_q = np.log(u[seen]), np.log(q[:, seen])
+    edges = np.linspace(log_u.min(), log_u.max(), _BINS + 1)
+    bins = np.clip(np.searchsorted(edges, log_u, side="right") - 1, 0, _BINS - 1)
+    groups = pd.DataFrame(log_q.T).groupby(bins)
+    n_types = groups.size()
+    low, high = np.exp(edges[n_types.index]), np.exp(edges[n_types.index + 1])
+    table = edits.merge(pd.DataFrame({"bin": n_types.index, "unigram_low": low, "unigram_high": high}), how="cross")
+    table["geometric_mean"] = np.exp(groups.mean().to_numpy().T.ravel())
+    table["geometric_sd"] = np.exp(groups.std(ddof=0).to_numpy().T.ravel())
+    table["n_types"] = np.tile(n_types, len(edits))
     return table
 
 
-def _curve(edits: list[tuple[Bias, float]], q: NDArray[np.float64], u: NDArray[np.float64]) -> pd.DataFrame:
-    """Geometric mean and SD of q over the types in each bin of equal width of log u."""
-    seen = u > 0
-    log_u = np.log(u[seen])
-    edges = np.linspace(log_u.min(), log_u.max(), _BINS + 1)
-    bins = np.clip(np.searchsorted(edges, log_u, side="right") - 1, 0, _BINS - 1)
-    rows = []
-    for (bias, scale), probability in zip(edits, q, strict=False):
-        with np.errstate(divide="ignore"):
-            log_q = np.log(probability[seen])
-        for number in np.unique(bins):
-            logs = log_q[bins == number]
-            rows.append(
-                {
-                    "bias": bias,
-                    "scale": scale,
-                    "bin": int(number),
-                    "unigram_low": np.exp(edges[number]),
-                    "unigram_high": np.exp(edges[number + 1]),
-                    "geometric_mean": np.exp(logs.mean()),
-                    "geometric_sd": np.exp(logs.std()),
-                    "n_types": len(logs),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def _projection(head: PredictionHead, biases: tuple[Bias, ...], u: NDArray[np.float64]) -> pd.DataFrame:
+def _projection(effects: Effects, u: NDArray[np.float64], real: NDArray[np.bool_]) -> pd.DataFrame:
     """Pearson, Spearman and least-squares slope of each constant effect on log u, over real types with u > 0."""
-    keep = (u > 0) & head.real.cpu().numpy()
+    keep = (u > 0) & real
     log_u = np.log(u[keep])
     rows = []
-    for bias in biases:
-        if bias == "fc":
-            continue
-        effect = _effect(head, bias)[keep]
-        varies = len(effect) > 2 and np.ptp(effect) > 0 and np.ptp(log_u) > 0
-        rows.append(
-            {
-                "bias": bias,
-                "pearson": stats.pearsonr(log_u, effect).statistic if varies else np.nan,
-                "spearman": stats.spearmanr(log_u, effect).statistic if varies else np.nan,
-                "slope": stats.linregress(log_u, effect).slope if varies else np.nan,
-                "n_types": int(keep.sum()),
-            }
-        )
+    for bias, effect in effects.items():
+        pearson = spearman = slope = np.nan
+        if len(log_u) > 2 and np.ptp(effect[keep]) > 0 and np.ptp(log_u) > 0:
+            line = stats.linregress(log_u, effect[keep])
+            pearson, slope = line.rvalue, line.slope
+            spearman = stats.spearmanr(log_u, effect[keep]).statistic
+        rows.append((bias, pearson, spearman, slope, len(log_u)))
     return pd.DataFrame(rows, columns=["bias", "pearson", "spearman", "slope", "n_types"])
