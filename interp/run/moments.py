@@ -39,40 +39,37 @@ def of_pairs(x: Float[Tensor, "n d"], y: Float[Tensor, "n m"]) -> Float[Tensor, 
         values -= rest
         means.append(_two_parts(mean, rest))
     (x_mean, x_rest), (y_mean, y_rest) = means
-    y_x, x_x, y_y = y.T @ x, x.square_().sum(0), y.square_().sum(0)
-    along_x, along_y = (x_mean, x_rest, x_x), (y_mean, y_rest, y_y)
-    x_mean, x_rest, x_x = (values.expand_as(y_x) for values in along_x)
-    y_mean, y_rest, y_y = (values[:, None].expand_as(y_x) for values in along_y)
-    return torch.stack([torch.full_like(y_x, n), x_mean, y_mean, x_rest, y_rest, x_x, y_x, y_y])
+    y_x, x_x, y_y = y.T @ x, x.square_().sum(0), y.square_().sum(0)[:, None]
+    rows = x.new_tensor(n), x_mean, y_mean[:, None], x_rest, y_rest[:, None], x_x, y_x, y_y
+    return torch.stack(torch.broadcast_tensors(*rows))
 
 
 def merged(one: Float[Tensor, "rows *shape"], other: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
     """The moments of both samples together."""
-    k = _variables(one)
-    total = one[0] + other[0]
-    share = other[0] / total.clamp(min=1)
-    apart = (other[1 : 1 + k] - one[1 : 1 + k]) + (other[1 + k : 1 + 2 * k] - one[1 + k : 1 + 2 * k])
-    mean, rest = _two_parts(one[1 : 1 + k], one[1 + k : 1 + 2 * k] + share * apart)
-    a, b = torch.triu_indices(k, k, device=one.device)
-    products = one[1 + 2 * k :] + other[1 + 2 * k :] + one[0] * share * apart[a] * apart[b]
-    return torch.cat([total[None], mean, rest, products])
+    n, mean, rest, products = _parts(one)
+    more, its_mean, its_rest, its_products = _parts(other)
+    share = more / (n + more).clamp(min=1)
+    apart = (its_mean - mean) + (its_rest - rest)
+    a, b = torch.triu_indices(len(mean), len(mean), device=mean.device)
+    products = products + its_products + n * share * apart[a] * apart[b]
+    return torch.cat([n + more, *_two_parts(mean, rest + share * apart), products])
 
 
 def all_reduce(moments: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *shape"]:
     """The moments of the samples of all processes of the `torch.distributed` group together."""
-    k, operations = _variables(moments), torch.distributed.ReduceOp
-    n, mean, rest = moments[0], moments[1 : 1 + k], moments[1 + k : 1 + 2 * k]
+    operations = torch.distributed.ReduceOp
+    n, mean, rest, products = _parts(moments)
     pivot = torch.where(n > 0, mean, -torch.inf)
     torch.distributed.all_reduce(pivot, operations.MAX)
     pivot = torch.where(pivot.isfinite(), pivot, 0.0)
     apart = torch.where(n > 0, (mean - pivot) + rest, 0.0)
-    sums = torch.cat([n[None], n * apart])
+    sums = torch.cat([n, n * apart])
     torch.distributed.all_reduce(sums, operations.SUM)
-    total, offset = sums[0], sums[1:] / sums[0].clamp(min=1)
-    a, b = torch.triu_indices(k, k, device=moments.device)
-    products = moments[1 + 2 * k :] + n * (apart - offset)[a] * (apart - offset)[b]
+    total, offset = sums[:1], sums[1:] / sums[:1].clamp(min=1)
+    a, b = torch.triu_indices(len(mean), len(mean), device=mean.device)
+    products = products + n * (apart - offset)[a] * (apart - offset)[b]
     torch.distributed.all_reduce(products, operations.SUM)
-    return torch.cat([total[None], *_two_parts(pivot, offset), products])
+    return torch.cat([total, *_two_parts(pivot, offset), products])
 
 
 def mean(moments: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
@@ -82,11 +79,10 @@ def mean(moments: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
 
 def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[Tensor, "*shape"]:
     """The population variance, exactly 0 where no two values differ."""
-    k = _variables(moments)
-    row = 1 + 2 * k + (0 if variable == 0 else k)
-    spread = moments[row] / moments[0].clamp(min=1)
-    step = torch.finfo(moments.dtype).eps * moments[1 + variable].abs()  # between this mean and the next float64
-    return torch.where(moments[row] > (step / 4) ** 2, spread, 0.0)
+    n, means, _, products = _parts(moments)
+    squares = products[variable * len(means)]
+    step = torch.finfo(moments.dtype).eps * means[variable].abs()  # between this mean and the next float64
+    return torch.where(squares > (step / 4) ** 2, squares / n[0].clamp(min=1), 0.0)
 
 
 def correlation(moments: Float[Tensor, "8 *shape"]) -> Float[Tensor, "*shape"]:
@@ -95,8 +91,10 @@ def correlation(moments: Float[Tensor, "8 *shape"]) -> Float[Tensor, "*shape"]:
     return torch.where(both > 0, moments[6] / moments[0].clamp(min=1) / both.sqrt(), torch.nan)
 
 
-def _variables(moments: Tensor) -> int:
-    return next(k for k, rows in ROWS.items() if rows == len(moments))
+def _parts(moments: Tensor) -> tuple[Tensor, ...]:
+    """The rows of n, of the means, of the rest of each and of the centred sums."""
+    k = next(k for k, rows in ROWS.items() if rows == len(moments))
+    return moments.split([1, k, k, k * (k + 1) // 2])
 
 
 def _two_parts(large: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:

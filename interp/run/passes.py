@@ -17,7 +17,8 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable, Generator, Sequence
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
@@ -88,33 +89,25 @@ def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]
     return cast("Runs[_P, _R]", read)
 
 
-@runtime_checkable
-class Asked(Protocol[_P, _R_co]):
-    """A function of a model and of what it reads, with declared options."""
-
-    def __call__(self, model: Model, data: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
-
-    def passes(self, model: Model, data: Any, /, *args: _P.args, **kwargs: _P.kwargs) -> Passes[_R_co]:
-        """The same for `interp.run.execute`, beside other analyses."""
+Asked: TypeAlias = Runs[Concatenate[Any, _P], _R]
+"""A function of a model and of what it reads, with declared options."""
 
 
-def asks(
-    options: Callable[_P, _O],
-) -> Callable[[Callable[[Model, Any, _O], Passes[_R]]], Asked[_P, _R]]:
+def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Passes[_R]]], Asked[_P, _R]]:
     """Make of an analysis of (model, data, options), see `interp.run.passes`, a function that takes the options as
-    keywords and returns the result."""
+    keywords, those of any analysis last, and returns the result."""
 
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
+        shared = {item.name for item in dataclasses.fields(Options)}
+        keywords = sorted(inspect.signature(options).parameters.values(), key=lambda one: one.name in shared)
         model, data, _ = inspect.signature(answer).parameters.values()
-        signature = inspect.Signature([model, data, *_keywords(options)])
+        signature = inspect.Signature([model, data, *keywords])
 
         @functools.wraps(answer)
         def passes(*given: Any, **named: Any) -> Passes[_R]:
             bound = signature.bind(*given, **named)
             bound.apply_defaults()
-            arguments = bound.arguments
-            read = (arguments.pop(model.name), arguments.pop(data.name))
-            return answer(*read, options(**arguments))  # type: ignore[call-arg]
+            return answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
         passes.__doc__ = _described(answer.__doc__ or "", options)
@@ -123,27 +116,15 @@ def asks(
     return decorate
 
 
-def _keywords(options: Any) -> list[inspect.Parameter]:
-    """The options as keywords, those of any analysis last."""
-    known = dict(inspect.signature(options).parameters)
-    last = [known.pop(item.name) for item in dataclasses.fields(Options)]
-    return [*known.values(), *last]
-
-
 def _described(doc: str, options: Any) -> str:
     """A docstring with its options, before what is returned and raised."""
     lines = [f"        {item.name}: {item.metadata['help']}" for item in dataclasses.fields(options)]
-    found = (doc.partition(mark) for mark in ("\n    Returns", "\n    Raises") if mark in doc)
-    head, mark, tail = next(found, (doc, "", ""))
-    return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, f"{mark}{tail}"])
+    head, *tail = re.split(r"(?=\n    (?:Returns|Raises))", doc, maxsplit=1)
+    return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, "".join(tail)])
 
 
 def execute(
-    model: Model,
-    analysis: Passes[_R],
-    *,
-    progress: bool = True,
-    directory: str | os.PathLike[str] | None = None,
+    model: Model, analysis: Passes[_R], *, progress: bool = True, directory: str | os.PathLike[str] | None = None
 ) -> _R:
     """Read for an analysis until it has its result. Readings that it yields together and whose batches are the same
     (their `settings` are equal) are one forward pass.
@@ -158,7 +139,6 @@ def execute(
 
     Raises what the analysis raises, and ValueError for a directory of another run (see `interp.observe`).
     """
-    root = None if directory is None else Path(directory)
     number = 0
     with reading_once():
         while True:
@@ -168,7 +148,7 @@ def execute(
                 return end.value
             for reading in _merged(wanted):
                 number += 1
-                path = None if root is None else root / f"pass-{number}.safetensors"
+                path = None if directory is None else Path(directory) / f"pass-{number}.safetensors"
                 _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
 
 
@@ -191,15 +171,11 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
         observe(model, batches, *observers, checkpoint=path, **options)
 
 
-def _merged(wanted: list[Reading]) -> list[Reading]:
+def _merged(wanted: list[Reading]) -> Iterator[Reading]:
     """One reading for all that read the same batches, in order of appearance."""
-    merged: list[Reading] = []
-    for reading in wanted:
-        for i, one in enumerate(merged):
-            if one.batches.settings == reading.batches.settings:
-                what = one.what if reading.what in one.what else f"{one.what} + {reading.what}"
-                merged[i] = Reading(what, one.batches, [*one.observers, *reading.observers])
-                break
-        else:
-            merged.append(reading)
-    return merged
+    settings = [reading.batches.settings for reading in wanted]
+    for number, reading in enumerate(wanted):
+        if settings[number] not in settings[:number]:
+            same = [one for one in wanted if one.batches.settings == settings[number]]
+            what = " + ".join(dict.fromkeys(one.what for one in same))
+            yield Reading(what, reading.batches, [observer for one in same for observer in one.observers])
