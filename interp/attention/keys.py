@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -47,6 +48,11 @@ class KeyObserver(Observer):
         self.add("tokens", keys.counts.sum((0, 1)))
         return [hook for layer in self.layers for hook in self.layer_hooks(layer, keys)]
 
+    def add_to_layers(self, **shapes: tuple[int, ...]) -> None:
+        """Declare sums of these shapes for every layer."""
+        for layer, (name, shape) in product(self.layers, shapes.items()):
+            self.add_state(f"{layer}.{name}", shape)
+
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         raise NotImplementedError
 
@@ -70,6 +76,11 @@ class KeyObserver(Observer):
     def of_layers(self, name: str) -> Float[Tensor, "layer *shape"]:
         """A state of every layer."""
         return torch.stack([self.state[f"{layer}.{name}"] for layer in self.layers])
+
+    def by_head(self, columns: Mapping[str, Tensor], **more: Sequence[Any]) -> pd.DataFrame:
+        """A table with a row for each layer, head and class that is present, and each of what is given `more`."""
+        heads = range(self.model.cfg.n_heads)
+        return table_of({"layer": self.layers, "head": heads, "key_class": self.names} | more, columns)
 
     def read(
         self, text: Text, *, batch_size: int | None, progress: bool, checkpoint: str | os.PathLike[str] | None

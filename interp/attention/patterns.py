@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received, table_of
+from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received
 from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
 from interp.models.qk import check_layers, span
 from interp.models.sites import Model, Recipe, hook_name
@@ -27,12 +27,8 @@ class AttentionByClass(KeyObserver):
     def __init__(self, model: Model, classes: TokenClasses, *, layers: Sequence[int] | None = None) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen)
-        n_classes = len(classes.names)
-        for layer in chosen:
-            self.add_state(f"{layer}.attention", (model.cfg.n_heads, n_classes))
-            self.add_state(f"{layer}.norm", (model.cfg.n_heads, n_classes))
-            self.add_state(f"{layer}.uniform", (n_classes,))
-            self.add_state(f"{layer}.pairs", (n_classes,))
+        shape = (model.cfg.n_heads, len(classes.names))
+        self.add_to_layers(attention=shape, norm=shape, uniform=shape[1:], pairs=shape[1:])
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         names = hook_name(self.model, "v", layer), hook_name(self.model, "pattern", layer)
@@ -60,9 +56,8 @@ class AttentionByClass(KeyObserver):
         present, queries = self.present, self.tokens.sum()
         attention, norm = (self.of_layers(name)[..., present] for name in ("attention", "norm"))
         uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))
-        keys = {"layer": self.layers, "head": range(self.model.cfg.n_heads), "key_class": self.names}
         columns = {"sum": attention / queries, "mean": attention / pairs, "norm_weighted": norm / queries}
-        return table_of(keys, columns | {"uniform": uniform / queries, "n_queries": queries.long()})
+        return self.by_head(columns | {"uniform": uniform / queries, "n_queries": queries.long()})
 
 
 def attention_by_class(

@@ -144,15 +144,16 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFram
     check_k(k)
     key = ["state", "dim", "key_class"]
     check_table(profile, "profile", [*key, "mean"], key)
-    table = profile.loc[profile["key_class"] == "all", ["dim", "state", "mean"]].copy()
-    by_state = table.groupby("state")["mean"]
-    deviation = table["mean"] - by_state.transform("mean")
-    table["z"] = deviation / by_state.transform("std", ddof=0).where(lambda sd: sd > 0)
+    table = profile.loc[profile["key_class"] == "all", ["dim", "state", "mean"]]
+    means = table.groupby("state")["mean"]
+    sd = means.transform("std", ddof=0)
+    table = table.assign(z=(table["mean"] - means.transform("mean")) / sd.where(sd > 0))
     table = table[table["z"].abs() > k]
-    of_dim = table.assign(size=table["z"].abs()).groupby("dim")["size"].agg(["count", "max"])
-    order = of_dim.sort_values(["count", "max"], ascending=False).index
-    ranks = pd.Series(np.arange(1, len(order) + 1), index=order)
-    table = table.assign(rank=table["dim"].map(ranks).astype(int), n_states=table["dim"].map(of_dim["count"]))
+    sizes = table["z"].abs().groupby(table["dim"])
+    of_dim = pd.DataFrame({"n_states": sizes.count(), "largest": sizes.max()})
+    of_dim = of_dim.sort_values(["n_states", "largest"], ascending=False)
+    of_dim["rank"] = np.arange(1, len(of_dim) + 1)
+    table = table.join(of_dim[["rank", "n_states"]], on="dim")
     return table.sort_values(["rank", "state"]).reset_index(drop=True)
 
 

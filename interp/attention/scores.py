@@ -10,7 +10,7 @@ so sums over pairs cost one matrix product over the keys.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, table_of
+from interp.attention.keys import KeyClassBatch, KeyObserver, jointly
 from interp.attention.options import Average, Weights
 from interp.checks import check_table
 from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
@@ -65,13 +65,10 @@ class ScoreContributions(KeyObserver):
         super().__init__(model, classes, chosen, layers=chosen, weights=weights, centred=centred, average=average)
         self.weights, self.scaled, self.centred, self.average = weights, scaled, centred, average
         shape = (model.cfg.n_heads, len(classes.names))
-        for layer in chosen:
-            self.add_state(f"{layer}.contribution", (*shape, model.cfg.d_model))
-            if centred:
-                self.add_state(f"{layer}.centred", (*shape, model.cfg.d_model))
-            self.add_state(f"{layer}.query", (*shape, model.cfg.d_head))
-            self.add_state(f"{layer}.weight", shape)
-            self.add_state(f"{layer}.pairs", shape[1:])
+        of_dims = (*shape, model.cfg.d_model)
+        self.add_to_layers(contribution=of_dims, query=(*shape, model.cfg.d_head), weight=shape, pairs=shape[1:])
+        if centred:
+            self.add_to_layers(centred=of_dims)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
@@ -137,36 +134,35 @@ class ScoreContributions(KeyObserver):
     @property
     def scores(self) -> pd.DataFrame:
         """One row a layer, head, class and dimension; classes without a token have none."""
-        parts = []
-        for layer in self.layers:
-            circuit, mean = qk_circuit(self.model, layer), self._mean(layer, "contribution")
-            ln_bias = torch.zeros_like(mean)
+        mean, query = self._mean("contribution"), self._mean("query")
+        ln_bias = torch.zeros_like(mean)
+        for i, circuit in enumerate(self._circuits):
             if circuit.ln_bias is not None:
-                directions = torch.einsum("hce,hde->hcd", self._mean(layer, "query"), circuit.W_K.to(mean))
-                ln_bias = directions * circuit.ln_bias.to(mean)
-            centred = self._mean(layer, "centred") if self.centred else torch.full_like(mean, torch.nan)
-            pairs = self.state[f"{layer}.pairs"][self.present, None].long()
-            n_heads, _, d_model = mean.shape
-            keys = {"layer": [layer], "head": range(n_heads), "key_class": self.names, "dim": range(d_model)}
-            columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias, "n_pairs": pairs}
-            parts.append(table_of(keys, columns))
-        return pd.concat(parts, ignore_index=True)
+                directions = torch.einsum("hce,hde->hcd", query[i], circuit.W_K.to(mean))
+                ln_bias[i] = directions * circuit.ln_bias.to(mean)
+        centred = self._mean("centred") if self.centred else torch.full_like(mean, torch.nan)
+        pairs = self.of_layers("pairs")[:, None, self.present, None].long()
+        columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias, "n_pairs": pairs}
+        return self.by_head(columns, dim=range(mean.shape[3]))
 
     @property
     def totals(self) -> pd.DataFrame:
         """One row a layer, head and class: the mean score, as what the dimensions and b_K make of it."""
-        contributions = torch.stack([self._mean(layer, "contribution").sum(-1) for layer in self.layers])
-        b_K = torch.stack([qk_circuit(self.model, layer).b_K for layer in self.layers])
-        queries = torch.stack([self._mean(layer, "query") for layer in self.layers])
-        key_bias = torch.einsum("lhce,lhe->lhc", queries, b_K.to(queries))
-        keys = {"layer": self.layers, "head": range(len(b_K[0])), "key_class": self.names}
+        contributions = self._mean("contribution").sum(-1)
+        b_K = torch.stack([circuit.b_K for circuit in self._circuits])
+        key_bias = torch.einsum("lhce,lhe->lhc", self._mean("query"), b_K.to(contributions))
         columns = {"contributions": contributions, "key_bias": key_bias, "score": contributions + key_bias}
-        return table_of(keys, columns)
+        return self.by_head(columns)
 
-    def _mean(self, layer: int, name: str) -> Float[Tensor, "head classes d"]:
-        """A state of a layer, averaged over pairs: of the classes that have a token."""
-        mean = self.state[f"{layer}.{name}"][:, self.present] / self.state[f"{layer}.weight"][:, self.present, None]
-        return mean / qk_circuit(self.model, layer).scale if self.scaled else mean
+    @property
+    def _circuits(self) -> Iterator[QKCircuit]:
+        return (qk_circuit(self.model, layer) for layer in self.layers)
+
+    def _mean(self, name: str) -> Float[Tensor, "layer head classes d"]:
+        """A state of every layer, averaged over pairs: of the classes that have a token."""
+        mean = self.of_layers(name)[:, :, self.present] / self.of_layers("weight")[:, :, self.present, None]
+        scales = mean.new_tensor([circuit.scale for circuit in self._circuits])
+        return mean / scales[:, None, None, None] if self.scaled else mean
 
 
 def _by_row(

@@ -25,69 +25,64 @@ DEFINITIONS = {
 
 def section(effect: BiasEffect) -> Section:
     """What the page says of `interp frequency`; every number comes from the result."""
-    biases = list(effect.kl["bias"].unique())
-    constant = [bias for bias in biases if bias != "fc"]
-    figures = {f"curve_{biases[0]}": plots.bias_curve(effect, biases[0]), "kl": plots.kl_by_scale(effect)}
-    figures |= {f"projection_{bias}": plots.projection(effect, bias) for bias in constant}
-    figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in biases[1:]}
-    tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
-    tables["Logit adjustment, for comparison"] = effect.adjustment
+    first, *others = effect.kl["bias"].unique()
+    figures = {f"curve_{first}": plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    figures |= {f"projection_{bias}": plots.projection(effect, bias) for bias in [first, *others] if bias != "fc"}
+    figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
     return Section(
         summary=_summary(effect),
-        main=f"curve_{biases[0]}",
+        main=f"curve_{first}",
         finding=_finding(effect),
         definitions=DEFINITIONS,
         figures=figures,
-        tables=tables,
+        tables={
+            "KL, perplexity by bias and scale": effect.kl,
+            "Projection on word frequency": effect.projection,
+            "Logit adjustment, for comparison": effect.adjustment,
+        },
         provenance=effect.provenance,
     )
 
 
-def _ends(effect: BiasEffect) -> dict[str, dict[str, Any]]:
+def _ends(effect: BiasEffect) -> list[Any]:
     """KL(u‖q) and perplexity of each bias before, at λ = 1 or else the largest, and after, at 0 or the farthest."""
     scales = np.array(effect.kl["scale"].unique(), dtype=float)
-    first = 1.0 if 1.0 in scales else float(scales.max())
-    last = 0.0 if 0.0 in scales else float(scales[np.abs(scales - first).argmax()])
-    measures = effect.kl.set_index(["scale", "bias"], drop=False)[["scale", "kl_unigram_model", "perplexity"]]
-    ends = measures.loc[first].add_suffix("_before").join(measures.loc[last].add_suffix("_after"))
-    return {str(bias): dict(row) for bias, row in ends.iterrows()}
+    first = 1.0 if 1.0 in scales else scales.max()
+    last = 0.0 if 0.0 in scales else scales[np.abs(scales - first).argmax()]
+    measures = effect.kl.assign(kl=effect.kl["kl_unigram_model"])[["bias", "scale", "kl", "perplexity"]]
+    before, after = (measures[measures["scale"] == scale] for scale in (first, last))
+    return [*before.merge(after, on="bias", suffixes=("_before", "_after")).itertuples()]
 
 
-def _with(bias: str, before: float, after: float) -> str:
-    name = _BIAS[bias]
+def _with(row: Any) -> str:
+    """The scale of a row of `_ends` in words."""
+    before, after = row.scale_before, row.scale_after
     if after == 0 and before in (0, 1):
-        return f"Without {name}"
-    return f"With {name} times {after:g}" + ("" if before == after else f" instead of {before:g}")
+        return f"Without {_BIAS[row.bias]}"
+    return f"With {_BIAS[row.bias]} times {after:g}" + ("" if before == after else f" instead of {before:g}")
 
 
 def _summary(effect: BiasEffect) -> str:
     """The bias whose scaling changes KL(u‖q) most."""
-    ends = _ends(effect)
-    bias = max(ends, key=lambda one: abs(ends[one]["kl_unigram_model_after"] - ends[one]["kl_unigram_model_before"]))
-    row = ends[bias]
-    before, after = row["kl_unigram_model_before"], row["kl_unigram_model_after"]
-    when = _with(bias, row["scale_before"], row["scale_after"])
-    if row["scale_before"] == row["scale_after"]:
-        return f"{when}, KL(u‖q) is {after:.3f} nats."
-    moved = change(before, after, "{:.3f}")
-    how = "as far from" if moved.startswith("stays") else "further from" if after > before else "closer to"
-    return f"{when} predictions are {how} word frequency: KL(u‖q) {moved} nats."
+    row = max(_ends(effect), key=lambda one: abs(one.kl_after - one.kl_before))
+    if row.scale_before == row.scale_after:
+        return f"{_with(row)}, KL(u‖q) is {row.kl_after:.3f} nats."
+    moved = change(row.kl_before, row.kl_after, "{:.3f}")
+    further = "further from" if row.kl_after > row.kl_before else "closer to"
+    how = "as far from" if moved.startswith("stays") else further
+    return f"{_with(row)} predictions are {how} word frequency: KL(u‖q) {moved} nats."
 
 
 def _finding(effect: BiasEffect) -> str:
     sentences = []
-    for bias, row in _ends(effect).items():
-        when = _with(bias, row["scale_before"], row["scale_after"])
-        kl, perplexity = row["kl_unigram_model_after"], row["perplexity_after"]
-        if row["scale_before"] == row["scale_after"]:
-            sentences.append(f"{when}, KL(u‖q) is {kl:.3f} nats and perplexity {perplexity:.1f}.")
-            continue
-        sentences.append(
-            f"{when}, KL(u‖q) {change(row['kl_unigram_model_before'], kl, '{:.3f}')} nats and perplexity "
-            f"{change(row['perplexity_before'], perplexity, '{:.1f}')}."
-        )
-    for of, spearman in effect.projection.set_index("bias")["spearman"].items():
-        what = "b_LN W_U" if of == "ln" else _BIAS[str(of)]
+    for row in _ends(effect):
+        kl, perplexity = f"is {row.kl_after:.3f}", f"{row.perplexity_after:.1f}"
+        if row.scale_before != row.scale_after:
+            kl = change(row.kl_before, row.kl_after, "{:.3f}")
+            perplexity = change(row.perplexity_before, row.perplexity_after, "{:.1f}")
+        sentences.append(f"{_with(row)}, KL(u‖q) {kl} nats and perplexity {perplexity}.")
+    for bias, spearman in effect.projection.set_index("bias")["spearman"].items():
+        what = "b_LN W_U" if bias == "ln" else _BIAS[str(bias)]
         value = "undefined" if np.isnan(spearman) else f"{spearman:.2f}"
         sentences.append(f"Spearman correlation of {what} with log u: {value}.")
     return " ".join(sentences)
