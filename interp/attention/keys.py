@@ -36,7 +36,14 @@ class KeyClassBatch:
 
 
 class KeyObserver(Observer):
-    """An observer of some layers that tells their keys by class: `layer_hooks` gives the hooks of one layer."""
+    """An observer of some layers that tells their keys by class: `layer_hooks` gives the hooks of one layer.
+
+    Args:
+        layers: of TransformerLens, or hidden states; the states of each are named `"{layer}.{name}"`.
+        options: see `Observer`; those of the classes are added.
+
+    A batch that is padded on the left is refused with ValueError.
+    """
 
     def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
         super().__init__(model.W_U.device, **options, **classes.describe(model.cfg.d_vocab))
@@ -92,7 +99,8 @@ class KeyObserver(Observer):
 
     def warn_of_absent(self) -> None:
         """Say once which classes have no token in the corpus."""
-        if absent := [name for name in self.classes.names if name not in self.names]:
+        names = self.names
+        if absent := [name for name in self.classes.names if name not in names]:
             warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
 
 
