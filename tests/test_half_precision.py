@@ -38,7 +38,7 @@ def test_steered_means(model):
 
 def test_the_closed_form_of_neurons(model):
     exact = model.b_U.double() + model.ln_final.b.double() @ model.W_U.double()
-    torch.testing.assert_close(_LastMLP.of(model).constant.double(), exact, rtol=0, atol=1e-5)
+    torch.testing.assert_close(_LastMLP(model).constant.double(), exact, rtol=0, atol=1e-5)
 
 
 def test_the_mean_over_a_sentence(model):

@@ -14,6 +14,7 @@ from interp.attention import AttentionByClass, DimensionCorrelations, DimensionP
 from interp.corpora import TokenClasses
 from interp.encoding.neurons import MeanNeurons, NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
+from interp.encoding.reading import SiteMean
 from interp.encoding.regression import MeanHeadInput
 from interp.encoding.steering import LogOdds, SteeredMeans
 from interp.frequency.distributions import MeanPredictions, Variant
@@ -40,6 +41,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
         model, {"up": range(16), "down": range(15, -1, -1)}, [0, 4, 9]
     ),
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
+    "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),
     "SteeredMeans": lambda model: SteeredMeans(model, [(9, 0.5, 0.0), (10, 0.0, 0.7)], np.linspace(-1, 1, 16)),
 }
 FOR_DECODERS = {"MeanNeurons", "NeuronEffects"}

@@ -22,8 +22,7 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
         for basis, part in _ranked(study).groupby("basis", sort=False):
             at = part.iloc[(part["fraction"] - _PRUNED).abs().argmin()]
             rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
-        missed = study.steering_error
-        fitted = missed[missed["text"] == "fitted"].set_index("shift")["all"]
+        fitted = study.steering_error.query("text == 'fitted'").set_index("shift")["all"]
         rows[name] |= {f"steering_{shift}": value for shift, value in fitted.items()}
     numbers = numbers_of(rows)
     figures = {"fit": _fit(studies)}
@@ -34,36 +33,33 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
 
 
 def _ranked(study: EncodingStudy) -> pd.DataFrame:
-    return study.pruning[study.pruning["order"] == "spearman"]
+    return study.pruning.query("order == 'spearman'")
 
 
 def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
     """Adjusted R² of −log α on the output embeddings, and that of α shuffled."""
     out = figure("Token probability from the output embedding", "adjusted R² of −log α", "")
-    for name, style in run_styles(list(studies)).items():
-        r2 = studies[name].regression.set_index("target")["adj_r2"]
-        for target, marker in (
-            ("-log alpha", {"color": style["color"], "symbol": style["symbol"], "size": 12}),
-            ("shuffled", {"color": GREY, "symbol": "circle-open", "size": 10}),
+    for number, (name, style) in enumerate(run_styles(list(studies)).items()):
+        r2 = studies[name].regression.set_index("target")["adj_r2"].round(4)
+        chance = {"color": GREY, "symbol": "circle-open", "size": 10}
+        for value, label, marker, in_legend in (
+            (r2["-log alpha"], style["name"], {"color": style["color"], "symbol": style["symbol"], "size": 12}, False),
+            (r2["shuffled"], "α shuffled", chance, not number),
         ):
             out.add_scatter(
-                x=[round(float(r2[target]), 4)], y=[style["name"]], mode="markers", marker=marker,
-                name="α shuffled" if target == "shuffled" else style["name"],
-                showlegend=target == "shuffled" and name == next(iter(studies)),
+                x=[value], y=[style["name"]], mode="markers", marker=marker, name=label, showlegend=in_legend,
                 hovertemplate="%{x:.3f}<extra></extra>",
             )  # fmt: skip
     out.update_yaxes(autorange="reversed", type="category")
     return out
 
 
-def _pruning(studies: Mapping[str, EncodingStudy], basis: str = "axis", order: str = "spearman") -> go.Figure:
+def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |{order}|")
-    lines = {}
-    for name, study in studies.items():
-        part = study.pruning[(study.pruning["basis"] == basis) & (study.pruning["order"] == order)]
-        lines[name] = part.set_index("fraction")["top1_agreement"].sort_index()
+    out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")
+    curves = {name: _ranked(study).query("basis == @basis").set_index("fraction") for name, study in studies.items()}
+    lines = {name: curve["top1_agreement"].sort_index() for name, curve in curves.items()}
     draw_runs(out, lines, list(studies))
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(rangemode="tozero")

@@ -1,5 +1,7 @@
 """The directions of word frequency in a model's output space, and how they lie to each other."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -7,20 +9,15 @@ from jaxtyping import Float
 from interp.checks import check_seed
 from interp.corpora import unigrams_of
 from interp.corpora.counts import Counts
-from interp.encoding.regression import Fit, fit_arrays, raw_head
+from interp.encoding.reading import raw_head
+from interp.encoding.regression import Fit, fit_arrays
 from interp.models.sites import Model
 
 _DRAWS = 1_000
 _OUTLIERS = 3
 
 
-def directions(
-    model: Model,
-    fit: Fit,
-    *,
-    unigram: Counts | None = None,
-    seed: int = 0,
-) -> pd.DataFrame:
+def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
     """Cosines of the directions that carry word frequency in the space that the unembedding reads.
 
     | name | direction |
@@ -59,8 +56,7 @@ def directions(
     rng = np.random.default_rng(seed)
     unit = {name: vector / np.linalg.norm(vector) for name, vector in found.items()}
     rows = []
-    for a, first_unit in unit.items():
-        for b, second in unit.items():
-            shuffled = rng.permuted(np.tile(second, (_DRAWS, 1)), axis=1)
-            rows.append((a, b, first_unit @ second, np.quantile(np.abs(shuffled @ first_unit), 0.95)))
+    for (a, one), (b, other) in product(unit.items(), repeat=2):
+        shuffled = rng.permuted(np.tile(other, (_DRAWS, 1)), axis=1)
+        rows.append((a, b, one @ other, np.quantile(np.abs(shuffled @ one), 0.95)))
     return pd.DataFrame(rows, columns=["name_a", "name_b", "cosine", "null_95"])

@@ -10,7 +10,6 @@ s and s' the scales of the final norm before and after (an RMSNorm takes off no 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,7 +21,7 @@ from torch import Tensor
 from interp.checks import check_seed
 from interp.corpora import Batch, Text, as_batches, sample_positions, unigrams_of
 from interp.corpora.counts import Counts
-from interp.encoding.regression import raw_head
+from interp.encoding.reading import SiteMean, raw_head, with_logits
 from interp.models.head import real_tokens
 from interp.models.sites import Model, Recipe, hook_name, is_encoder, trunk_output
 from interp.run.observers import Observer, fingerprint
@@ -33,22 +32,17 @@ _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
 _ELEMENTS_AT_ONCE = 2**23
 _TAYLOR, _SMALL = 3, 0.01  # of exp(x), |x| ≤ .01: error 4e-10
 _EFFECTS = ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen", "through_unigram")
+_OF_ALL = ("entropy", "kl_unigram", "entropy_frozen")  # positions; the others: of those whose target is known
 
 
-@dataclass(frozen=True, eq=False)
 class _LastMLP:
-    """The last MLP's neurons as the prediction head sees them, over the tokens of the vocabulary (None: all)."""
+    """The last MLP's neurons as the prediction head sees them.
 
-    w: Float[Tensor, "neurons d_model"]
-    w_scaled: Float[Tensor, "neurons d_model"]
-    W_U: Float[Tensor, "d_model types"]
-    constant: Float[Tensor, " types"]
-    types: Tensor | None
-    centred: bool
-    eps: float
+    `w` and `w_scaled` (w̃) are `[neurons, d_model]`; `W_U` and the constant c are over the tokens of the vocabulary,
+    its rows `types`.
+    """
 
-    @classmethod
-    def of(cls, model: Model) -> "_LastMLP":
+    def __init__(self, model: Model) -> None:
         if is_encoder(model):
             raise ValueError("frequency neurons are for causal models: BERT's last MLP is not read by its unembedding")
         if model.cfg.attn_only or not model.cfg.n_layers:
@@ -59,19 +53,16 @@ class _LastMLP:
         norm = model.cfg.normalization_type
         if norm not in ("LN", "RMS"):
             raise ValueError(f"the closed form needs a final LayerNorm or RMSNorm, found normalization_type={norm!r}")
-        centred = norm == "LN" and not model.cfg.final_rms
-        types = None if bool(head.real.all()) else head.real
+        self.centred, self.eps = norm == "LN" and not model.cfg.final_rms, head.eps
+        self.types = slice(None) if bool(head.real.all()) else head.real
         wide = torch.promote_types(head.W_U.dtype, torch.float32)
-        W_U = _among(head.W_U, types).to(wide)
-        constant = _among(head.b_U, types).to(wide) + (0 if head.b_ln is None else head.b_ln.to(wide) @ W_U)
+        self.W_U = head.W_U[:, self.types].to(wide)
+        b_ln = 0 if head.b_ln is None else head.b_ln.to(wide) @ self.W_U
+        self.constant = head.b_U[self.types].to(wide) + b_ln
         w = model.blocks[-1].mlp.W_out.detach().to(wide)
-        w = w - w.mean(1, keepdim=True) if centred else w
+        self.w = w - w.mean(1, keepdim=True) if self.centred else w
         assert head.gamma is not None
-        return cls(w, w * head.gamma, W_U, constant, types, centred, head.eps)
-
-
-def _among(values: Tensor, types: Tensor | None) -> Tensor:
-    return values if types is None else values[..., types]
+        self.w_scaled = self.w * head.gamma
 
 
 def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
@@ -82,26 +73,12 @@ def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
     return (moments * series).sum(1)
 
 
-class MeanNeurons(Observer):
+class MeanNeurons(SiteMean):
     """Mean activation of the last MLP's neurons, over the positions that are read."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(model.W_U.device)
-        self.name = hook_name(model, "mlp_post", model.cfg.n_layers - 1)
-        self.add_state("sum", (model.blocks[-1].mlp.W_out.shape[0],))
-        self.add_state("n", ())
-
-    def hooks(self, batch: Batch) -> Recipe:
-        def read(activation: Tensor, hook: object) -> None:
-            chosen = batch.select(activation)
-            self.add("sum", chosen.double().sum(0))
-            self.add("n", len(chosen))
-
-        return [(self.name, read)]
-
-    @property
-    def mean(self) -> Float[Tensor, " neurons"]:
-        return self.state["sum"] / self.state["n"]
+        n_neurons = model.blocks[-1].mlp.W_out.shape[0]
+        super().__init__(model, "mlp_post", n_neurons, layer=model.cfg.n_layers - 1)
 
 
 class NeuronEffects(Observer):
@@ -129,41 +106,29 @@ class NeuronEffects(Observer):
         described = [fingerprint(means), fingerprint(log_unigram)]
         super().__init__(model.W_U.device, neurons=list(neurons), exact=exact, means_and_unigram=described)
         self.model, self.neurons, self.exact = model, list(neurons), exact
-        self.mlp = mlp = _LastMLP.of(model)
+        self.mlp = mlp = _LastMLP(model)
         self.means = means.to(mlp.w)
-        self.log_u = _among(log_unigram.to(mlp.w), mlp.types)
+        self.log_u = log_unigram.to(mlp.w)[mlp.types]
+        self.place = torch.full_like(log_unigram, -1, dtype=torch.long, device=mlp.w.device)
+        self.place[mlp.types] = torch.arange(len(self.log_u), device=mlp.w.device)
         direction = self.log_u.double() - self.log_u.double().mean()
         if not direction.any():
             raise ValueError("every token is as frequent as every other in these unigram counts; give those of a text")
         self.unigram_axis = (direction / direction.norm()).to(mlp.w)
         for name in _EFFECTS:
             self.add_state(name, (len(self.neurons),))
-        self.add_state("n", ())
-        self.add_state("n_scored", ())
+        for name in ("n", "n_scored"):
+            self.add_state(name, ())
 
     def hooks(self, batch: Batch) -> Recipe:
-        seen: dict[str, Tensor] = {}
-
-        def keep(name: str, activation: Tensor) -> None:
-            seen[name] = batch.select(activation)
-
-        def read(logits: Tensor, hook: object) -> None:
-            logits = _among(batch.select(logits).to(self.mlp.w), self.mlp.types)
-            targets = batch.read_targets
-            if self.mlp.types is not None:
-                place = torch.where(self.mlp.types, self.mlp.types.cumsum(0) - 1, -1)
-                targets = torch.where(targets >= 0, place[targets.clamp(min=0)], -1)
-            self._read(logits, targets, seen.pop("a").to(logits), seen.pop("resid").to(logits))
-
-        last = self.model.cfg.n_layers - 1
-        return [
-            (hook_name(self.model, "mlp_post", last), lambda a, hook: keep("a", a)),
-            (trunk_output(self.model), lambda resid, hook: keep("resid", resid)),
-            (hook_name(self.model, "logits"), read),
-        ]
+        names = [hook_name(self.model, "mlp_post", self.model.cfg.n_layers - 1), trunk_output(self.model)]
+        return with_logits(self.model, batch, names, self._read)
 
     def _read(self, logits: Tensor, targets: Tensor, activation: Tensor, resid: Tensor) -> None:
         mlp = self.mlp
+        logits = logits.to(mlp.w)[:, mlp.types]
+        targets = torch.where(targets >= 0, self.place[targets.clamp(min=0)], -1)
+        activation, resid = activation.to(logits), resid.to(logits)
         resid = resid - resid.mean(1, keepdim=True) if mlp.centred else resid
         d = resid.shape[1]
         delta = (self.means - activation)[:, self.neurons].double()
@@ -171,21 +136,19 @@ class NeuronEffects(Observer):
         square = resid.double().square().sum(1, keepdim=True)
         moved = square + 2 * delta * (resid @ w.T).double() + delta.square() * w.double().square().sum(1)
         s, s_live = (square / d + mlp.eps).sqrt(), (moved / d + mlp.eps).sqrt()
-        a, b_live, b_frozen = s / s_live, delta / s_live, delta / s
         self.add("n", len(logits))
         self.add("n_scored", (targets >= 0).sum())
         effects = self._exactly if self.exact else self._to_second_order
-        for name, value in effects(logits, targets, a, b_live, b_frozen).items():
+        # the logits become logits + grow · (logits − c) + b · v, and with the frozen scale logits + b_frozen · v
+        for name, value in effects(logits, targets, s / s_live, delta / s_live, delta / s).items():
             self.add(name, value)
 
-    def _exactly(
-        self, logits: Tensor, targets: Tensor, a: Tensor, b_live: Tensor, b_frozen: Tensor
-    ) -> dict[str, Tensor]:
+    def _exactly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
         """Sums over positions of each effect, one row of logits a neuron and position."""
         mlp, k = self.mlp, len(self.neurons)
         total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
         axis, log_u = self.unigram_axis, self.log_u
-        a, b_live, b_frozen = (value.to(logits) for value in (a, b_live, b_frozen))
+        a, b, b_frozen = (value.to(logits) for value in (a, b, b_frozen))
         base, free = logits.log_softmax(1), logits - mlp.constant
         p = base.exp()
         entropy, freq, free_along = -(p * base).sum(1), p @ log_u, free @ axis
@@ -197,20 +160,20 @@ class NeuronEffects(Observer):
             along_v = V @ axis
             buffer = room[: len(V)]
             for x, target in enumerate(targets.tolist()):
-                grow, b, frozen_b = a[x, chunk, None] - 1, b_live[x, chunk, None], b_frozen[x, chunk, None]
-                live = torch.addcmul(base[x], b, V).addcmul_(grow, free[x])
+                grow = a[x, chunk, None] - 1
+                live = torch.addcmul(base[x], b[x, chunk, None], V).addcmul_(grow, free[x])
                 e = torch.exp(live, out=buffer)
                 sums = torch.stack([e @ row for row in powers], 1)
                 log_Z = sums[:, 1].log()
                 change = log_Z - torch.linalg.vecdot(e, live) / sums[:, 1] - entropy[x]
                 total["entropy"][chunk] += change
                 total["kl_unigram"][chunk] += freq[x] - sums[:, 0] / sums[:, 1] - change
-                moved = grow[:, 0] * free_along[x] + b[:, 0] * along_v
                 if target >= 0:
                     total["loss"][chunk] += log_Z - live[:, target] + base[x, target]
+                    moved = grow[:, 0] * free_along[x] + b[x, chunk] * along_v
                     held = _without(moved, axis, sums[:, 1:], e).log() + moved * axis[target]
                     total["through_unigram"][chunk] += log_Z - held
-                torch.addcmul(base[x], frozen_b, V, out=live)
+                torch.addcmul(base[x], b_frozen[x, chunk, None], V, out=live)
                 e = torch.exp(live, out=buffer)
                 Z = e.sum(1)
                 total["entropy_frozen"][chunk] += Z.log() - torch.linalg.vecdot(e, live) / Z - entropy[x]
@@ -221,15 +184,12 @@ class NeuronEffects(Observer):
         return total
 
     def _to_second_order(
-        self, logits: Tensor, targets: Tensor, a: Tensor, b_live: Tensor, b_frozen: Tensor
+        self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor
     ) -> dict[str, Tensor]:
         """Sums over positions of each effect to second order in the change of the logits; no `through_unigram`."""
-        mlp = self.mlp
-        total = {name: torch.zeros_like(self.state[name]) for name in _EFFECTS}
-        scored = targets >= 0
-        base, free = logits.log_softmax(1), logits - mlp.constant
+        W_U, w, scored = self.mlp.W_U, self.mlp.w_scaled[self.neurons], targets >= 0
+        base, free = logits.log_softmax(1), logits - self.mlp.constant
         p = base.exp()
-        w = mlp.w_scaled[self.neurons]
 
         def mean(values: Tensor) -> Tensor:
             """`E_p[values]`, `[positions, 1]`."""
@@ -237,56 +197,47 @@ class NeuronEffects(Observer):
 
         def mean_with_v(values: Tensor) -> Tensor:
             """`E_p[values · v]`, `[positions, neurons]`, without v."""
-            return (((p * values) @ mlp.W_U.T) @ w.T).double()
+            return (((p * values) @ W_U.T) @ w.T).double()
 
-        mean_v = mean_with_v(torch.ones_like(p))
-        mean_f = mean(free)
-        against = {"l": base, "u": self.log_u.expand_as(p)}
+        mean_f, mean_v = mean(free), mean_with_v(torch.ones_like(p))
         f_v, f_f = mean_with_v(free) - mean_f * mean_v, mean(free * free) - mean_f**2
-        centred = {name: g - mean(g).to(g) for name, g in against.items()}
-        with_v2 = {name: torch.zeros_like(mean_v) for name in ("1", *against)}  # E_p[v²], E_p[(g − ḡ) v²]
-        step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-        for start in range(0, len(w), step):
-            chunk = slice(start, start + step)
-            square = (w[chunk] @ mlp.W_U).square_().T
-            for name in with_v2:
-                with_v2[name][:, chunk] = ((p if name == "1" else p * centred[name]) @ square).double()
-        v_v = with_v2["1"] - mean_v**2
-        g_f = {name: mean(g * free) for name, g in centred.items()}
-        g_v = {name: mean_with_v(g) for name, g in centred.items()}
-        g_ff = {name: mean(g * free * free) - 2 * mean_f * g_f[name] for name, g in centred.items()}
-        g_fv = {name: mean_with_v(g * free) - mean_f * g_v[name] - mean_v * g_f[name] for name, g in centred.items()}
-        g_vv = {name: with_v2[name] - 2 * mean_v * g_v[name] for name in centred}
+        centred = [g - mean(g).to(g) for g in (base, self.log_u.expand_as(p))]
+        weights = [p, *(p * g for g in centred)]
+        rows = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
+        squares = ((part @ W_U).square_().T for part in w.split(rows))
+        v2 = torch.cat([torch.stack([(weight @ square).double() for weight in weights]) for square in squares], 2)
+        v_v = v2[0] - mean_v**2
+        covariances = []  # of g with f, v, (f, f), (f, v), (v, v)
+        for g, g_v2 in zip(centred, v2[1:], strict=True):
+            g_f, g_v = mean(g * free), mean_with_v(g)
+            g_ff, g_fv = mean(g * free * free) - 2 * mean_f * g_f, mean_with_v(g * free) - mean_f * g_v - mean_v * g_f
+            covariances.append((g_f, g_v, g_ff, g_fv, g_v2 - 2 * mean_v * g_v))
         at_target = targets.clamp(min=0)
-        v_target = (mlp.W_U.T[at_target] @ w.T).double()
+        v_target = (W_U.T[at_target] @ w.T).double()
         f_target = free.gather(1, at_target[:, None]).double()
-        for name, grow, b in (("", a - 1, b_live), ("_frozen", torch.zeros_like(a), b_frozen)):
-            variance = grow**2 * f_f + 2 * grow * b * f_v + b**2 * v_v
+        total = {}
+        for name, grow, add in (("_frozen", torch.zeros_like(a), b_frozen), ("", a - 1, b)):
+            variance = grow**2 * f_f + 2 * grow * add * f_v + add**2 * v_v
             # E_p'[g] − E_p[g] to second order: Cov(g, d) + ½ κ₃(g, d, d)
-            moved = {
-                g: grow * g_f[g] + b * g_v[g] + (grow**2 * g_ff[g] + 2 * grow * b * g_fv[g] + b**2 * g_vv[g]) / 2
-                for g in centred
-            }
-            entropy = -moved["l"] - variance / 2
-            loss = grow * (mean_f - f_target) + b * (mean_v - v_target) + variance / 2
-            total[f"entropy{name}"] = entropy.sum(0)
-            total[f"loss{name}"] = loss[scored].sum(0)
-            if not name:
-                total["kl_unigram"] = (-entropy - moved["u"]).sum(0)
-        return total
+            moved_l, moved_u = (
+                grow * g_f + add * g_v + (grow**2 * g_ff + 2 * grow * add * g_fv + add**2 * g_vv) / 2
+                for g_f, g_v, g_ff, g_fv, g_vv in covariances
+            )
+            entropy = -moved_l - variance / 2
+            loss = grow * (mean_f - f_target) + add * (mean_v - v_target) + variance / 2
+            total[f"entropy{name}"], total[f"loss{name}"] = entropy.sum(0), loss[scored].sum(0)
+        return total | {"kl_unigram": (-entropy - moved_u).sum(0)}
 
     @property
     def table(self) -> pd.DataFrame:
         n, scored = self.state["n"].item(), self.state["n_scored"].item()
         if not n:
             raise ValueError("no position was read, so there is no effect; give more text")
-        means = {name: (self.state[name] / (scored if "loss" in name or "through" in name else n)) for name in _EFFECTS}
-        columns = {
-            name if name.startswith("through") else f"delta_{name}": v.cpu().numpy() for name, v in means.items()
-        }
-        table = pd.DataFrame({"neuron": self.neurons} | columns)
-        if not self.exact:
-            table["through_unigram"] = np.nan
+        means = {name: (self.state[name] / (n if name in _OF_ALL else scored)).cpu().numpy() for name in _EFFECTS}
+        through = means.pop("through_unigram")
+        table = pd.DataFrame(means).add_prefix("delta_")
+        table = table.assign(through_unigram=through if self.exact else np.nan)
+        table.insert(0, "neuron", self.neurons)
         return table
 
 
@@ -327,38 +278,28 @@ def frequency_neurons(
     if scan not in get_args(Scan):
         raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
     seed = check_seed(seed)
-    mlp = _LastMLP.of(model)
+    mlp = _LastMLP(model)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)
     counts = unigrams_of(model, prepared, unigram)
     log_u = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
     means = MeanNeurons(model)
     yield [Reading("mean neurons", prepared, [means])]
-    every = list(range(len(mlp.w)))
-    every_effect = NeuronEffects(model, every, means.mean, log_u, exact=scan == "exact")
-    yield [Reading("neurons", part, [every_effect])]
-    effects = every_effect.table
+    chosen = list(range(len(mlp.w)))
+    first = NeuronEffects(model, chosen, means.mean, log_u, exact=scan == "exact")
+    yield [Reading("neurons", part, [first])]
+    effects = first.table
     if scan == "screen":
         rank = effects[["delta_loss", "delta_entropy"]].abs().rank(ascending=False).min(axis=1)
-        chosen = sorted(rank.nsmallest(top).index.tolist())
-        exact = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
-        yield [Reading("neurons, exact", part, [exact])]
-        effects = effects.set_index("neuron")
-        effects.loc[chosen] = exact.table.set_index("neuron")
-        effects = effects.reset_index().assign(exact=lambda table: table["neuron"].isin(chosen))
-    else:
-        effects["exact"] = True
+        chosen = sorted(rank.nsmallest(top).index)
+        second = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
+        yield [Reading("neurons, exact", part, [second])]
+        effects.loc[chosen] = second.table.set_axis(chosen)
     norm = mlp.w_scaled.double().norm(dim=1)
     size = mlp.W_U.norm(dim=0)
     units = (mlp.W_U / size)[:, size > 0]
     cosines = (mlp.w_scaled / norm[:, None].to(mlp.w)) @ units
-    shape = pd.DataFrame(
-        {
-            "layer": model.cfg.n_layers - 1,
-            "neuron": every,
-            "w_out_norm": norm.cpu().numpy(),
-            "logit_var": cosines.double().var(1, correction=0).cpu().numpy(),
-            "mean_activation": means.mean.cpu().numpy(),
-        }
-    )
-    return shape.merge(effects, on="neuron")
+    shape = {"w_out_norm": norm, "logit_var": cosines.double().var(1, correction=0), "mean_activation": means.mean}
+    table = effects[["neuron"]].assign(**{name: values.cpu().numpy() for name, values in shape.items()})
+    table.insert(0, "layer", model.cfg.n_layers - 1)
+    return table.merge(effects.assign(exact=effects["neuron"].isin(chosen)))

@@ -24,50 +24,43 @@ DEFINITIONS = {
 
 def section(study: EncodingStudy) -> Section:
     """What the page says of `interp encoding`; every number comes from the result."""
+    sentences = _sentences(study)
     figures = {"fit": plots.probability_fit(study), "dimensions": plots.dimension_slopes(study)}
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
     figures |= {"steering": plots.steering(study), "directions": plots.direction_cosines(study)}
-    tables = {"−log α on the output embeddings": study.regression, "How much text the fit needs": study.few_shot}
-    tables["Dimensions removed before top-1 agreement falls"] = study.removable
-    tables["Steering: median |log(got/asked)|"] = study.steering_error
+    tables = {
+        "−log α on the output embeddings": study.regression,
+        "How much text the fit needs": study.few_shot,
+        "Dimensions removed before top-1 agreement falls": study.removable,
+        "Steering: median |log(got/asked)|": study.steering_error,
+    }
     if not study.neurons.empty:
         figures["neurons"] = plots.neurons(study)
         strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
         tables["Neurons of the largest effect on entropy"] = strongest
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
-    return Section(
-        summary=_sentences(study)[0],
-        main="fit",
-        finding=" ".join(_sentences(study)),
-        definitions=DEFINITIONS,
-        figures=figures,
-        tables=tables,
-        provenance=study.provenance,
-    )
+    return Section(sentences[0], "fit", " ".join(sentences), DEFINITIONS, figures, tables, study.provenance)
 
 
 def _sentences(study: EncodingStudy) -> list[str]:
     fitted = study.regression.set_index("target")["adj_r2"]
     untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
     before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
-    missed = study.steering_error
-    error = missed[missed["text"] == "fitted"].set_index("shift")["all"] if "text" in missed else pd.Series(dtype=float)
     sentences = [
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled{before})."
     ]
-    axes = study.pruning[study.pruning["basis"] == "axis"]
-    curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
+    curves = {order: study.pruning.query("basis == 'axis' and order == @order") for order in ("spearman", "random")}
     if not curves["spearman"].empty:
         at_random = "" if curves["random"].empty else f"; in random order it {_fall(curves['random'])}"
         sentences.append(
             f"Top-1 agreement {_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
             f"{at_random}."
         )
-    parts = [f"{shift} {value:.3f}" for shift, value in error.items()]
-    if parts:
-        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {', '.join(parts)}.")
+    missed = study.steering_error.query("text == 'fitted'")
+    if parts := ", ".join(f"{shift} {value:.3f}" for shift, value in zip(missed["shift"], missed["all"], strict=True)):
+        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {parts}.")
     return sentences
 
 

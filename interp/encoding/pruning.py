@@ -1,6 +1,7 @@
 """How many dimensions of the output embeddings can go before predictions change?"""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import get_args
 
 import numpy as np
@@ -14,7 +15,8 @@ from interp.checks import check_seed
 from interp.corpora import Batch, Text
 from interp.corpora.batching import predicted_batches
 from interp.encoding.options import Basis, Order
-from interp.encoding.regression import Fit, raw_head
+from interp.encoding.reading import raw_head, real_logits, with_logits
+from interp.encoding.regression import Fit
 from interp.frequency.distributions import js, perplexity
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, fingerprint, observe
@@ -51,38 +53,24 @@ class PrunedPredictions(Observer):
         described = {name: xxhash.xxh3_64(np.asarray(order).tobytes()).hexdigest() for name, order in orders.items()}
         turned = None if rotation is None else fingerprint(rotation)
         super().__init__(model.W_U.device, orders=described, counts=list(counts), rotation=turned)
-        self.model, self.orders, self.counts = model, orders, list(counts)
-        self.real = head.real
+        self.model, self.orders, self.counts, self.real = model, orders, list(counts), head.real
         W_U = head.W_U.to(torch.promote_types(head.W_U.dtype, torch.float32))
         self.rotation = None if rotation is None else torch.from_numpy(rotation).to(W_U)
-        W = W_U if self.rotation is None else self.rotation @ W_U
-        self.W = W.contiguous()  # a dimension's row is read as a whole
+        turned_W = W_U if self.rotation is None else self.rotation @ W_U
+        self.W = turned_W.contiguous()  # a dimension's row is read as a whole
         for name in orders:
             self.add_state(f"{name}.probability", (len(counts), head.d_vocab))
             self.add_state(f"{name}.sums", (len(counts), 3))  # KL, top-1 agreement, NLL
-        self.add_state("probability", (head.d_vocab,))
-        self.add_state("n", ())
-        self.add_state("n_scored", ())
+        for name, shape in (("probability", (head.d_vocab,)), ("n", ()), ("n_scored", ())):
+            self.add_state(name, shape)
 
     def hooks(self, batch: Batch) -> Recipe:
-        seen: dict[str, Tensor] = {}
+        names = [hook_name(self.model, "head_input")]
+        return with_logits(self.model, batch, names, self._read, at_once=_ELEMENTS_AT_ONCE)
 
-        def read_input(h: Tensor, hook: object) -> None:
-            seen["h"] = batch.select(h)
-
-        def read_logits(logits: Tensor, hook: object) -> None:
-            h, logits = seen.pop("h").to(self.W), batch.select(logits).to(self.W)
-            targets = batch.read_targets
-            step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-            for start in range(0, len(h), step):
-                rows = slice(start, start + step)
-                self._read(h[rows], logits[rows], targets[rows])
-
-        return [(hook_name(self.model, "head_input"), read_input), (hook_name(self.model, "logits"), read_logits)]
-
-    def _read(self, h: Tensor, full: Tensor, targets: Tensor) -> None:
-        h = h if self.rotation is None else h @ self.rotation.T
-        full = full.masked_fill(~self.real, -torch.inf) if not self.real.all() else full
+    def _read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
+        h = h.to(self.W) if self.rotation is None else h.to(self.W) @ self.rotation.T
+        full = real_logits(logits, self.real)
         best = full.argmax(1)
         log_Z = full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()
@@ -94,14 +82,11 @@ class PrunedPredictions(Observer):
         buffer = torch.empty_like(p)
         for name, order in self.orders.items():
             logits = full - log_Z[:, None]  # so that its exponentials need no maximum of their own
-            gone = 0
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
             probability = torch.zeros_like(self.state[f"{name}.probability"])
             sums = torch.zeros_like(self.state[f"{name}.sums"])
-            for i, count in enumerate(self.counts):
-                block = list(order[gone:count])
-                gone = count
-                if block:
+            for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
+                if block := list(order[gone:count]):
                     logits.addmm_(h[:, block], self.W[block], alpha=-1)
                     lost += (h[:, block] * expected[:, block]).sum(1)
                 top = logits.amax(1)
@@ -125,14 +110,9 @@ class PrunedPredictions(Observer):
         full = (self.state["probability"] / n).cpu().numpy()
         pruned = (self.state[f"{name}.probability"] / n).cpu().numpy()
         sums = self.state[f"{name}.sums"].cpu().numpy()
-        return pd.DataFrame(
-            {
-                "kl": np.maximum(sums[:, 0] / n, 0),
-                "js": [js(full, one) for one in pruned],
-                "top1_agreement": sums[:, 1] / n,
-                "perplexity": [perplexity(nll / scored) if scored else np.nan for nll in sums[:, 2]],
-            }
-        )
+        kl, agreement, nll = (sums / [n, n, scored or np.nan]).T
+        table = pd.DataFrame({"kl": np.maximum(kl, 0), "js": [js(full, one) for one in pruned]})
+        return table.assign(top1_agreement=agreement, perplexity=list(map(perplexity, nll)))
 
 
 def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
@@ -198,19 +178,23 @@ def pruning_curve(
     fractions = list(fractions)
     if not fractions or not all(0 <= f < 1 for f in fractions) or fractions != sorted(set(fractions)):
         raise ValueError(f"fractions must rise from 0 and stay below 1, found {fractions}")
-    d_model = model.cfg.d_model
-    counts = [round(fraction * d_model) for fraction in fractions]
-    ranked: dict[str, Sequence[int]] = {name: removal_order(fit, name, basis, seed=seed) for name in orders}
-    pruned = PrunedPredictions(model, ranked, counts, rotation=None if basis == "axis" else fit.components)
+    pruned = pruned_predictions(model, fit, orders, basis, fractions, seed)
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
     observe(model, prepared, pruned, progress=progress, checkpoint=checkpoint)
     return pruning_table(pruned, basis, fractions)
 
 
+def pruned_predictions(
+    model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
+) -> PrunedPredictions:
+    """What reads for a `pruning_table`."""
+    counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
+    ranked: dict[str, list[int]] = {order: removal_order(fit, order, basis, seed=seed) for order in orders}
+    return PrunedPredictions(model, ranked, counts, rotation=None if basis == "axis" else fit.components)
+
+
 def pruning_table(pruned: PrunedPredictions, basis: Basis, fractions: Sequence[float | int]) -> pd.DataFrame:
     """The table of `pruning_curve` from an observer that has read a corpus."""
-    parts = []
-    for name in pruned.orders:
-        where = {"basis": basis, "order": name, "fraction": [float(f) for f in fractions], "n_dims": pruned.counts}
-        parts.append(pd.concat([pd.DataFrame(where), pruned.measures(name)], axis=1))
-    return pd.concat(parts, ignore_index=True)
+    where = pd.DataFrame({"fraction": np.array(fractions, dtype=float), "n_dims": pruned.counts})
+    tables = {(basis, order): where.join(pruned.measures(order)) for order in pruned.orders}
+    return pd.concat(tables, names=["basis", "order"]).droplevel(-1).reset_index()

@@ -1,7 +1,7 @@
 """Minus log mean output probability as a linear function of the output embedding."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,16 +12,15 @@ import torch
 from jaxtyping import Bool, Float
 from scipy import stats
 from sklearn.decomposition import PCA
-from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora import Batch, Batches, Text
+from interp.corpora import Batches, Text
 from interp.corpora.batching import predicted_batches
-from interp.frequency.distributions import MeanPredictions, Variant
+from interp.encoding.reading import SiteMean, raw_head
+from interp.frequency.distributions import Distribution, MeanPredictions, Variant
 from interp.models import weight_hash
-from interp.models.head import PredictionHead, prediction_head
-from interp.models.sites import Model, Recipe, hook_name
-from interp.run.observers import Observer, observe
+from interp.models.sites import Model
+from interp.run.observers import observe
 from interp.run.passes import Passes, Reading, runs
 
 
@@ -44,10 +43,7 @@ class Regression:
 
 
 def fit_arrays(
-    W_U: Float[np.ndarray, "d_model d_vocab"],
-    alpha: Float[np.ndarray, " d_vocab"],
-    *,
-    use: Bool[np.ndarray, " d_vocab"] | None = None,
+    W_U: Float[np.ndarray, "d_model d_vocab"], alpha: Distribution, *, use: Bool[np.ndarray, " d_vocab"] | None = None
 ) -> Regression:
     """Regress minus the log of mean output probability on the output embeddings (the columns of `W_U`).
 
@@ -64,9 +60,7 @@ def fit_arrays(
 
 
 def _types(
-    W_U: Float[np.ndarray, "d_model d_vocab"],
-    alpha: Float[np.ndarray, " d_vocab"],
-    use: Bool[np.ndarray, " d_vocab"] | None,
+    W_U: Float[np.ndarray, "d_model d_vocab"], alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
 ) -> tuple[Float[np.ndarray, "types d_model"], Float[np.ndarray, " types"]]:
     """Embeddings and −log α of the types that take part; raises ValueError as `fit_arrays` does."""
     if not np.isfinite(alpha).all() or (alpha < 0).any():
@@ -74,15 +68,13 @@ def _types(
     if W_U.shape[1:] != alpha.shape or not np.isfinite(W_U).all():
         what = "has NaN or infinite values" if W_U.shape[1:] == alpha.shape else f"is over {W_U.shape[1:]} types"
         raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
-    keep = alpha > 0
-    if use is not None:
-        use = np.asarray(use)
-        if use.dtype != bool or use.shape != alpha.shape:
-            raise ValueError(
-                f"use must say for each of the {len(alpha)} types of alpha whether it takes part, as bool; found "
-                f"{use.dtype} {use.shape}"
-            )
-        keep &= use
+    use = np.ones(len(alpha), dtype=bool) if use is None else np.asarray(use)
+    if use.dtype != bool or use.shape != alpha.shape:
+        raise ValueError(
+            f"use must say for each of the {len(alpha)} types of alpha whether it takes part, as bool; found "
+            f"{use.dtype} {use.shape}"
+        )
+    keep = use & (alpha > 0)
     return W_U.T[keep].astype(np.float64), -np.log(alpha[keep].astype(np.float64))
 
 
@@ -100,9 +92,7 @@ def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.nda
     X, centred = scaled - middle, Y - level
     slopes, _, rank, _ = np.linalg.lstsq(X, centred)
     if n <= rank + 1:
-        raise ValueError(
-            f"{n} usable types for {rank} independent dimensions: the regression would fit exactly; it needs more types"
-        )
+        raise ValueError(f"{n} usable types for {rank} independent dimensions fit exactly; give text with more types")
     if not (np.ptp(Y, axis=0) > 0).all():
         raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
     if not rank:
@@ -113,18 +103,9 @@ def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.nda
         slopes = np.ldexp(slopes, -exponent)
     if not np.isfinite(slopes).all():
         raise ValueError(f"the output embeddings are at most {np.abs(E).max():.0e}, too small for a slope in float64")
-    return [
-        Regression(
-            slope=slopes[:, column],
-            intercept=float(intercepts[column]),
-            r2=float(r2[column]),
-            adj_r2=float(1 - (1 - r2[column]) * (n - 1) / (n - rank - 1)),
-            n_types=n,
-            n_dims=d,
-            rank=int(rank),
-        )
-        for column in range(len(targets))
-    ]
+    adjusted = 1 - (1 - r2) * (n - 1) / (n - rank - 1)
+    numbers = zip(slopes.T, intercepts.tolist(), r2.tolist(), adjusted.tolist(), strict=True)
+    return [Regression(*one, n_types=n, n_dims=d, rank=int(rank)) for one in numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +118,7 @@ class Fit:
     `n_tokens` positions of `batches`. `regression` and `dims` are the tables that `fit` describes.
     """
 
-    alpha: Float[np.ndarray, " d_vocab"]
+    alpha: Distribution
     used: Bool[np.ndarray, " d_vocab"]
     fitted: Regression
     components: Float[np.ndarray, "d_model d_model"]
@@ -164,37 +145,12 @@ class Fit:
             raise ValueError("this fit belongs to a model with other weights; fit this model (interp.encoding.fit)")
 
 
-class MeanHeadInput(Observer):
+class MeanHeadInput(SiteMean):
     """`E[h]`: the mean of what the unembedding reads, over the positions that are read."""
 
     def __init__(self, model: Model) -> None:
-        super().__init__(model.W_U.device)
-        self.name = hook_name(model, "head_input")
-        self.add_state("sum", (model.cfg.d_model,))
-        self.add_state("n", ())
-
-    def hooks(self, batch: Batch) -> Recipe:
-        def read(h: Tensor, hook: object) -> None:
-            chosen = batch.select(h)
-            self.add("sum", chosen.sum(0, dtype=torch.promote_types(chosen.dtype, torch.float32)))
-            self.add("n", len(chosen))
-
-        return [(self.name, read)]
-
-    @property
-    def mean(self) -> Float[np.ndarray, " d_model"]:
-        return (self.state["sum"] / self.state["n"]).cpu().numpy()
-
-
-def raw_head(model: Model) -> PredictionHead:
-    """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
-    head = prediction_head(model)
-    if head.folded or getattr(model.cfg, "normalization_type", None) in ("LNPre", "RMSPre"):
-        raise ValueError(
-            "the final norm of this model is folded into W_U, so that its columns are not the output embeddings; load "
-            "it raw (interp.load)"
-        )
-    return head
+        wide = torch.promote_types(model.W_U.dtype, torch.float32)
+        super().__init__(model, "head_input", model.cfg.d_model, dtype=wide)
 
 
 @runs
@@ -237,27 +193,22 @@ def fit(
     E, y = _types(head.W_U.double().cpu().numpy(), alpha, used)
     null = np.random.default_rng(seed).permutation(y)
     fitted, by_chance = _least_squares(E, y, null)
-    left_out = {"n_not_tokens": int((~real).sum()), "n_never_predicted": int((real & ~used).sum())}
-    rows = [
-        {"target": target, "r2": r.r2, "adj_r2": r.adj_r2, "n_types": r.n_types, "n_dims": r.n_dims, "rank": r.rank}
-        | left_out
-        for target, r in (("-log alpha", fitted), ("shuffled", by_chance))
-    ]
+    numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
+    numbers.insert(0, "target", ["-log alpha", "shuffled"])
     pca = PCA(svd_solver="covariance_eigh").fit(E)
-    scores = pca.transform(E)
-    variance = E.var(0)
-    axis = _dims("axis", E, fitted.slope, y, null, variance / variance.sum())
-    principal = _dims("pca", scores, pca.components_ @ fitted.slope, y, null, pca.explained_variance_ratio_)
+    ranks = _centred_ranks(np.stack([y, null]))
+    axis = _dims("axis", E, fitted.slope, ranks)
+    principal = _dims("pca", pca.transform(E), pca.components_ @ fitted.slope, ranks)
     return Fit(
         alpha=alpha,
         used=used,
         fitted=fitted,
         components=pca.components_,
-        mean_input=inputs.mean,
+        mean_input=inputs.mean.cpu().numpy(),
         n_tokens=predictions.n_tokens,
         batches=prepared,
         weight_hash=weight_hash(model),
-        regression=pd.DataFrame(rows),
+        regression=numbers.assign(n_not_tokens=(~real).sum(), n_never_predicted=(real & ~used).sum()),
         dims=pd.concat([axis, principal], ignore_index=True),
     )
 
@@ -266,35 +217,26 @@ def _dims(
     basis: str,
     coordinates: Float[np.ndarray, "types d_model"],
     slope: Float[np.ndarray, " d_model"],
-    y: Float[np.ndarray, " types"],
-    null: Float[np.ndarray, " types"],
-    explained: Float[np.ndarray, " d_model"],
+    ranks: Float[np.ndarray, "2 types"],
 ) -> pd.DataFrame:
-    targets = np.stack([_centred_ranks(y), _centred_ranks(null)])
+    """The part of the table `dims` in one basis; `ranks` are those of −log α and of α shuffled, centred."""
 
     def spearman(column: Float[np.ndarray, " types"]) -> Float[np.ndarray, "2"]:
-        ranks = _centred_ranks(column)
-        size = np.sqrt((ranks**2).sum() * (targets**2).sum(1))
+        own = _centred_ranks(column)
+        size = np.sqrt((own**2).sum() * (ranks**2).sum(1))
         # sums and not products of matrices, whose last bits depend on what other threads do
-        return np.divide((targets * ranks).sum(1), size, out=np.full(2, np.nan), where=size > 0)
+        return np.divide((ranks * own).sum(1), size, out=np.full(2, np.nan), where=size > 0)
 
+    table = pd.DataFrame({"basis": basis, "dim": np.arange(len(slope)), "slope": slope})
+    table["standardised_slope"] = slope * coordinates.std(0)
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        correlations = np.array(list(threads.map(spearman, coordinates.T)))
-    return pd.DataFrame(
-        {
-            "basis": basis,
-            "dim": np.arange(len(slope)),
-            "slope": slope,
-            "standardised_slope": slope * coordinates.std(0),
-            "spearman": correlations[:, 0],
-            "spearman_shuffled": correlations[:, 1],
-            "explained_variance": explained,
-        }
-    )
+        found = pd.DataFrame(threads.map(spearman, coordinates.T), columns=["spearman", "spearman_shuffled"])
+    variance = coordinates.var(0)
+    return table.join(found).assign(explained_variance=variance / variance.sum())
 
 
-def _centred_ranks(values: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]:
-    return np.asarray(stats.rankdata(values)) - (len(values) + 1) / 2
+def _centred_ranks(values: Float[np.ndarray, "*rows types"]) -> Float[np.ndarray, "*rows types"]:
+    return np.asarray(stats.rankdata(values, axis=-1)) - (values.shape[-1] + 1) / 2
 
 
 def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
@@ -306,33 +248,22 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
     fit.require(model)
     W_U = raw_head(model).W_U.double().cpu().numpy()
     y = -np.log(fit.alpha[fit.used])
-    rows = []
+    rows: list[tuple[float, ...]] = []
     predictions = MeanPredictions(model, [Variant()])
-    for budget, batch in _up_to(fit.batches, sorted(tokens)):
-        observe(model, replace(fit.batches, read=partial(iter, [batch])), predictions, progress=False)
-        if predictions.n_tokens < budget:
-            continue
-        alpha = predictions.distributions[0]
-        part = fit_arrays(W_U, alpha, use=fit.used)
-        guess = part.slope @ W_U[:, fit.used] + part.intercept
-        cosine = part.slope @ fit.slope / np.linalg.norm(part.slope) / np.linalg.norm(fit.slope)
-        r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-        rows.append((predictions.n_tokens, part.adj_r2, cosine, r2))
+    budgets = sorted(tokens)
+    for batch in fit.batches:
+        if len(rows) == len(budgets):
+            break
+        number = predictions.n_tokens + batch.read.flatten().cumsum(0).view_as(batch.read)
+        for budget in budgets[len(rows) :]:
+            part = replace(batch, read=batch.read & (number > predictions.n_tokens) & (number <= budget))
+            if part.n_read:
+                observe(model, replace(fit.batches, read=partial(iter, [part])), predictions, progress=False)
+            if predictions.n_tokens < budget:
+                break
+            small = fit_arrays(W_U, predictions.distributions[0], use=fit.used)
+            guess = small.slope @ W_U[:, fit.used] + small.intercept
+            cosine = small.slope @ fit.slope / np.linalg.norm(small.slope) / np.linalg.norm(fit.slope)
+            r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+            rows.append((budget, small.adj_r2, cosine, r2))
     return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])
-
-
-def _up_to(batches: Batches, budgets: Sequence[int]) -> Iterator[tuple[int, Batch]]:
-    """The batches' positions in order, cut where a budget of read positions is reached: (the next budget, part)."""
-    waiting = list(budgets)
-    done = 0
-    for batch in batches:
-        number = batch.read.flatten().cumsum(0).view_as(batch.read) + done
-        start = done
-        while waiting and waiting[0] <= done + batch.n_read:
-            yield waiting[0], replace(batch, read=batch.read & (number > start) & (number <= waiting[0]))
-            start = waiting.pop(0)
-        if not waiting:
-            return
-        done += batch.n_read
-        if done > start:
-            yield waiting[0], replace(batch, read=batch.read & (number > start))

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, get_args
 
 import numpy as np
@@ -15,8 +16,10 @@ from interp.checks import check_seed, unicode_text
 from interp.corpora import Batch, Batches, Text
 from interp.corpora.batching import predicted_batches
 from interp.encoding.options import RATIOS, Shift
+from interp.encoding.reading import real_logits, with_logits
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import kl
+from interp.hooks import capture
 from interp.models.head import real_tokens, token_names
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, fingerprint, observe
@@ -43,7 +46,7 @@ class LogOdds(Observer):
 
     def hooks(self, batch: Batch) -> Recipe:
         def read(logits: Tensor, hook: object) -> None:
-            odds = log_odds(batch.select(logits), self.token_ids, self.real).to(self.device)
+            odds = log_odds(real_logits(batch.select(logits), self.real), self.token_ids).to(self.device)
             width = 2 * _LOG_ODDS / _BINS
             bins = ((odds + _LOG_ODDS) / width).long().clamp(0, _BINS - 1).T.contiguous()
             zero = torch.zeros_like(self.state["count"])
@@ -65,11 +68,8 @@ class LogOdds(Observer):
         return float(brentq(excess, -2 * _LOG_ODDS, 2 * _LOG_ODDS, xtol=1e-10))
 
 
-def log_odds(
-    logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int], real: Tensor
-) -> Float[Tensor, "pos tokens"]:
+def log_odds(logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int]) -> Float[Tensor, "pos tokens"]:
     """`log p/(1 − p)` of some tokens, in float64."""
-    logits = logits if bool(real.all()) else logits.masked_fill(~real, -torch.inf)
     log_p = logits[:, list(token_ids)].double() - logits.double().logsumexp(1, keepdim=True)
     return log_p - torch.log1p(-log_p.exp().clamp(max=1 - 1e-15))
 
@@ -86,48 +86,32 @@ class SteeredMeans(Observer):
     """
 
     def __init__(
-        self,
-        model: Model,
-        variants: Sequence[tuple[int, float, float]],
-        direction: Float[np.ndarray, " d_model"],
+        self, model: Model, variants: Sequence[tuple[int, float, float]], direction: Float[np.ndarray, " d_model"]
     ) -> None:
-        ids, shifts = [variant[0] for variant in variants], np.array([variant[1:] for variant in variants])
-        described = {"tokens": ids, "shifts": fingerprint(shifts), "direction": fingerprint(direction)}
+        self.token_ids, shifts = [variant[0] for variant in variants], np.array([variant[1:] for variant in variants])
+        described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "direction": fingerprint(direction)}
         super().__init__(model.W_U.device, **described)
-        self.model, self.variants = model, list(variants)
-        self.real = real_tokens(model)
+        self.model, self.real = model, real_tokens(model)
         self.direction = torch.from_numpy(direction).to(model.W_U.device)
+        self.s, self.t = torch.from_numpy(shifts).to(self.direction).T[..., None]
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
         self.add_state("n", ())
 
     def hooks(self, batch: Batch) -> Recipe:
-        seen: dict[str, Tensor] = {}
+        names = [hook_name(self.model, "head_input")]
+        return with_logits(self.model, batch, names, self._read, at_once=_ELEMENTS_AT_ONCE)
 
-        def read_input(h: Tensor, hook: object) -> None:
-            seen["along"] = batch.select(h).to(self.direction) @ self.direction
-
-        def read_logits(logits: Tensor, hook: object) -> None:
-            along, logits = seen.pop("along"), batch.select(logits)
-            step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-            for start in range(0, len(logits), step):
-                self._read(logits[start : start + step], along[start : start + step])
-
-        return [(hook_name(self.model, "head_input"), read_input), (hook_name(self.model, "logits"), read_logits)]
-
-    def _read(self, logits: Tensor, along: Tensor) -> None:
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits = logits if bool(self.real.all()) else logits.masked_fill(~self.real, -torch.inf)
+    def _read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
+        logits, along = real_logits(logits, self.real), h.to(self.direction) @ self.direction
         p = logits.softmax(1)
-        ids = [token_id for token_id, _, _ in self.variants]
-        s, t = (torch.tensor([v[i] for v in self.variants], dtype=along.dtype, device=along.device) for i in (1, 2))
-        tokens = sorted(set(ids))
-        odds = log_odds(logits, tokens, self.real)[:, [tokens.index(i) for i in ids]].T.to(along)
-        shifted = odds + s[:, None] + t[:, None] * along
+        tokens, which = np.unique(self.token_ids, return_inverse=True)
+        odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
+        shifted = odds + self.s + self.t * along
         softplus = torch.nn.functional.softplus
         others = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
         steered = others.to(p) @ p
-        steered[torch.arange(len(ids)), torch.tensor(ids)] = shifted.sigmoid().sum(1).to(p)
+        steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(p)
         self.add("steered", steered)
         self.add("plain", p.sum(0))
         self.add("n", len(p))
@@ -138,7 +122,7 @@ class SteeredMeans(Observer):
         plain = (self.state["plain"] / self.state["n"]).cpu().numpy()
         steered = (self.state["steered"] / self.state["n"]).cpu().numpy()
         rows = []
-        for (token_id, _, _), after in zip(self.variants, steered, strict=True):
+        for token_id, after in zip(self.token_ids, steered, strict=True):
             p, q = np.delete(plain, token_id), np.delete(after, token_id)
             rows.append((after[token_id] / plain[token_id], kl(p / p.sum(), q / q.sum())))
         return pd.DataFrame(rows, columns=["got", "kl_others"])
@@ -151,10 +135,9 @@ def token_id_of(model: Model, token: str | int) -> int:
     """
     real = real_tokens(model)
     if isinstance(token, int | np.integer):
-        token = int(token)
-        if not (0 <= token < len(real) and bool(real[token])):
+        if not (0 <= token < len(real) and real[token]):
             raise ValueError(f"token id {token} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
-        return token
+        return int(token)
     if not isinstance(token, str):
         raise TypeError(f"a token is text or an id, found {type(token).__name__}")
     if model.tokenizer is None:
@@ -164,9 +147,7 @@ def token_id_of(model: Model, token: str | int) -> int:
         pieces = ", ".join(token_names(model, ids))
         raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
     if ids[0] == model.tokenizer.unk_token_id and token != model.tokenizer.unk_token:
-        raise ValueError(
-            f"{token!r} is not in this model's vocabulary; it would be read as {model.tokenizer.unk_token}"
-        )
+        raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {model.tokenizer.unk_token}")
     return int(ids[0])
 
 
@@ -189,51 +170,43 @@ def steer(
     """
     fit.require(model)
     token_id = token_id_of(model, token)
-    alpha = _check_ratio(fit, token_id, ratio)
-    logits_name = hook_name(model, "logits")
-    if shift == "regression":
-        step = torch.from_numpy(-math.log(ratio) * _direction(fit)).to(model.W_U)
-        seen: dict[str, Tensor] = {}
-
-        def read(h: Tensor, hook: Any) -> None:
-            seen["along"] = h @ step
-
-        def move(logits: Tensor, hook: Any) -> Tensor:
-            logits = logits.clone()
-            logits[..., token_id] += seen.pop("along").to(logits)
-            return logits
-
-        return [(hook_name(model, "head_input"), read), (logits_name, move)]
-    if shift == "constant":
-        added = math.log(ratio)
-    elif shift == "exact":
-        odds = LogOdds(model, [token_id])
-        observe(model, fit.batches, odds, progress=progress)
-        added = odds.shift_for(token_id, ratio * alpha)
-    else:
+    _check_used(fit, token_id)
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise ValueError(f"ratio must be a positive number, found {ratio}")
+    if shift not in SHIFTS:
         raise ValueError(f"unknown shift {shift!r}; expected one of {', '.join(SHIFTS)}")
+    if (mean := ratio * fit.alpha[token_id]) >= 1:
+        raise ValueError(f"ratio {ratio:g} would make a mean probability of {mean:.3g}; it must stay below 1")
+    odds = LogOdds(model, [token_id])
+    if shift == "exact":
+        observe(model, fit.batches, odds, progress=progress)
+    s, t = _shift(fit, odds, token_id, ratio, shift)
+    step = torch.from_numpy(t * _direction(fit)).to(model.W_U)
+    seen: dict[str, Tensor] = {}
 
     def add(logits: Tensor, hook: Any) -> Tensor:
         logits = logits.clone()
-        logits[..., token_id] += added
+        logits[..., token_id] += seen.popitem()[1] @ step if t else s
         return logits
 
-    return [(logits_name, add)]
+    recipe: Recipe = [(hook_name(model, "logits"), add)]
+    return capture(model, "head_input", seen) + recipe if t else recipe
+
+
+def _shift(fit: Fit, odds: LogOdds, token_id: int, ratio: float | int, shift: Shift) -> tuple[float, float]:
+    """What the token's logit gets, `s + t h·u`, as (s, t)."""
+    if shift == "exact":
+        return odds.shift_for(token_id, ratio * float(fit.alpha[token_id])), 0.0
+    return (math.log(ratio), 0.0) if shift == "constant" else (0.0, -math.log(ratio))
 
 
 def _direction(fit: Fit) -> Float[np.ndarray, " d_model"]:
     return fit.slope / (fit.slope @ fit.slope)
 
 
-def _check_ratio(fit: Fit, token_id: int, ratio: float | int) -> float:
+def _check_used(fit: Fit, token_id: int) -> None:
     if not fit.used[token_id]:
         raise ValueError(f"token {token_id} was never predicted on the fitted text; nothing can multiply that")
-    if not (math.isfinite(ratio) and ratio > 0):
-        raise ValueError(f"ratio must be a positive number, found {ratio}")
-    alpha = float(fit.alpha[token_id])
-    if ratio * alpha >= 1:
-        raise ValueError(f"ratio {ratio:g} would make a mean probability of {ratio * alpha:.3g}; it must stay below 1")
-    return alpha
 
 
 def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
@@ -245,12 +218,12 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     ids = np.flatnonzero(fit.used & (fit.alpha < 0.05))
     ranked = ids[np.argsort(-fit.alpha[ids], kind="stable")]
     rng = np.random.default_rng(seed)
-    drawn: dict[int, str] = {}
     tenth = max(each, len(ranked) // 10)
     middle = len(ranked) // 2
     parts = {"frequent": ranked[:tenth], "middling": ranked[middle - tenth // 2 : middle + tenth // 2 + 1]}
+    drawn: dict[int, str] = {}
     for group, part in (parts | {"rare": ranked[-tenth:]}).items():
-        drawn |= {int(i): group for i in sorted(rng.choice(part, size=min(each, len(part)), replace=False))}
+        drawn |= dict.fromkeys(sorted(rng.choice(part, size=min(each, len(part)), replace=False).tolist()), group)
     return drawn
 
 
@@ -298,7 +271,7 @@ def steering_report(
     else:
         groups = {token_id_of(model, token): "given" for token in tokens}
         for token_id in groups:
-            _check_ratio(fit, token_id, 1.0)
+            _check_used(fit, token_id)
     if not groups:
         raise ValueError("expected tokens to steer, found none")
     texts: dict[str, Batches] = {"fitted": fit.batches}
@@ -307,21 +280,17 @@ def steering_report(
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
     rows, variants = [], []
-    for token_id, group in groups.items():
+    for token_id, ratio, shift in product(groups, ratios, shifts):
         alpha = float(fit.alpha[token_id])
-        for ratio in ratios:
-            if ratio * alpha >= 1:
-                continue
-            added = {"exact": (odds.shift_for(token_id, ratio * alpha), 0.0), "constant": (math.log(ratio), 0.0)}
-            added["regression"] = (0.0, -math.log(ratio))
-            for shift in shifts:
-                rows.append((*token_names(model, [token_id]), token_id, group, shift, alpha, float(ratio)))
-                variants.append((token_id, *added[shift]))
+        if ratio * alpha < 1:
+            rows.append((token_id, groups[token_id], shift, alpha, float(ratio)))
+            variants.append((token_id, *_shift(fit, odds, token_id, ratio, shift)))
     if not rows:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
-    table = pd.DataFrame(rows, columns=["token", "token_id", "group", "shift", "alpha", "asked"])
+    table = pd.DataFrame(rows, columns=["token_id", "group", "shift", "alpha", "asked"])
+    table["token"] = token_names(model, table["token_id"])
     means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
-    parts = [pd.concat([table.assign(text=name), means[name].measures], axis=1) for name in texts]
+    parts = [table.assign(text=name).join(means[name].measures) for name in texts]
     order = ["token", "token_id", "group", "text", "shift", "alpha", "asked", "got", "kl_others"]
     return pd.concat(parts, ignore_index=True)[order]

@@ -2,27 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
-from interp.checks import check_seed
 from interp.corpora import Batches, Text, sample_positions, unigrams_of
 from interp.corpora.batching import predicted_batches
+from interp.corpora.unigrams import Unigrams
 from interp.encoding.geometry import directions
 from interp.encoding.neurons import frequency_neurons
 from interp.encoding.options import Basis, EncodingOptions, Order
-from interp.encoding.pruning import (
-    FRACTIONS,
-    PrunedPredictions,
-    check_orders,
-    pruning_table,
-    removal_order,
-)
+from interp.encoding.pruning import FRACTIONS, check_orders, pruned_predictions, pruning_table
 from interp.encoding.regression import Fit, few_shot, fit
 from interp.encoding.steering import check_asked, steering_report
+from interp.encoding.training import COLUMNS
 from interp.models import origin
 from interp.models.head import token_names
 from interp.models.sites import Model, is_encoder
@@ -67,11 +61,9 @@ class EncodingStudy(Result):
     @property
     def removable(self) -> pd.DataFrame:
         """The largest of the fractions up to which top-1 agreement stays at 99 % and 95 %, by basis and order, or 0."""
-        rows = []
-        for (basis, order), part in self.pruning.groupby(["basis", "order"], sort=False):
-            kept = {f"{level:.0%}": around(part, level)[0] for level in (0.99, 0.95)}
-            rows.append({"basis": basis, "order": order} | kept)
-        return pd.DataFrame(rows)
+        curves = self.pruning.groupby(["basis", "order"], sort=False)
+        rows = [(*names, *(around(curve, level)[0] for level in (0.99, 0.95))) for names, curve in curves]
+        return pd.DataFrame(rows, columns=["basis", "order", "99%", "95%"])
 
     @property
     def steering_error(self) -> pd.DataFrame:
@@ -105,7 +97,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     ratios, shifts = list(options.ratios), list(options.shifts)
     check_orders(orders, bases)
     check_asked(ratios, shifts)
-    seed = check_seed(options.seed)
+    seed = options.seed
 
     def batches(one: Text) -> Batches:
         drawn = {} if isinstance(one, Batches) else {"seed": seed}
@@ -120,16 +112,9 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
+    asked = {"orders": orders, "bases": bases, "shifts": shifts, "ratios": [float(ratio) for ratio in ratios]}
     return EncodingStudy(
-        provenance=provenance(
-            model,
-            prepared.about,
-            orders=orders,
-            bases=bases,
-            shifts=shifts,
-            ratios=[float(ratio) for ratio in ratios],
-            n_tokens=fitted.n_tokens,
-        ),
+        provenance=provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens),
         regression=fitted.regression,
         types=_types(model, fitted),
         dims=fitted.dims,
@@ -145,23 +130,14 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 def _pruning(
     model: Model, fitted: Fit, orders: Sequence[Order], bases: Sequence[Basis], seed: int
 ) -> Passes[pd.DataFrame]:
-    counts = [round(fraction * model.cfg.d_model) for fraction in _FRACTIONS]
-    curves = {
-        basis: PrunedPredictions(
-            model,
-            {order: removal_order(fitted, order, basis, seed=seed) for order in orders},
-            counts,
-            rotation=None if basis == "axis" else fitted.components,
-        )
-        for basis in bases
-    }
+    curves = {basis: pruned_predictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in bases}
     some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
     yield [Reading("pruning", some, list(curves.values()))]
     tables = [pruning_table(curve, basis, _FRACTIONS) for basis, curve in curves.items()]
     return pd.concat(tables, ignore_index=True)
 
 
-def _neurons(model: Model, fitted: Fit, unigram: Any, seed: int) -> Passes[pd.DataFrame]:
+def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[pd.DataFrame]:
     if is_encoder(model) or model.cfg.attn_only:
         return pd.DataFrame(columns=["layer", "neuron"])
     share = min(1.0, _SCANNED / fitted.n_tokens)
@@ -178,8 +154,8 @@ def _types(model: Model, fitted: Fit) -> pd.DataFrame:
 
 def _dynamics(model: Model) -> pd.DataFrame:
     """The table that ships with a model (`dynamics.csv` in its directory), or an empty one."""
-    directory: Path | None = origin(model).directory
+    directory = origin(model).directory
     path = None if directory is None else directory / "dynamics.csv"
     if path is None or not path.is_file():
-        return pd.DataFrame(columns=["step", "adj_r2", "spearman", "kl_unigram_model", "loss"], dtype=float)
+        return pd.DataFrame(columns=COLUMNS, dtype=float)
     return pd.read_csv(path)

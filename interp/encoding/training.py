@@ -16,10 +16,13 @@ from interp import models
 from interp.corpora import batches, load, unigrams_of
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.regression import fit_arrays, raw_head
+from interp.encoding.reading import raw_head
+from interp.encoding.regression import fit_arrays
 from interp.frequency.distributions import MeanPredictions, Variant, kl
 from interp.models.sites import Model, is_encoder
 from interp.run.observers import observe
+
+COLUMNS = ["step", "adj_r2", "spearman", "kl_unigram_model", "loss"]
 
 
 def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Iterator[tuple[int, Model]]:
@@ -83,15 +86,9 @@ def dynamics(
         q, real = predictions.distributions[0], head.real.cpu().numpy()
         effect = head.effect("ln").double().cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
         seen = real & (u > 0)
-        rows.append(
-            {
-                "step": step,
-                "adj_r2": fit_arrays(head.W_U.double().cpu().numpy(), q, use=real).adj_r2,
-                "spearman": stats.spearmanr(effect[seen], u[seen]).statistic if np.ptp(effect[seen]) > 0 else np.nan,
-                "kl_unigram_model": kl(u, q),
-                "loss": float(predictions.nll[0]),
-            }
-        )
+        adj_r2 = fit_arrays(head.W_U.double().cpu().numpy(), q, use=real).adj_r2
+        spearman = stats.spearmanr(effect[seen], u[seen]).statistic if np.ptp(effect[seen]) > 0 else np.nan
+        rows.append((step, adj_r2, spearman, kl(u, q), float(predictions.nll[0])))
     if not rows:
         raise ValueError("there is no checkpoint; expected an iterable of (step, model)")
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,0 +1,76 @@
+"""What is read of a model for its output embeddings: the raw prediction head, logits, and the mean of a site."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.corpora import Batch
+from interp.models.head import PredictionHead, prediction_head
+from interp.models.sites import Model, Recipe, Site, hook_name
+from interp.run.observers import Observer
+
+
+def raw_head(model: Model) -> PredictionHead:
+    """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
+    head = prediction_head(model)
+    if head.folded or getattr(model.cfg, "normalization_type", None) in ("LNPre", "RMSPre"):
+        raise ValueError(
+            "the final norm of this model is folded into W_U, so that its columns are not the output embeddings; load "
+            "it raw (interp.load)"
+        )
+    return head
+
+
+def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
+    """Logits in float32 at least, −∞ on rows of the vocabulary that are no tokens."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return wide if bool(real.all()) else wide.masked_fill(~real, -torch.inf)
+
+
+def with_logits(
+    model: Model, batch: Batch, names: Sequence[str], read: Callable[..., None], *, at_once: int | None = None
+) -> Recipe:
+    """Hooks that call `read(logits, targets, *activations)`, at the positions that are read.
+
+    Args:
+        names: hook points of the activations.
+        at_once: how many logits a call may have; all that a batch has by default.
+    """
+    seen: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: torch.nn.Module) -> None:
+        seen[str(hook.name)] = batch.select(activation)
+
+    def read_parts(logits: Tensor, hook: torch.nn.Module) -> None:
+        together = (batch.select(logits), batch.read_targets, *map(seen.pop, names))
+        rows = len(together[0]) if at_once is None else max(1, at_once // logits.shape[-1])
+        for part in zip(*(values.split(rows) for values in together), strict=True):
+            read(*part)
+
+    return [*((name, keep) for name in names), (hook_name(model, "logits"), read_parts)]
+
+
+class SiteMean(Observer):
+    """Mean of what flows at a site, `[width]`, over the positions that are read; a batch is summed in `dtype`."""
+
+    def __init__(
+        self, model: Model, site: Site, width: int, *, layer: int | None = None, dtype: torch.dtype = torch.float64
+    ) -> None:
+        self.name, self.dtype = hook_name(model, site, layer), dtype
+        super().__init__(model.W_U.device, site=self.name)
+        self.add_state("sum", (width,))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(activation: Tensor, hook: object) -> None:
+            chosen = batch.select(activation)
+            self.add("sum", chosen.sum(0, dtype=self.dtype))
+            self.add("n", len(chosen))
+
+        return [(self.name, read)]
+
+    @property
+    def mean(self) -> Float[Tensor, " width"]:
+        return self.state["sum"] / self.state["n"]
