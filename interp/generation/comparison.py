@@ -1,6 +1,7 @@
 """What stands side by side of several results of `interp generation`."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,27 +16,28 @@ from interp.generation.tables import HUMAN, GenerationStudy
 def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}
     largest, smallest = _shared_ends(sweeps)
+    ends = {"largest": largest, "smallest": smallest}
     for name, sweep in sweeps.items():
         by_scale = sweep.metrics.set_index(["decoder", "scale"])
-        human = by_scale.loc[HUMAN].iloc[0]
-        names = [decoder for decoder in sweep.metrics["decoder"].unique() if decoder != HUMAN]
-        rows[name] = {"largest_scale": largest, "smallest_scale": smallest}
-        for at, scale in (("largest", largest), ("smallest", smallest)):
-            rows[name][f"perplexity_at_{at}"] = by_scale["perplexity"].get((names[0], scale), np.nan)
-        rows[name]["human_diversity"] = human["diversity"]
-        for decoder in names:
-            for at, scale in (("largest", largest), ("smallest", smallest)):
-                value = by_scale["diversity"].get((decoder, scale), np.nan)
-                rows[name][f"{DECODER_NAME.get(decoder, decoder)}_at_{at}"] = value
+        diversity, perplexity = by_scale["diversity"], by_scale["perplexity"]
+        first, *_ = names = _decoders(sweep)
+        rows[name] = {f"{end}_scale": scale for end, scale in ends.items()}
+        rows[name] |= {f"perplexity_at_{end}": perplexity.get((first, scale), np.nan) for end, scale in ends.items()}
+        rows[name]["human_diversity"] = diversity.loc[HUMAN].iloc[0]
+        for decoder, (end, scale) in product(names, ends.items()):
+            rows[name][f"{DECODER_NAME.get(decoder, decoder)}_at_{end}"] = diversity.get((decoder, scale), np.nan)
     numbers = numbers_of(rows)
-    decoders_of = shared(sweeps, lambda one: [name for name in one.metrics["decoder"].unique() if name != HUMAN])
-    figures = {f"diversity_{i}": _diversity(having, name) for i, (name, having) in enumerate(decoders_of)}
+    figures = {f"diversity_{i}": _diversity(having, name) for i, (name, having) in enumerate(shared(sweeps, _decoders))}
     added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
     what = f"What scaling b_LN from λ = {largest:g} to {smallest:g} adds to the perplexity"
     if not largest > smallest:
         added[:] = np.nan
         what = "What scaling b_LN down adds to the perplexity"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, added, "{:+z.2f}"))
+
+
+def _decoders(sweep: GenerationStudy) -> list[str]:
+    return [name for name in sweep.metrics["decoder"].unique() if name != HUMAN]
 
 
 def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> tuple[float, float]:
@@ -49,9 +51,7 @@ def _diversity(sweeps: Mapping[str, GenerationStudy], decoder: str) -> go.Figure
     """Diversity of a decoder's texts against the scale of b_LN."""
     name = plain(DECODER_NAME.get(decoder, decoder))
     out = figure(f"Diversity of the text, {name}", "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")
-    lines = {
-        run: sweep.metrics[sweep.metrics["decoder"] == decoder].set_index("scale")["diversity"].sort_index()
-        for run, sweep in sweeps.items()
-    }
+    written = {run: sweep.metrics[sweep.metrics["decoder"] == decoder] for run, sweep in sweeps.items()}
+    lines = {run: table.set_index("scale")["diversity"].sort_index() for run, table in written.items()}
     draw_runs(out, lines, list(sweeps))
     return out

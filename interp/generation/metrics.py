@@ -6,9 +6,11 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -64,23 +66,21 @@ def text_metrics(
             f"{len(unigram.counts) - 1}; count with the tokenizer of these texts"
         )
     measures: dict[str, float] = {}
-    without = []
+    without = []  # D_n with one text left out
     for n in ORDERS:
-        grams = [list(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in rows]
-        different = [set(text) for text in grams]
-        n_texts_with = Counter(chain.from_iterable(different))
-        total = sum(map(len, grams))
-        measures[f"distinct_{n}"] = len(n_texts_with) / total if total else np.nan
-        each = [len(some) / len(text) for some, text in zip(different, grams, strict=True) if text]
-        measures[f"distinct_{n}_text"] = float(np.mean(each)) if each else np.nan
-        alone = np.array([sum(n_texts_with[gram] == 1 for gram in some) for some in different])
-        rest = np.array([total - len(text) for text in grams])
-        without.append(np.divide(len(n_texts_with) - alone, rest, out=np.full(len(rest), np.nan), where=rest > 0))
-    repeats = total - sum(map(len, different))
+        grams = [Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in rows]
+        n_texts_with = Counter(chain.from_iterable(grams))
+        alone = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
+        each, different = pd.Series([text.total() for text in grams]), pd.Series(map(len, grams))
+        total = each.sum() or np.nan
+        measures[f"distinct_{n}"] = len(n_texts_with) / total
+        measures[f"distinct_{n}_text"] = float((different / each).mean())
+        without.append((len(n_texts_with) - alone) / (total - each))
+    measures["repetition"] = (each - different).sum() / total
     measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
-    measures["diversity_se"] = _jackknife(np.mean(without, axis=0))
     measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
-    measures["repetition"] = repeats / total if total else np.nan
+    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # of the jackknife
+    measures["diversity_se"] = float(np.sqrt(variance)) if len(rows) > 1 else np.nan
     measures["frequent_share"] = np.nan
     if unigram is not None and len(flat):
         measures["frequent_share"] = float(frequent_types(unigram)[flat].mean())
@@ -89,12 +89,6 @@ def text_metrics(
         scores = mauve_scores(features, human_features, seeds=seeds)
         measures |= {"mauve_mean": float(np.mean(scores)), "mauve_sd": float(np.std(scores, ddof=1))}
     return measures | {"n_texts": len(rows), "n_tokens": len(flat)}
-
-
-def _jackknife(without: Float[np.ndarray, " texts"]) -> float:
-    """The standard error of a statistic from its values with one text left out."""
-    n = len(without)
-    return float(np.sqrt((n - 1) * without.var())) if n > 1 else np.nan
 
 
 def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
@@ -130,11 +124,9 @@ def mauve_scores(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import mauve
+    scored = partial(mauve.compute_mauve, p_features=human_features, q_features=features)
     with _faiss_quiet():
-        return [
-            float(mauve.compute_mauve(p_features=human_features, q_features=features, seed=seed).mauve)
-            for seed in seeds
-        ]
+        return [float(scored(seed=seed).mauve) for seed in seeds]
 
 
 @contextmanager

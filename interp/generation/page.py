@@ -30,24 +30,17 @@ def section(sweep: GenerationStudy) -> Section:
         measures.remove("mauve")
     figures = {"tradeoff": plots.generation_tradeoff(sweep)}
     figures |= {measure: plots.text_measure(sweep, measure) for measure in measures}
-    return Section(
-        summary=_summary(sweep.metrics),
-        main="tradeoff",
-        finding=_finding(sweep.metrics),
-        definitions=DEFINITIONS,
-        figures=figures,
-        tables={"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)},
-        provenance=sweep.provenance,
-    )
+    tables = {"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)}
+    summary, finding = _summary(sweep.metrics), _finding(sweep.metrics)
+    return Section(summary, "tradeoff", finding, DEFINITIONS, figures, tables, sweep.provenance)
 
 
 def ends(metrics: pd.DataFrame) -> tuple[pd.Series, dict[str, tuple[pd.Series, pd.Series]]]:
     """The row of the human texts, and of each decoder those of the largest λ and the smallest."""
-    written = metrics[metrics["decoder"] != HUMAN]
-    ordered = {str(name): part.set_index("scale").sort_index() for name, part in written.groupby("decoder", sort=False)}
-    names = {name: DECODER_NAME.get(name, name) for name in ordered}
-    return metrics[metrics["decoder"] == HUMAN].iloc[0], {
-        names[name]: (part.iloc[-1], part.iloc[0]) for name, part in ordered.items()
+    is_human = metrics["decoder"] == HUMAN
+    written = metrics[~is_human].sort_values("scale", kind="stable").groupby("decoder", sort=False)
+    return metrics[is_human].iloc[0], {
+        DECODER_NAME.get(str(name), str(name)): (part.iloc[-1], part.iloc[0]) for name, part in written
     }
 
 
@@ -56,13 +49,11 @@ def _summary(metrics: pd.DataFrame) -> str:
     human, decoders = ends(metrics)
     name = max(decoders, key=lambda one: abs(decoders[one][1]["diversity"] - decoders[one][0]["diversity"]))
     before, after = decoders[name]
-    if before.name == after.name:
-        return (
-            f"At λ = {before.name:g} text by {name} has diversity {before['diversity']:.3f}, human text "
-            f"{human['diversity']:.3f}."
-        )
+    if before["scale"] == after["scale"]:
+        text = f"At λ = {before['scale']:g} text by {name} has diversity {before['diversity']:.3f}"
+        return f"{text}, human text {human['diversity']:.3f}."
     return (
-        f"From λ = {before.name:g} to {after.name:g} diversity of the text by {name} "
+        f"From λ = {before['scale']:g} to {after['scale']:g} diversity of the text by {name} "
         f"{change(before['diversity'], after['diversity'], '{:.3f}')} (human text {human['diversity']:.3f}), and "
         f"perplexity {change(before['perplexity'], after['perplexity'], '{:.1f}')}."
     )
@@ -72,18 +63,15 @@ def _finding(metrics: pd.DataFrame) -> str:
     """What changes from the largest λ to the smallest."""
     human, decoders = ends(metrics)
     before, after = next(iter(decoders.values()))
-    if before.name == after.name:
+    if before["scale"] == after["scale"]:
         each = ", ".join(f"{name} {row['diversity']:.3f}" for name, (row, _) in decoders.items())
-        return f"Diversity at λ = {before.name:g}: {each}; human {human['diversity']:.3f}."
-    frequent = ", ".join(
-        f"{name} {first['frequent_share']:.3f} to {last['frequent_share']:.3f}"
-        for name, (first, last) in decoders.items()
-    )
+        return f"Diversity at λ = {before['scale']:g}: {each}; human {human['diversity']:.3f}."
+    shares = {name: [f"{one['frequent_share']:.3f}" for one in both] for name, both in decoders.items()}
+    frequent = ", ".join(f"{name} {first} to {last}" for name, (first, last) in shares.items())
     return (
-        f"From λ = {before.name:g} to λ = {after.name:g} perplexity on human text "
+        f"From λ = {before['scale']:g} to λ = {after['scale']:g} perplexity on human text "
         f"{change(before['perplexity'], after['perplexity'], '{:.1f}')}. {_diversity(decoders)}; human text has "
-        f"{human['diversity']:.3f}. "
-        f"Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
+        f"{human['diversity']:.3f}. Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
     )
 
 
@@ -104,12 +92,8 @@ def _samples(texts: pd.DataFrame) -> pd.DataFrame:
     human = dict(texts.loc[texts["decoder"] == HUMAN, ["prompt", "text"]].to_numpy())
     scales = sorted(written["scale"].unique())
     shown = sorted({scales[round(i)] for i in np.linspace(0, len(scales) - 1, _SIDE_BY_SIDE)}, reverse=True)
-    rows = []
-    for prompt, of_prompt in written.groupby("prompt", sort=False):
-        for decoder, part in of_prompt.groupby("decoder", sort=False):
-            text = part.drop_duplicates("scale").set_index("scale")["text"]
-            rows.append({"prompt": prompt, "decoder": decoder} | {f"λ = {scale:g}": text[scale] for scale in shown})
-            rows[-1]["human"] = human[prompt]
-    table = pd.DataFrame(rows)
+    first = written.drop_duplicates(["prompt", "decoder", "scale"]).set_index(["prompt", "decoder", "scale"])["text"]
+    table = first.unstack(sort=False)[shown].rename(columns="λ = {:g}".format).rename_axis(columns=None).reset_index()
+    table["human"] = table["prompt"].map(human)
     table[["prompt", "human"]] = table[["prompt", "human"]].mask(table["prompt"].duplicated(), "")
     return table

@@ -56,13 +56,9 @@ def prompts(
     numbers that are not whole.
     """
     check_model(model)
-    n, prompt_tokens = whole_number(n, "n"), whole_number(prompt_tokens, "prompt_tokens")
-    new_tokens = whole_number(new_tokens, "new_tokens")
-    if min(n, prompt_tokens) < 1 or new_tokens < 4:
-        raise ValueError(
-            "n and prompt_tokens must be at least 1 and new_tokens at least 4, since diversity counts 4-grams; found "
-            f"{n}, {prompt_tokens} and {new_tokens}"
-        )
+    n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
+    if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
+        raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
     whole = prompt_tokens + new_tokens
     if bos + whole > model.cfg.n_ctx:
         raise ValueError(

@@ -19,20 +19,10 @@ from transformers import GenerationConfig
 from interp import models
 from interp.checks import check_seed, whole_number
 from interp.corpora import Source, batches, unigrams_of
-from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
-from interp.generation.decoding import (
-    DECODERS,
-    PRESETS,
-    Decoder,
-    Generation,
-    check_decodes,
-    continuation,
-    decode,
-    resolved,
-)  # fmt: skip
-from interp.generation.metrics import MAUVE_SEEDS, frequent_types, text_features, text_metrics
-from interp.generation.options import GenerationOptions
+from interp.generation.decoding import Generation, check_decodes, continuation, decode, resolved
+from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
+from interp.generation.options import DECODERS, Decoder, GenerationOptions
 from interp.generation.prompting import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.models.head import prediction_head
@@ -64,7 +54,7 @@ class GenerationStudy(Result):
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         title = f"{Path(self.provenance['model']).name} continues {self.provenance['corpus']}"
-        return {"metrics": (title, self.metrics[_SHOWN].dropna(axis=1, how="all"))}
+        return {"metrics": (title, self.metrics[[*_SHOWN, "n_tokens"]].dropna(axis=1, how="all"))}
 
 
 def why_impossible(model: Model) -> str | None:
@@ -100,28 +90,26 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     if features is not None:
         check_mauve()
     given = _prompts(model, text, options)
-    configs = {name: _of_length(model, config, given) for name, config in _named(options.decoders).items()}
+    configs = _configs(model, options.decoders, given.human.shape[1])
     prepared = batches(model, given.corpus)
     tokenizer = prepared.settings["tokenizer"]
     if given.settings.get("tokenizer", tokenizer) != tokenizer:
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
-    perplexity = _perplexity(model, given, counts, list(options.scales))
+    whole = torch.from_numpy(np.concatenate([given.ids, given.human], 1))
+    how: dict[str, Any] = {"biases": ["ln"], "scales": list(options.scales), "progress": False}
+    kl = bias_effect(model, whole, unigram=counts, **how).kl
+    perplexity: dict[float, float] = dict(zip(kl["scale"], kl["perplexity"], strict=True))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
     human_features = None if judge is None else text_features(judge, _whole(human))
 
     def measured(decoder: str, scale: float, found: list[Generation]) -> dict[str, pd.DataFrame]:
-        compared = None
+        both: dict[str, Any] = {}
         if judge is not None and decoder != HUMAN:
-            compared = text_features(judge, _whole(found))
-        measures = text_metrics(
-            [generation.token_ids for generation in found],
-            unigram=counts,
-            features=compared,
-            human_features=None if compared is None else human_features,
-        )
+            both = {"features": text_features(judge, _whole(found)), "human_features": human_features}
+        measures = text_metrics([generation.token_ids for generation in found], unigram=counts, **both)
         where: dict[str, Any] = {"decoder": decoder, "scale": scale}
         return {"texts": _texts(found, len(rows)).assign(**where), "metrics": pd.DataFrame([measures | where])}
 
@@ -157,35 +145,27 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         parts += kept_each(work)
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
+    about = {"scales": list(perplexity), "decoders": described, "seed": seed, "batch_size": batch_size}
+    about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
+    about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
+    about["mauve"] = None if judge is None else {"features": models.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
     return GenerationStudy(
-        provenance=provenance(
-            model,
-            given.settings,
-            scales=list(perplexity),
-            decoders=described,
-            seed=seed,
-            batch_size=batch_size,
-            unigram={"corpus": counts.corpus, "n_tokens": counts.n_tokens},
-            frequent={"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())},
-            mauve=None if judge is None else {"features": models.origin(judge).name, "seeds": list(MAUVE_SEEDS)},
-        ),
-        texts=texts[["decoder", "scale", *texts.columns.drop(["decoder", "scale"])]],
+        provenance=provenance(model, given.settings, **about),
+        texts=texts[_TEXTS],
         metrics=metrics.assign(perplexity=metrics["scale"].map(perplexity))[_METRICS],
     )
 
 
+_TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share"]
-_SHOWN += ["repetition", "n_tokens"]
-_METRICS = [
-    "decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share",
-    "repetition", "distinct_1", "distinct_2", "distinct_3", "distinct_4", "distinct_1_text", "distinct_2_text",
-    "distinct_3_text", "distinct_4_text", "diversity_text", "n_texts", "n_tokens",
-]  # fmt: skip
+_SHOWN += ["repetition"]
+_METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
+_METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
 
 def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
-    how = {name: getattr(options, name) for name in ("n", "prompt_tokens", "new_tokens", "limit", "column", "bos")}
-    asked = {name: value for name, value in how.items() if value is not None}
+    names = ("n", "prompt_tokens", "new_tokens", "limit", "column", "bos")
+    asked = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if not isinstance(text, Prompts):
         return prompts(model, text, **asked)
     if asked:
@@ -193,28 +173,22 @@ def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
     return text
 
 
-def _named(decoders: Sequence[Decoder] | Mapping[str, GenerationConfig]) -> dict[str, GenerationConfig]:
+def _configs(
+    model: Model, decoders: Sequence[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
+) -> dict[str, GenerationConfig]:
+    """What each decoder is by name, to write just so many tokens."""
     if isinstance(decoders, Mapping):
         if HUMAN in decoders or not decoders:
             raise ValueError(f"expected at least one decoder, and none called {HUMAN!r}, found {list(decoders)}")
-        return dict(decoders)
-    names = [] if isinstance(decoders, str) else list(decoders)
-    if not names or not set(names) <= set(DECODERS):
-        raise ValueError(f"expected a list of decoders of {', '.join(DECODERS)}, found {decoders!r}")
-    return {name: GenerationConfig(**PRESETS[name]) for name in names}
-
-
-def _of_length(model: Model, config: GenerationConfig, given: Prompts) -> GenerationConfig:
-    found = resolved(model, config, given.human.shape[1])
-    found.min_new_tokens = found.max_new_tokens
-    return found
-
-
-def _perplexity(model: Model, given: Prompts, counts: Unigrams, scales: list[float | int]) -> dict[float, float]:
-    """Of the model with b_LN at each scale, on prompts and human continuations."""
-    rows = torch.from_numpy(np.concatenate([given.ids, given.human], 1))
-    kl = bias_effect(model, rows, unigram=counts, biases=["ln"], scales=scales, progress=False).kl
-    return dict(zip(kl["scale"], kl["perplexity"], strict=True))
+    else:
+        names = [] if isinstance(decoders, str) else list(decoders)
+        if not names or not set(names) <= set(DECODERS):
+            raise ValueError(f"expected a list of decoders of {', '.join(DECODERS)}, found {decoders!r}")
+        decoders = dict(zip(names, names, strict=True))
+    configs = {name: resolved(model, decoder, new_tokens) for name, decoder in decoders.items()}
+    for config in configs.values():
+        config.min_new_tokens = new_tokens
+    return configs
 
 
 def _whole(generations: Iterable[Generation]) -> list[str]:
@@ -222,12 +196,6 @@ def _whole(generations: Iterable[Generation]) -> list[str]:
 
 
 def _texts(generations: list[Generation], n_prompts: int) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "prompt_id": np.arange(len(generations)) * n_prompts // len(generations),
-            "prompt": [generation.prompt for generation in generations],
-            "text": [generation.text for generation in generations],
-            "n_tokens": [len(generation.token_ids) for generation in generations],
-            "token_ids": [np.array(generation.token_ids) for generation in generations],
-        }
-    )
+    table = pd.DataFrame(generations)
+    table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
+    return table.assign(prompt_id=np.arange(len(table)) * n_prompts // len(table))
