@@ -77,8 +77,7 @@ class MeanNeurons(SiteMean):
     """Mean activation of the last MLP's neurons, over the positions that are read."""
 
     def __init__(self, model: Model) -> None:
-        n_neurons = model.blocks[-1].mlp.W_out.shape[0]
-        super().__init__(model, "mlp_post", n_neurons, layer=model.cfg.n_layers - 1)
+        super().__init__(model, "mlp_post", len(model.blocks[-1].mlp.W_out), layer=model.cfg.n_layers - 1)
 
 
 class NeuronEffects(Observer):
@@ -139,7 +138,7 @@ class NeuronEffects(Observer):
         self.add("n", len(logits))
         self.add("n_scored", (targets >= 0).sum())
         effects = self._exactly if self.exact else self._to_second_order
-        # the logits become logits + grow · (logits − c) + b · v, and with the frozen scale logits + b_frozen · v
+        # to the logits come (a − 1)(logits − c) + b v, and with the frozen scale b_frozen v
         for name, value in effects(logits, targets, s / s_live, delta / s_live, delta / s).items():
             self.add(name, value)
 

@@ -219,7 +219,7 @@ def _dims(
     slope: Float[np.ndarray, " d_model"],
     ranks: Float[np.ndarray, "2 types"],
 ) -> pd.DataFrame:
-    """The part of the table `dims` in one basis; `ranks` are those of −log α and of α shuffled, centred."""
+    """The table `dims` in one basis, from the centred ranks of −log α and of its shuffle."""
 
     def spearman(column: Float[np.ndarray, " types"]) -> Float[np.ndarray, "2"]:
         own = _centred_ranks(column)

@@ -147,9 +147,8 @@ def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     ids = np.flatnonzero(fitted.used)
     log_alpha = -(fitted.slope @ model.W_U.detach().double().cpu().numpy()[:, ids] + fitted.intercept)
-    return pd.DataFrame(
-        {"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids], "predicted": np.exp(log_alpha)}
-    )
+    table = pd.DataFrame({"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids]})
+    return table.assign(predicted=np.exp(log_alpha))
 
 
 def _dynamics(model: Model) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
@@ -156,8 +156,8 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     texts = list_of_strings(texts, "texts")
     tokenizer = tokenizer_of(model)
     check_weights(model)
-    options = {"truncation": True, "max_length": model.cfg.n_ctx, "add_special_tokens": is_encoder(model)}
-    rows = tokenizer(texts, **options)["input_ids"]
+    encoder = is_encoder(model)
+    rows = tokenizer(texts, truncation=True, max_length=model.cfg.n_ctx, add_special_tokens=encoder)["input_ids"]
     if not all(rows):
         raise ValueError("a text without a token has no last hidden state; leave empty texts out")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the texts have")
@@ -167,20 +167,14 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
         tokens = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(model.W_U.device)
         ends = torch.tensor([len(row) - 1 for row in batch], device=tokens.device)
         mask = (torch.arange(tokens.shape[1], device=tokens.device) <= ends[:, None]).long()
-        parts.append(_states_at(model, tokens, mask, ends).float().cpu())
+        last = torch.arange(len(batch), device=tokens.device), ends
+        seen: dict[str, Tensor] = {}
+        with running(model, [] if encoder else capture(model, "head_input", seen)):
+            if encoder:
+                states = model.encoder_output(tokens, one_zero_attention_mask=mask)[last]
+            else:  # the head runs at the last tokens alone
+                resid = model(tokens, attention_mask=mask, stop_at_layer=model.cfg.n_layers)[last]
+                model(resid[None], start_at_layer=model.cfg.n_layers)
+                states = seen[hook_name(model, "head_input")][0]
+        parts.append(states.float().cpu())
     return torch.cat(parts).numpy()
-
-
-def _states_at(
-    model: Model, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], ends: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch d_model"]:
-    """The last hidden state of each row at one position; the head runs there alone."""
-    rows = torch.arange(len(tokens), device=tokens.device)
-    if is_encoder(model):
-        with running(model):
-            return model.encoder_output(tokens, one_zero_attention_mask=mask)[rows, ends]
-    seen: dict[str, Tensor] = {}
-    with running(model, capture(model, "head_input", seen)):
-        resid = model(tokens, attention_mask=mask, stop_at_layer=model.cfg.n_layers)[rows, ends]
-        model(resid[None], start_at_layer=model.cfg.n_layers)
-    return seen[hook_name(model, "head_input")][0]
