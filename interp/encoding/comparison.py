@@ -58,8 +58,10 @@ def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")
-    curves = {name: _ranked(study).query("basis == @basis").set_index("fraction") for name, study in studies.items()}
-    lines = {name: curve["top1_agreement"].sort_index() for name, curve in curves.items()}
+    lines = {}
+    for name, study in studies.items():
+        ranked = _ranked(study)
+        lines[name] = ranked[ranked["basis"] == basis].set_index("fraction")["top1_agreement"].sort_index()
     draw_runs(out, lines, list(studies))
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(rangemode="tozero")

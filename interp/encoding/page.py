@@ -51,7 +51,8 @@ def _sentences(study: EncodingStudy) -> list[str]:
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled{before})."
     ]
-    curves = {order: study.pruning.query("basis == 'axis' and order == @order") for order in ("spearman", "random")}
+    axes = study.pruning[study.pruning["basis"] == "axis"]
+    curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
     if not curves["spearman"].empty:
         at_random = "" if curves["random"].empty else f"; in random order it {_fall(curves['random'])}"
         sentences.append(
