@@ -73,14 +73,14 @@ def text_metrics(
         alone = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
         each, different = pd.Series([text.total() for text in grams]), pd.Series(map(len, grams))
         total = each.sum() or np.nan
-        measures[f"distinct_{n}"] = len(n_texts_with) / total
+        measures[f"distinct_{n}"] = float(len(n_texts_with) / total)
         measures[f"distinct_{n}_text"] = float((different / each).mean())
         without.append((len(n_texts_with) - alone) / (total - each))
-    measures["repetition"] = (each - different).sum() / total
     measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
-    measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
     variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # of the jackknife
     measures["diversity_se"] = float(np.sqrt(variance)) if len(rows) > 1 else np.nan
+    measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
+    measures["repetition"] = float((each - different).sum() / total)  # of the 4-grams, the last
     measures["frequent_share"] = np.nan
     if unigram is not None and len(flat):
         measures["frequent_share"] = float(frequent_types(unigram)[flat].mean())

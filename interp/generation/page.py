@@ -92,8 +92,11 @@ def _samples(texts: pd.DataFrame) -> pd.DataFrame:
     human = dict(texts.loc[texts["decoder"] == HUMAN, ["prompt", "text"]].to_numpy())
     scales = sorted(written["scale"].unique())
     shown = sorted({scales[round(i)] for i in np.linspace(0, len(scales) - 1, _SIDE_BY_SIDE)}, reverse=True)
-    first = written.drop_duplicates(["prompt", "decoder", "scale"]).set_index(["prompt", "decoder", "scale"])["text"]
-    table = first.unstack(sort=False)[shown].rename(columns="λ = {:g}".format).rename_axis(columns=None).reset_index()
+    ordered = written.sort_values("prompt_id", kind="stable").drop_duplicates(["prompt", "decoder", "scale"])
+    by_scale = ordered.set_index(["prompt", "decoder", "scale"])["text"]
+    table = (
+        by_scale.unstack(sort=False)[shown].rename(columns="λ = {:g}".format).rename_axis(columns=None).reset_index()
+    )
     table["human"] = table["prompt"].map(human)
     table[["prompt", "human"]] = table[["prompt", "human"]].mask(table["prompt"].duplicated(), "")
     return table
