@@ -42,7 +42,8 @@ class TokenClasses:
             raise ValueError(f"the class function must return {expected}; found {what}")
         if numbers.numel() and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self.names):
             found = f"{int(numbers.min())} … {int(numbers.max())}"
-            raise ValueError(f"the class function must return numbers in 0 … {len(self.names) - 1}, found {found}")
+            known = f"0 … {len(self.names) - 1} ({', '.join(self.names)})"
+            raise ValueError(f"the class function must return numbers in {known}, found {found}")
         return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int) -> dict[str, str]:
