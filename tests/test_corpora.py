@@ -1,5 +1,10 @@
 import gzip
+import io
+import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -8,8 +13,9 @@ import torch
 from conftest import make_tokenizer
 from hypothesis import given, settings, strategies as st
 
+import interp
 from interp import corpora, paths
-from interp.corpora import unigrams
+from interp.corpora import tokens, unigrams
 from interp.corpora.unigrams import Unigrams
 
 
@@ -274,3 +280,63 @@ def test_merging_counts(a, b):
     merged = Unigrams(a[:n], "a").merge(Unigrams(b[:n], "b"))
     assert merged.n_tokens == a[:n].sum() + b[:n].sum()
     assert np.exp(merged.log_prior()).sum() == pytest.approx(1)
+
+
+@pytest.mark.filterwarnings("ignore:word frequencies come from", "ignore:no token of class")
+@pytest.mark.parametrize("limit", [None, 30])
+def test_a_corpus_is_opened_twice(limit, load_toy, tmp_path, monkeypatch):
+    """Once to load it and once to tokenise it, however often an analysis reads it."""
+    path = tmp_path / "c.txt"
+    path.write_text("\n".join(" ".join(f"w{(i * j) % 60 + 1}" for j in range(2 + i % 30)) for i in range(400)))
+    real, opened = io.open, []
+
+    def spy(file, *given, **more):
+        opened.extend([file] if str(file) == str(path) else [])
+        return real(file, *given, **more)
+
+    monkeypatch.setattr(io, "open", spy)
+    monkeypatch.setattr("builtins.open", spy)
+    for call in (
+        lambda: interp.frequency.bias_effect(load_toy("gpt2"), path, limit=limit, progress=False),
+        lambda: interp.attention.study(load_toy("gpt2"), path, limit=limit, progress=False),
+        lambda: interp.encoding.study(load_toy("gpt2"), path, limit=limit, progress=False),
+    ):
+        opened.clear()
+        call()
+        assert len(opened) == 2
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_tokens_are_the_same_at_every_reading(kept, load_toy, texts, monkeypatch):
+    monkeypatch.setattr(tokens, "_MOST", 2**28 if kept else 10)
+    tokenizer, texts = load_toy("gpt2").tokenizer, [*texts, "", "w1", "w2 w3"] * 400
+    expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    corpus, real, encoded = corpora.load(texts), tokens.encode, []
+    monkeypatch.setattr(tokens, "encode", lambda *given: (encoded.append(len(given[1])), real(*given))[1])
+    part = corpora.load(corpus, limit=7)
+    assert list(itertools.islice(tokens.tokens_of(corpus, tokenizer), 3)) == expected[:3], "a reading that is given up"
+    encoded.clear()
+    found = tokens.tokens_of(corpus, tokenizer)
+    for _ in range(3):
+        assert list(found) == expected
+    assert list(tokens.tokens_of(part, tokenizer)) == expected[:7]
+    assert sum(encoded) == (len(texts) if kept else 3 * len(texts) + 7)
+    assert found.counts(67).counts.tolist() == np.bincount(sum(expected, []), minlength=67).tolist()
+
+
+def test_tokens_are_read_by_several_at_once(load_toy, texts):
+    tokenizer = load_toy("gpt2").tokenizer
+    found = tokens.tokens_of(corpora.load(texts * 300), tokenizer)
+    whole = list(found)
+    assert all(one == other == ids for one, other, ids in zip(found, iter(found), whole, strict=True))
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(list, [found] * 4)) == [whole] * 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_tokens_without_room_are_tokenised_again(load_toy, texts, monkeypatch):
+    monkeypatch.setattr(tokens.tempfile, "TemporaryFile", partial(open, "/dev/full", "rb+"))
+    tokenizer = load_toy("gpt2").tokenizer
+    found = tokens.tokens_of(corpora.load(texts), tokenizer)
+    for _ in range(2):
+        assert list(found) == tokenizer(texts, add_special_tokens=False)["input_ids"]
