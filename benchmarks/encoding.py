@@ -17,8 +17,9 @@ from transformer_lens import HookedTransformer
 import interp
 from interp import corpora, encoding, hooks
 from interp.corpora import Batches
-from interp.encoding.neurons import MeanNeurons, NeuronEffects
+from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
+from interp.encoding.reading import SiteMean
 from interp.run.observers import observe
 
 ORDERS = ("spearman", "random", "reverse")
@@ -137,7 +138,7 @@ def scans(model: HookedTransformer, few: Batches, repeats: int) -> Iterator[Row]
     """Entropy and the loss to the unigram distribution, of each neuron set to its mean."""
     counts = np.random.default_rng(0).integers(0, 1_000, 50_257)
     log_u = torch.from_numpy(np.log((counts + 1) / (counts + 1).sum())).float()
-    read = MeanNeurons(model)
+    read = SiteMean(model, "mlp_post", 3072, layer=11)
     observe(model, few, read, progress=False)
     (tokens_,) = [batch.tokens for batch in few]
     name = "blocks.11.mlp.hook_post"

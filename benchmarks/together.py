@@ -15,7 +15,7 @@ from interp import corpora
 from interp.attention import ScoreContributions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
-from interp.encoding.neurons import MeanNeurons
+from interp.encoding.reading import SiteMean
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.run.observers import Observer, observe
 
@@ -30,7 +30,7 @@ def rows(quick: bool) -> Iterator[Row]:
         makers: dict[str, Callable[[], Observer]] = {
             PROFILE: lambda: DimensionProfile(model, classes),
             "correlation of every dimension with frequency and attention": lambda: DimensionCorrelations(model, log_u),
-            "mean of every neuron of the last layer": lambda: MeanNeurons(model),
+            "mean of every neuron of the last layer": lambda: SiteMean(model, "mlp_post", 3072, layer=11),
             "attention by class": lambda: AttentionByClass(model, classes),
             "attention contributions": lambda: ScoreContributions(model, classes),
             "mean prediction": lambda: MeanPredictions(model, [Variant()]),

@@ -21,7 +21,7 @@ import interp
 from interp import attention, corpora, encoding, frequency, generation, hooks, pages, probing
 from interp.corpora import pairs, unigrams as counting
 from interp.disk.files import replacing_directory
-from interp.encoding.regression import MeanHeadInput
+from interp.encoding.reading import SiteMean
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.run.observers import observe
 
@@ -392,7 +392,7 @@ ANALYSES: dict[str, Case] = {
     "texts in place of batches": (
         TYPE,
         "expected batches, found list",
-        lambda w: observe(w.model("gpt2"), w.texts, MeanHeadInput(w.model("gpt2"))),
+        lambda w: observe(w.model("gpt2"), w.texts, SiteMean(w.model("gpt2"), "head_input", 16)),
     ),
     "an observer of another model": (
         BAD,

@@ -289,7 +289,7 @@ HOOKS: dict[str, Case] = {
 ENCODING: dict[str, Case] = {
     "numbers for a choice": (
         BAD,
-        "use must say for each of the 40 types of alpha whether it takes part, as bool; found int64 (40,)",
+        "use must be a bool for each of the 40 types, found int64 (40,)",
         lambda w: regressed(use=np.arange(40) % 2),
     ),
     "a choice of fewer": (BAD, "found bool (1,)", lambda w: regressed(use=np.ones(1, bool))),
@@ -315,11 +315,11 @@ ENCODING: dict[str, Case] = {
     ),
     "part of a token": (
         TYPE,
-        "a token is text or an id, found float",
+        "a token's id must be a whole number, found 3.7",
         lambda w: encoding.steer(w.model("gpt2"), 3.7, 2, w.fit(), **quiet),
     ),
     "no token": (BAD, "expected tokens to steer, found none", lambda w: steered(w, tokens=[])),
-    "no ratio": (BAD, "expected positive ratios, found []", lambda w: steered(w, ratios=iter(()))),
+    "no ratio": (BAD, "ratio must be a positive number, found []", lambda w: steered(w, ratios=iter(()))),
     "an unmasked other text": (
         BAD,
         "make the batches with a mask_rate",
@@ -332,7 +332,7 @@ ENCODING: dict[str, Case] = {
     "an order of its own": (BAD, "random, reverse; found ['up']", lambda w: encoding.removal_order(w.fit(), "up")),
     "an unknown basis": (BAD, "different ones of axis, pca; found ['ica']", lambda w: encoded(w, bases=["ica"])),
     "an unknown mode": (BAD, "expected shifts of exact, constant", lambda w: encoded(w, shifts=["Exact"])),
-    "a ratio of NaN": (BAD, "expected positive ratios, found [nan]", lambda w: encoded(w, ratios=[NAN])),
+    "a ratio of NaN": (BAD, "ratio must be a positive number, found [nan]", lambda w: encoded(w, ratios=[NAN])),
     "another vocabulary": (BAD, "over 5 types", lambda w: encoded(w, unigram=np.arange(5))),
     "another tokenizer": (BAD, "with another tokenizer", lambda w: encoded(w, unigram=other_tokenizer(w))),
     "a seed below 0": (

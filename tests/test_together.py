@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from interp import corpora
 from interp.attention import AttentionByClass, DimensionCorrelations, DimensionProfile, KeyAblation, ScoreContributions
 from interp.corpora import TokenClasses
-from interp.encoding.neurons import MeanNeurons, NeuronEffects
+from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.reading import SiteMean
-from interp.encoding.regression import MeanHeadInput
 from interp.encoding.steering import LogOdds, SteeredMeans
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.run.observers import Observer, observe
@@ -31,8 +30,6 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
     "LogOdds": lambda model: LogOdds(model, [9, 10]),
-    "MeanHeadInput": MeanHeadInput,
-    "MeanNeurons": MeanNeurons,
     "MeanPredictions": lambda model: MeanPredictions(
         model, [Variant(), Variant(shift=SHIFT), Variant(shift=40 * SHIFT)]
     ),
@@ -44,7 +41,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),
     "SteeredMeans": lambda model: SteeredMeans(model, [(9, 0.5, 0.0), (10, 0.0, 0.7)], np.linspace(-1, 1, 16)),
 }
-FOR_DECODERS = {"MeanNeurons", "NeuronEffects"}
+FOR_DECODERS = {"NeuronEffects"}
 
 
 def all_observers() -> set[str]:

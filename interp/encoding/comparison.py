@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from interp.encoding.page import DEFINITIONS
 from interp.encoding.tables import EncodingStudy
+from interp.figures.draw import add_series
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.style import GREY, figure, run_styles
 
@@ -39,17 +40,13 @@ def _ranked(study: EncodingStudy) -> pd.DataFrame:
 def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
     """Adjusted R² of −log α on the output embeddings, and that of α shuffled."""
     out = figure("Token probability from the output embedding", "adjusted R² of −log α", "")
+    chance = {"name": "α shuffled", "color": GREY, "symbol": "circle-open"}
     for number, (name, style) in enumerate(run_styles(list(studies)).items()):
         r2 = studies[name].regression.set_index("target")["adj_r2"].round(4)
-        chance = {"color": GREY, "symbol": "circle-open", "size": 10}
-        for value, label, marker, in_legend in (
-            (r2["-log alpha"], style["name"], {"color": style["color"], "symbol": style["symbol"], "size": 12}, False),
-            (r2["shuffled"], "α shuffled", chance, not number),
-        ):
-            out.add_scatter(
-                x=[value], y=[style["name"]], mode="markers", marker=marker, name=label, showlegend=in_legend,
-                hovertemplate="%{x:.3f}<extra></extra>",
-            )  # fmt: skip
+        for target, look, size, in_legend in (("-log alpha", style, 12, False), ("shuffled", chance, 10, not number)):
+            point = pd.Series(style["name"], [r2[target]])
+            how: dict[str, Any] = {"hover": "%{x:.3f}<extra></extra>", "mode": "markers", "showlegend": in_legend}
+            add_series(out, point, look, size=size, **how)
     out.update_yaxes(autorange="reversed", type="category")
     return out
 
@@ -58,11 +55,7 @@ def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")
-    lines = {}
-    for name, study in studies.items():
-        ranked = _ranked(study)
-        lines[name] = ranked[ranked["basis"] == basis].set_index("fraction")["top1_agreement"].sort_index()
+    ranked = {name: _ranked(study).query("basis == @basis") for name, study in studies.items()}
+    lines = {name: table.set_index("fraction")["top1_agreement"].sort_index() for name, table in ranked.items()}
     draw_runs(out, lines, list(studies))
-    out.update_xaxes(tickformat=".0%")
-    out.update_yaxes(rangemode="tozero")
-    return out
+    return out.update_xaxes(tickformat=".0%").update_yaxes(rangemode="tozero")

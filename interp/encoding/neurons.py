@@ -19,12 +19,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora import Batch, Text, as_batches, sample_positions, unigrams_of
+from interp.corpora import Text, as_batches, sample_positions, unigrams_of
 from interp.corpora.counts import Counts
-from interp.encoding.reading import SiteMean, raw_head, with_logits
+from interp.encoding.reading import LogitsObserver, SiteMean, raw_head
 from interp.models.head import real_tokens
-from interp.models.sites import Model, Recipe, hook_name, is_encoder, trunk_output
-from interp.run.observers import Observer, fingerprint
+from interp.models.sites import Model, hook_name, is_encoder, trunk_output
+from interp.run.observers import fingerprint
 from interp.run.passes import Passes, Reading, runs
 
 Scan = Literal["screen", "exact"]
@@ -73,14 +73,7 @@ def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
     return (moments * series).sum(1)
 
 
-class MeanNeurons(SiteMean):
-    """Mean activation of the last MLP's neurons, over the positions that are read."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model, "mlp_post", len(model.blocks[-1].mlp.W_out), layer=model.cfg.n_layers - 1)
-
-
-class NeuronEffects(Observer):
+class NeuronEffects(LogitsObserver):
     """What mean-ablating single neurons of the last MLP does to predictions, by the closed form.
 
     After `observe`: `table`, the columns `delta_…` and `through_unigram` of `frequency_neurons`, a row a neuron.
@@ -103,8 +96,9 @@ class NeuronEffects(Observer):
         exact: bool,
     ) -> None:
         described = [fingerprint(means), fingerprint(log_unigram)]
-        super().__init__(model.W_U.device, neurons=list(neurons), exact=exact, means_and_unigram=described)
-        self.model, self.neurons, self.exact = model, list(neurons), exact
+        names = [hook_name(model, "mlp_post", model.cfg.n_layers - 1), trunk_output(model)]
+        super().__init__(model, names, neurons=list(neurons), exact=exact, means_and_unigram=described)
+        self.neurons, self.exact = list(neurons), exact
         self.mlp = mlp = _LastMLP(model)
         self.means = means.to(mlp.w)
         self.log_u = log_unigram.to(mlp.w)[mlp.types]
@@ -119,13 +113,9 @@ class NeuronEffects(Observer):
         for name in ("n", "n_scored"):
             self.add_state(name, ())
 
-    def hooks(self, batch: Batch) -> Recipe:
-        names = [hook_name(self.model, "mlp_post", self.model.cfg.n_layers - 1), trunk_output(self.model)]
-        return with_logits(self.model, batch, names, self._read)
-
-    def _read(self, logits: Tensor, targets: Tensor, activation: Tensor, resid: Tensor) -> None:
+    def read(self, logits: Tensor, targets: Tensor, activation: Tensor, resid: Tensor) -> None:
         mlp = self.mlp
-        logits = logits.to(mlp.w)[:, mlp.types]
+        logits = logits[:, mlp.types]
         targets = torch.where(targets >= 0, self.place[targets.clamp(min=0)], -1)
         activation, resid = activation.to(logits), resid.to(logits)
         resid = resid - resid.mean(1, keepdim=True) if mlp.centred else resid
@@ -282,7 +272,7 @@ def frequency_neurons(
     part = prepared if share == 1 else sample_positions(prepared, share, seed=seed)
     counts = unigrams_of(model, prepared, unigram)
     log_u = torch.from_numpy(counts.log_prior(real_tokens(model).cpu().numpy()))
-    means = MeanNeurons(model)
+    means = SiteMean(model, "mlp_post", len(mlp.w), layer=model.cfg.n_layers - 1)
     yield [Reading("mean neurons", prepared, [means])]
     chosen = list(range(len(mlp.w)))
     first = NeuronEffects(model, chosen, means.mean, log_u, exact=scan == "exact")

@@ -12,14 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora import Batch, Text
+from interp.corpora import Text
 from interp.corpora.batching import predicted_batches
 from interp.encoding.options import Basis, Order
-from interp.encoding.reading import raw_head, real_logits, with_logits
+from interp.encoding.reading import LogitsObserver, raw_head
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import js, perplexity
-from interp.models.sites import Model, Recipe, hook_name
-from interp.run.observers import Observer, fingerprint, observe
+from interp.models.sites import Model, hook_name
+from interp.run.observers import fingerprint, observe
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
@@ -27,7 +27,7 @@ _ELEMENTS_AT_ONCE = 2**23
 _LARGEST_EXPONENT = 60.0
 
 
-class PrunedPredictions(Observer):
+class PrunedPredictions(LogitsObserver):
     """What is left of the predictions when dimensions of the unembedding's input go, one block after the other.
 
     The logits of a fraction are those of the one before less `h[:, block] W[block]`, so a whole order costs one
@@ -52,8 +52,9 @@ class PrunedPredictions(Observer):
         head = raw_head(model)
         described = {name: xxhash.xxh3_64(np.asarray(order).tobytes()).hexdigest() for name, order in orders.items()}
         turned = None if rotation is None else fingerprint(rotation)
-        super().__init__(model.W_U.device, orders=described, counts=list(counts), rotation=turned)
-        self.model, self.orders, self.counts, self.real = model, orders, list(counts), head.real
+        options = {"orders": described, "counts": list(counts), "rotation": turned}
+        super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **options)
+        self.orders, self.counts = orders, list(counts)
         W_U = head.W_U.to(torch.promote_types(head.W_U.dtype, torch.float32))
         self.rotation = None if rotation is None else torch.from_numpy(rotation).to(W_U)
         turned_W = W_U if self.rotation is None else self.rotation @ W_U
@@ -64,13 +65,8 @@ class PrunedPredictions(Observer):
         for name, shape in (("probability", (head.d_vocab,)), ("n", ()), ("n_scored", ())):
             self.add_state(name, shape)
 
-    def hooks(self, batch: Batch) -> Recipe:
-        names = [hook_name(self.model, "head_input")]
-        return with_logits(self.model, batch, names, self._read, at_once=_ELEMENTS_AT_ONCE)
-
-    def _read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
+    def read(self, full: Float[Tensor, "pos d_vocab"], targets: Tensor, h: Tensor) -> None:
         h = h.to(self.W) if self.rotation is None else h.to(self.W) @ self.rotation.T
-        full = real_logits(logits, self.real)
         best = full.argmax(1)
         log_Z = full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.corpora import Batch
-from interp.models.head import PredictionHead, prediction_head
+from interp.frequency.distributions import real_logits
+from interp.models.head import PredictionHead, prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer
 
@@ -16,40 +17,41 @@ def raw_head(model: Model) -> PredictionHead:
     """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
     head = prediction_head(model)
     if head.folded or getattr(model.cfg, "normalization_type", None) in ("LNPre", "RMSPre"):
-        raise ValueError(
-            "the final norm of this model is folded into W_U, so that its columns are not the output embeddings; load "
-            "it raw (interp.load)"
-        )
+        raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
     return head
 
 
-def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
-    """Logits in float32 at least, −∞ on rows of the vocabulary that are no tokens."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return wide if bool(real.all()) else wide.masked_fill(~real, -torch.inf)
+class LogitsObserver(Observer):
+    """Calls its `read(logits, targets, *activations)`, which a subclass defines, at the positions that are read.
 
-
-def with_logits(
-    model: Model, batch: Batch, names: Sequence[str], read: Callable[..., None], *, at_once: int | None = None
-) -> Recipe:
-    """Hooks that call `read(logits, targets, *activations)`, at the positions that are read.
+    Logits are in float32 at least, and −∞ on rows of the vocabulary that are no tokens.
 
     Args:
         names: hook points of the activations.
         at_once: how many logits a call may have; all that a batch has by default.
     """
-    seen: dict[str, Tensor] = {}
 
-    def keep(activation: Tensor, hook: torch.nn.Module) -> None:
-        seen[str(hook.name)] = batch.select(activation)
+    read: Callable[..., None]
 
-    def read_parts(logits: Tensor, hook: torch.nn.Module) -> None:
-        together = (batch.select(logits), batch.read_targets, *map(seen.pop, names))
-        rows = len(together[0]) if at_once is None else max(1, at_once // logits.shape[-1])
-        for part in zip(*(values.split(rows) for values in together), strict=True):
-            read(*part)
+    def __init__(
+        self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: object
+    ) -> None:
+        super().__init__(model.W_U.device, **options)
+        self.model, self.names, self.at_once, self.real = model, names, at_once, real_tokens(model)
 
-    return [*((name, keep) for name in names), (hook_name(model, "logits"), read_parts)]
+    def hooks(self, batch: Batch) -> Recipe:
+        seen: dict[str, Tensor] = {}
+
+        def keep(activation: Tensor, hook: torch.nn.Module) -> None:
+            seen[str(hook.name)] = batch.select(activation)
+
+        def read_parts(logits: Tensor, hook: torch.nn.Module) -> None:
+            together = (batch.select(logits), batch.read_targets, *map(seen.pop, self.names))
+            rows = len(together[0]) if self.at_once is None else max(1, self.at_once // logits.shape[-1])
+            for part, *others in zip(*(values.split(rows) for values in together), strict=True):
+                self.read(real_logits(part, self.real), *others)
+
+        return [*((name, keep) for name in self.names), (hook_name(self.model, "logits"), read_parts)]
 
 
 class SiteMean(Observer):

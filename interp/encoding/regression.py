@@ -1,10 +1,11 @@
-"""Minus log mean output probability as a linear function of the output embedding."""
+"""Minus log mean output probability as a linear function of the output embedding, and the directions it gives."""
 
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,18 @@ from scipy import stats
 from sklearn.decomposition import PCA
 
 from interp.checks import check_seed
-from interp.corpora import Batches, Text
+from interp.corpora import Batches, Text, unigrams_of
 from interp.corpora.batching import predicted_batches
+from interp.corpora.counts import Counts
 from interp.encoding.reading import SiteMean, raw_head
 from interp.frequency.distributions import Distribution, MeanPredictions, Variant
 from interp.models import weight_hash
 from interp.models.sites import Model
 from interp.run.observers import observe
 from interp.run.passes import Passes, Reading, runs
+
+_DRAWS = 1_000
+_OUTLIERS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +75,7 @@ def _types(
         raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
     use = np.ones(len(alpha), dtype=bool) if use is None else np.asarray(use)
     if use.dtype != bool or use.shape != alpha.shape:
-        raise ValueError(
-            f"use must say for each of the {len(alpha)} types of alpha whether it takes part, as bool; found "
-            f"{use.dtype} {use.shape}"
-        )
+        raise ValueError(f"use must be a bool for each of the {len(alpha)} types, found {use.dtype} {use.shape}")
     keep = use & (alpha > 0)
     return W_U.T[keep].astype(np.float64), -np.log(alpha[keep].astype(np.float64))
 
@@ -145,14 +147,6 @@ class Fit:
             raise ValueError("this fit belongs to a model with other weights; fit this model (interp.encoding.fit)")
 
 
-class MeanHeadInput(SiteMean):
-    """`E[h]`: the mean of what the unembedding reads, over the positions that are read."""
-
-    def __init__(self, model: Model) -> None:
-        wide = torch.promote_types(model.W_U.dtype, torch.float32)
-        super().__init__(model, "head_input", model.cfg.d_model, dtype=wide)
-
-
 @runs
 def fit(
     model: Model,
@@ -185,7 +179,9 @@ def fit(
     prepared = predicted_batches(model, text, batch_size=batch_size)
     seed = check_seed(seed)
     head = raw_head(model)
-    predictions, inputs = MeanPredictions(model, [Variant()]), MeanHeadInput(model)
+    wide = torch.promote_types(head.W_U.dtype, torch.float32)
+    predictions = MeanPredictions(model, [Variant()])
+    inputs = SiteMean(model, "head_input", model.cfg.d_model, dtype=wide)
     yield [Reading("token probability", prepared, [predictions, inputs])]
     alpha = predictions.distributions[0]
     real = head.real.cpu().numpy()
@@ -267,3 +263,48 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
             r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
             rows.append((budget, small.adj_r2, cosine, r2))
     return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])
+
+
+def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
+    """Cosines of the directions that carry word frequency in the space that the unembedding reads.
+
+    | name | direction |
+    |---|---|
+    | `b_LN` | the bias of the final layer norm (left out where there is none) |
+    | `-A` | the slope of log α on the output embeddings |
+    | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
+    | `unigram` | the slope of log u on the output embeddings, over types that occur, if enough of them do |
+    | `PC1` | the first principal axis of the embeddings, turned towards `-A` |
+    | `dim j` | at most three dimensions of E[h] further than 3 SD from their mean, turned towards it |
+
+    Returns the table `directions` (name_a, name_b, cosine, null_95): `null_95` is the 95th percentile of |cosine|
+    when the coordinates of the second are shuffled (1,000 times), so what is large at this width.
+
+    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model, a seed below 0.
+    """
+    seed = check_seed(seed)
+    fit.require(model)
+    head = raw_head(model)
+    W_U = head.W_U.double().cpu().numpy()
+    u = unigrams_of(model, fit.batches, unigram).distribution
+    found: dict[str, Float[np.ndarray, " d_model"]] = {}
+    if head.b_ln is not None and bool(head.b_ln.any()):
+        found["b_LN"] = head.b_ln.double().cpu().numpy()
+    found["-A"] = -fit.slope
+    found["E[h]"] = fit.mean_input
+    seen = head.real.cpu().numpy() & (u > 0)
+    if seen.sum() > len(W_U) + 1:
+        found["unigram"] = -fit_arrays(W_U, u, use=seen).slope
+    first = fit.components[0]
+    found["PC1"] = first * np.sign(first @ found["-A"] or 1.0)
+    z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()
+    for dim in np.argsort(-np.abs(z))[:_OUTLIERS]:
+        if abs(z[dim]) > 3:
+            found[f"dim {dim}"] = np.sign(z[dim]) * np.eye(len(z))[dim]
+    rng = np.random.default_rng(seed)
+    unit = {name: vector / np.linalg.norm(vector) for name, vector in found.items()}
+    rows = []
+    for (a, one), (b, other) in product(unit.items(), repeat=2):
+        shuffled = rng.permuted(np.tile(other, (_DRAWS, 1)), axis=1)
+        rows.append((a, b, one @ other, np.quantile(np.abs(shuffled @ one), 0.95)))
+    return pd.DataFrame(rows, columns=["name_a", "name_b", "cosine", "null_95"])

@@ -12,17 +12,18 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor
 
-from interp.checks import check_seed, unicode_text
-from interp.corpora import Batch, Batches, Text
+from interp.checks import check_seed, unicode_text, whole_number
+from interp.corpora import Batches, Text
 from interp.corpora.batching import predicted_batches
+from interp.corpora.sentences import encode, tokenizer_of
 from interp.encoding.options import RATIOS, Shift
-from interp.encoding.reading import real_logits, with_logits
+from interp.encoding.reading import LogitsObserver
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import kl
 from interp.hooks import capture
 from interp.models.head import real_tokens, token_names
 from interp.models.sites import Model, Recipe, hook_name
-from interp.run.observers import Observer, fingerprint, observe
+from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
@@ -31,29 +32,24 @@ _BINS = 2400  # of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
 
 
-class LogOdds(Observer):
+class LogOdds(LogitsObserver):
     """The distribution over positions of `log p/(1 − p)` of some tokens, as a fine histogram with the mean of each bin.
 
     After `observe`: `shift_for`, the constant on a token's logit that multiplies its mean probability.
     """
 
     def __init__(self, model: Model, token_ids: Sequence[int]) -> None:
-        super().__init__(model.W_U.device, tokens=list(token_ids))
-        self.model, self.token_ids = model, list(token_ids)
-        self.real = real_tokens(model)
+        super().__init__(model, tokens=list(token_ids))
+        self.token_ids = list(token_ids)
         self.add_state("count", (len(token_ids), _BINS))
         self.add_state("sum", (len(token_ids), _BINS))
 
-    def hooks(self, batch: Batch) -> Recipe:
-        def read(logits: Tensor, hook: object) -> None:
-            odds = log_odds(real_logits(batch.select(logits), self.real), self.token_ids).to(self.device)
-            width = 2 * _LOG_ODDS / _BINS
-            bins = ((odds + _LOG_ODDS) / width).long().clamp(0, _BINS - 1).T.contiguous()
-            zero = torch.zeros_like(self.state["count"])
-            self.add("count", zero.scatter_add(1, bins, torch.ones_like(odds.T)))
-            self.add("sum", zero.scatter_add(1, bins, odds.T.contiguous()))
-
-        return [(hook_name(self.model, "logits"), read)]
+    def read(self, logits: Tensor, targets: Tensor) -> None:
+        odds = log_odds(logits, self.token_ids).to(self.device).T.contiguous()
+        bins = ((odds + _LOG_ODDS) / (2 * _LOG_ODDS / _BINS)).long().clamp(0, _BINS - 1)
+        zero = torch.zeros_like(self.state["count"])
+        self.add("count", zero.scatter_add(1, bins, torch.ones_like(odds)))
+        self.add("sum", zero.scatter_add(1, bins, odds))
 
     def shift_for(self, token_id: int, mean_probability: float) -> float:
         """The constant s with `E[σ(log-odds + s)] = mean_probability`."""
@@ -74,7 +70,7 @@ def log_odds(logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int]) -> 
     return log_p - torch.log1p(-log_p.exp().clamp(max=1 - 1e-15))
 
 
-class SteeredMeans(Observer):
+class SteeredMeans(LogitsObserver):
     """Mean probabilities with one token's logit shifted by `s + t · h·u`, for many tokens and shifts at once.
 
     A shifted logit changes the token's probability to `p' = σ(log-odds + δ)` and multiplies all others by
@@ -90,21 +86,15 @@ class SteeredMeans(Observer):
     ) -> None:
         self.token_ids, shifts = [variant[0] for variant in variants], np.array([variant[1:] for variant in variants])
         described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "direction": fingerprint(direction)}
-        super().__init__(model.W_U.device, **described)
-        self.model, self.real = model, real_tokens(model)
+        super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
         self.direction = torch.from_numpy(direction).to(model.W_U.device)
         self.s, self.t = torch.from_numpy(shifts).to(self.direction).T[..., None]
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
         self.add_state("n", ())
 
-    def hooks(self, batch: Batch) -> Recipe:
-        names = [hook_name(self.model, "head_input")]
-        return with_logits(self.model, batch, names, self._read, at_once=_ELEMENTS_AT_ONCE)
-
-    def _read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
-        logits, along = real_logits(logits, self.real), h.to(self.direction) @ self.direction
-        p = logits.softmax(1)
+    def read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
+        along, p = h.to(self.direction) @ self.direction, logits.softmax(1)
         tokens, which = np.unique(self.token_ids, return_inverse=True)
         odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
         shifted = odds + self.s + self.t * along
@@ -128,27 +118,27 @@ class SteeredMeans(Observer):
         return pd.DataFrame(rows, columns=["got", "kl_others"])
 
 
-def token_id_of(model: Model, token: str | int) -> int:
-    """The id of one token.
+def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
+    """The id of one token that takes part in a fit.
 
-    Raises ValueError for text that is not one token, and an id that is none; TypeError for neither text nor an id.
+    Raises ValueError for text that is not one token, an id that is none, and a token that the fit left out; TypeError
+    for neither text nor an id.
     """
     real = real_tokens(model)
-    if isinstance(token, int | np.integer):
-        if not (0 <= token < len(real) and real[token]):
-            raise ValueError(f"token id {token} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
-        return int(token)
-    if not isinstance(token, str):
-        raise TypeError(f"a token is text or an id, found {type(token).__name__}")
-    if model.tokenizer is None:
-        raise ValueError("this model has no tokenizer; give the token's id")
-    ids = model.tokenizer(unicode_text(token, "token"), add_special_tokens=False)["input_ids"]
-    if len(ids) != 1:
-        pieces = ", ".join(token_names(model, ids))
-        raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
-    if ids[0] == model.tokenizer.unk_token_id and token != model.tokenizer.unk_token:
-        raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {model.tokenizer.unk_token}")
-    return int(ids[0])
+    if isinstance(token, str):
+        [ids] = encode(tokenizer_of(model), [unicode_text(token, "token")])
+        if len(ids) != 1:
+            pieces = ", ".join(token_names(model, ids))
+            raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
+        if ids[0] == model.tokenizer.unk_token_id and token != model.tokenizer.unk_token:
+            raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {model.tokenizer.unk_token}")
+        token = ids[0]
+    token_id = whole_number(token, "a token's id")
+    if not (0 <= token_id < len(real) and real[token_id]):
+        raise ValueError(f"token id {token_id} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
+    if not fit.used[token_id]:
+        raise ValueError(f"token {token_id} was never predicted on the fitted text; nothing can multiply that")
+    return token_id
 
 
 def steer(
@@ -169,12 +159,8 @@ def steer(
     that is not positive, and `ratio · α ≥ 1`.
     """
     fit.require(model)
-    token_id = token_id_of(model, token)
-    _check_used(fit, token_id)
-    if not (math.isfinite(ratio) and ratio > 0):
-        raise ValueError(f"ratio must be a positive number, found {ratio}")
-    if shift not in SHIFTS:
-        raise ValueError(f"unknown shift {shift!r}; expected one of {', '.join(SHIFTS)}")
+    token_id = token_id_of(model, token, fit)
+    check_asked([ratio], [shift])
     if (mean := ratio * fit.alpha[token_id]) >= 1:
         raise ValueError(f"ratio {ratio:g} would make a mean probability of {mean:.3g}; it must stay below 1")
     odds = LogOdds(model, [token_id])
@@ -204,11 +190,6 @@ def _direction(fit: Fit) -> Float[np.ndarray, " d_model"]:
     return fit.slope / (fit.slope @ fit.slope)
 
 
-def _check_used(fit: Fit, token_id: int) -> None:
-    if not fit.used[token_id]:
-        raise ValueError(f"token {token_id} was never predicted on the fitted text; nothing can multiply that")
-
-
 def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α: id → group.
 
@@ -220,9 +201,9 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     rng = np.random.default_rng(seed)
     tenth = max(each, len(ranked) // 10)
     middle = len(ranked) // 2
-    parts = {"frequent": ranked[:tenth], "middling": ranked[middle - tenth // 2 : middle + tenth // 2 + 1]}
+    thirds = (ranked[:tenth], ranked[middle - tenth // 2 : middle + tenth // 2 + 1], ranked[-tenth:])
     drawn: dict[int, str] = {}
-    for group, part in (parts | {"rare": ranked[-tenth:]}).items():
+    for group, part in zip(("frequent", "middling", "rare"), thirds, strict=True):
         drawn |= dict.fromkeys(sorted(rng.choice(part, size=min(each, len(part)), replace=False).tolist()), group)
     return drawn
 
@@ -230,7 +211,7 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
 def check_asked(ratios: Sequence[float | int], shifts: Sequence[str]) -> None:
     """Raise ValueError unless there are ratios, all positive numbers, and shifts, all known."""
     if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
-        raise ValueError(f"expected positive ratios, found {ratios}")
+        raise ValueError(f"each ratio must be a positive number, found {ratios}")
     if not shifts or not set(shifts) <= set(SHIFTS):
         raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")
 
@@ -269,9 +250,7 @@ def steering_report(
     if tokens is None:
         groups = sample_tokens(fit, seed=seed)
     else:
-        groups = {token_id_of(model, token): "given" for token in tokens}
-        for token_id in groups:
-            _check_used(fit, token_id)
+        groups = {token_id_of(model, token, fit): "given" for token in tokens}
     if not groups:
         raise ValueError("expected tokens to steer, found none")
     texts: dict[str, Batches] = {"fitted": fit.batches}
@@ -279,16 +258,13 @@ def steering_report(
         texts["other"] = predicted_batches(model, other)
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
-    rows, variants = [], []
-    for token_id, ratio, shift in product(groups, ratios, shifts):
-        alpha = float(fit.alpha[token_id])
-        if ratio * alpha < 1:
-            rows.append((token_id, groups[token_id], shift, alpha, float(ratio)))
-            variants.append((token_id, *_shift(fit, odds, token_id, ratio, shift)))
-    if not rows:
+    asked = [one for one in product(groups, map(float, ratios), shifts) if one[1] * fit.alpha[one[0]] < 1]
+    if not asked:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
-    table = pd.DataFrame(rows, columns=["token_id", "group", "shift", "alpha", "asked"])
-    table["token"] = token_names(model, table["token_id"])
+    variants = [(token_id, *_shift(fit, odds, token_id, ratio, shift)) for token_id, ratio, shift in asked]
+    table = pd.DataFrame(asked, columns=["token_id", "asked", "shift"])
+    ids = table["token_id"]
+    table = table.assign(token=token_names(model, ids), group=ids.map(groups), alpha=fit.alpha[ids])
     means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]

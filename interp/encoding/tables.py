@@ -10,11 +10,10 @@ import pandas as pd
 from interp.corpora import Batches, Text, sample_positions, unigrams_of
 from interp.corpora.batching import predicted_batches
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.geometry import directions
 from interp.encoding.neurons import frequency_neurons
 from interp.encoding.options import Basis, EncodingOptions, Order
 from interp.encoding.pruning import FRACTIONS, check_orders, pruned_predictions, pruning_table
-from interp.encoding.regression import Fit, few_shot, fit
+from interp.encoding.regression import Fit, directions, few_shot, fit
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS
 from interp.models import origin

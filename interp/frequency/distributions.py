@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import rel_entr
 from torch import Tensor
 
@@ -71,7 +71,6 @@ class MeanPredictions(Observer):
         self._shifts = torch.stack([zero if v.shift is None else v.shift.to(zero) for v in variants])
         if not torch.isfinite(self._shifts).all():
             raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
-        self._unreal = None if bool(self.head.real.all()) else ~self.head.real
         narrow = self._shifts.amax(1) - self._shifts.amin(1) < _LARGEST_LOG_RANGE
         self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i]]
         self._alone = [i for i in range(len(variants)) if i not in self._shared]
@@ -100,11 +99,13 @@ class MeanPredictions(Observer):
         step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
         for start in range(0, len(targets), step):
             rows = slice(start, start + step)
-            part = self._real(logits[rows])
+            part = real_logits(logits[rows], self.head.real)
             together = self._read_shared(part, targets[rows], probability, nll[:, rows])
             for i in self._alone if together else range(len(self.variants)):
                 fc = self.variants[i].fc
-                own = part if fc == 1.0 else self._real(self.head.encoder_logits(trunk[0][rows], fc))
+                own = part
+                if fc != 1.0:
+                    own = real_logits(self.head.encoder_logits(trunk[0][rows], fc), self.head.real)
                 self._read_one(own, targets[rows], i, probability, nll[:, rows])
         if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
             raise ValueError("the model's predictions are not finite (NaN or infinite logits): check weights and dtype")
@@ -112,11 +113,6 @@ class MeanPredictions(Observer):
         by_type = torch.zeros_like(probability)
         by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
         self.add("nll", by_type)
-
-    def _real(self, logits: Tensor) -> Tensor:
-        """Logits in float32 at least, −∞ on rows that are no tokens."""
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return wide if self._unreal is None else wide.masked_fill(self._unreal, -torch.inf)
 
     def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> bool:
         """All variants of moderate shift from one exponential; False, and nothing read, where it loses terms."""
@@ -151,7 +147,7 @@ class MeanPredictions(Observer):
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
         """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
         small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
-        return bool((small if self._unreal is None else small & ~self._unreal).any())
+        return bool((small & self.head.real).any())
 
     @property
     def n_tokens(self) -> int:
@@ -180,6 +176,12 @@ class MeanPredictions(Observer):
         """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
         seen = self.state["count"] > 0
         return (self.state["nll"][:, seen] / self.state["count"][seen]).mean(1).cpu().numpy()
+
+
+def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
+    """Logits in float32 at least, −∞ on rows of the vocabulary that are no tokens."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return wide if bool(real.all()) else wide.masked_fill(~real, -torch.inf)
 
 
 def kl(p: Distribution, q: Distribution) -> float:
