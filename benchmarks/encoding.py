@@ -18,7 +18,7 @@ import interp
 from interp import corpora, encoding, hooks
 from interp.corpora import Batches
 from interp.encoding.neurons import NeuronEffects
-from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
+from interp.encoding.pruning import FRACTIONS
 from interp.encoding.reading import SiteMean
 from interp.run.observers import observe
 
@@ -62,9 +62,7 @@ def rows(quick: bool) -> Iterator[Row]:
             note=agrees("difference of R²", abs(r2 - found["score"]), 1e-6),
         )  # fmt: skip
 
-        orders = {order: removal_order(found["fit"], order) for order in ORDERS}
-        removed = [round(fraction * 768) for fraction in FRACTIONS]
-        yield from curves(model, batches, orders, removed, repeats)
+        yield from curves(model, batches, found["fit"], repeats)
         yield from scans(model, corpora.batches(model, ids[:1], batch_size=1), repeats)
     tiny = interp.load("tiny-gpt2")
     text = corpora.sample_positions(corpora.batches(tiny, "bundled", bos=True), 0.005 if quick else 0.02)
@@ -77,9 +75,9 @@ def rows(quick: bool) -> Iterator[Row]:
         )
 
 
-def curves(
-    model: HookedTransformer, batches: Batches, orders: dict[str, list[int]], removed: list[int], repeats: int
-) -> Iterator[Row]:
+def curves(model: HookedTransformer, batches: Batches, fit: encoding.Fit, repeats: int) -> Iterator[Row]:
+    orders = {order: encoding.removal_order(fit, order) for order in ORDERS}
+    removed = [round(fraction * 768) for fraction in FRACTIONS]
     found = {}
     some = removed[1 : 1 + RUN]
     cached: list[torch.Tensor] = []
@@ -90,9 +88,8 @@ def curves(
             model(batch.tokens)
 
     def ours() -> None:
-        observer = PrunedPredictions(model, orders, removed)
-        observe(model, batches, observer, progress=False)
-        found["interp"] = {order: observer.measures(order) for order in orders}
+        table = encoding.pruning_curve(model, batches, fit=fit, order=list(orders), progress=False)
+        found["interp"] = {order: part.reset_index(drop=True) for order, part in table.groupby("order", sort=False)}
 
     def divergence(log_p: torch.Tensor, log_q: torch.Tensor) -> float:
         """Mean KL; top-1 agreement is computed too, as interp does."""

@@ -21,7 +21,6 @@ from transformer_lens import HookedTransformer
 from interp import corpora, encoding
 from interp.attention import ScoreContributions
 from interp.attention.profile import DimensionProfile
-from interp.encoding.pruning import FRACTIONS, PrunedPredictions, removal_order
 from interp.frequency import bias_effect
 from interp.run.observers import observe
 
@@ -40,8 +39,6 @@ def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[
     counts = np.random.default_rng(0).integers(1, 1_000, vocabulary)
     classes = corpora.token_classes(model, CLASSES)
     fit = encoding.fit(model, batches, progress=False)
-    orders = {order: removal_order(fit, order) for order in ORDERS}
-    removed = [round(fraction * D_MODEL) for fraction in FRACTIONS]
 
     @torch.no_grad()
     def forward() -> None:
@@ -54,7 +51,7 @@ def analyses(model: HookedTransformer, ids: torch.Tensor) -> dict[str, Callable[
         FREQUENCY: lambda: bias_effect(model, batches, unigram=counts, scales=SCALES, progress=False),
         CONTRIBUTIONS: lambda: observe(model, batches, ScoreContributions(model, classes), progress=False),
         FIT: lambda: encoding.fit(model, batches, progress=False),
-        CURVES: lambda: observe(model, batches, PrunedPredictions(model, orders, removed), progress=False),
+        CURVES: lambda: encoding.pruning_curve(model, batches, fit=fit, order=ORDERS, progress=False),
         "screen of every neuron, exact for 50": lambda: encoding.frequency_neurons(
             model, batches, unigram=counts, progress=False
         ),

@@ -393,20 +393,18 @@ def test_bad_prunings(toy, texts):
 
 def test_one_pass_is_each_alone(toy):
     it = toy("gpt2")
-    orders = {"up": list(range(16)), "down": list(range(15, -1, -1))}
     make = lambda: (  # noqa: E731
-        PrunedPredictions(it.model, orders, [0, 3, 9]),
+        PrunedPredictions(it.model, it.fit, ["spearman", "reverse"], "axis", [0, 0.2, 0.55], 0),
         MeanPredictions(it.model, [Variant()]),
     )
     together, alone = make(), make()
     observe(it.model, it.batches, *together, **QUIET)
     for observer in alone:
         observe(it.model, it.batches, observer, **QUIET)
-    for name in orders:
-        pd.testing.assert_frame_equal(together[0].measures(name), alone[0].measures(name), rtol=1e-9, atol=1e-12)
+    pd.testing.assert_frame_equal(together[0].table, alone[0].table, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(together[1].distributions, alone[1].distributions, rtol=1e-12)
     np.testing.assert_allclose(together[1].distributions[0], it.fit.alpha, rtol=1e-9)
-    assert together[1].nll[0] == pytest.approx(np.log(together[0].measures("up")["perplexity"].iloc[0]), rel=1e-9)
+    assert together[1].nll[0] == pytest.approx(np.log(together[0].table["perplexity"].iloc[0]), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])

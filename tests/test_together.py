@@ -1,5 +1,6 @@
 """Any set of observers in one pass gives what each gives alone, by any batching."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from hostile import toy
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from interp import corpora
+from interp import corpora, encoding
 from interp.attention import AttentionByClass, DimensionCorrelations, DimensionProfile, KeyAblation, ScoreContributions
 from interp.corpora import TokenClasses
 from interp.encoding.neurons import NeuronEffects
@@ -24,6 +25,14 @@ LOG_UNIGRAM = torch.linspace(-9, -1, 67, dtype=torch.float64)
 MEANS = torch.linspace(-1, 1, 64)
 SHIFT = torch.linspace(-2, 2, 67, dtype=torch.float64)
 
+TOKENS = torch.randint(7, 67, (8, 20), generator=torch.Generator().manual_seed(0))
+
+
+@functools.cache
+def fitted(model: Any) -> encoding.Fit:
+    return encoding.fit(model, TOKENS, progress=False)
+
+
 EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "AttentionByClass": lambda model: AttentionByClass(model, CLASSES),
     "DimensionCorrelations": lambda model: DimensionCorrelations(model, LOG_UNIGRAM),
@@ -35,7 +44,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     ),
     "NeuronEffects": lambda model: NeuronEffects(model, [0, 5], MEANS, LOG_UNIGRAM, exact=True),
     "PrunedPredictions": lambda model: PrunedPredictions(
-        model, {"up": range(16), "down": range(15, -1, -1)}, [0, 4, 9]
+        model, fitted(model), ["spearman", "reverse"], "pca", [0, 0.25, 0.55], 0
     ),
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),

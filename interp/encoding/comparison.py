@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from interp.encoding.page import DEFINITIONS
 from interp.encoding.tables import EncodingStudy
-from interp.figures.draw import add_series
+from interp.figures.draw import add_series, only
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.style import GREY, figure, run_styles
 
@@ -55,7 +55,7 @@ def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")
-    ranked = {name: _ranked(study).query("basis == @basis") for name, study in studies.items()}
+    ranked = {name: only(_ranked(study), "basis", basis) for name, study in studies.items()}
     lines = {name: table.set_index("fraction")["top1_agreement"].sort_index() for name, table in ranked.items()}
     draw_runs(out, lines, list(studies))
     return out.update_xaxes(tickformat=".0%").update_yaxes(rangemode="tozero")

@@ -1,27 +1,14 @@
 """Figures of question 3: token probability in output embeddings."""
 
 import math
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, only
-from interp.figures.style import (
-    BLUE,
-    CHANCE,
-    DIVERGING,
-    GREEN,
-    GREY,
-    INK,
-    LOG,
-    THIN,
-    VERMILION,
-    Style,
-    figure,
-    panels,
-    plain,
-)
+from interp.figures.style import BLUE, CHANCE, DIVERGING, GREEN, GREY, INK, LOG, VERMILION, Style, figure, panels, plain
 
 _MOST_NEURONS = 1_500
 _PRUNED_BY_THE_PAPER = 0.3
@@ -42,12 +29,9 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
     """Predicted against actual −log α; at most 1,500 types, evenly taken over the ranks of α."""
     types = study.types.sort_values("alpha", kind="stable")
     numbers = study.regression.set_index("target").loc["-log alpha"]
-    out = figure(
-        "Token probability from the output embedding",
-        "−log α predicted, A·E + B (nats)",
-        "−log α, nats",
-        subtitle=f"adjusted R² = {numbers['adj_r2']:.3f}, {numbers['n_types']:,.0f} types",
-    )
+    axes = "−log α predicted, A·E + B (nats)", "−log α, nats"
+    subtitle = f"adjusted R² = {numbers['adj_r2']:.3f}, {numbers['n_types']:,.0f} types"
+    out = figure("Token probability from the output embedding", *axes, subtitle=subtitle)
     predicted, actual = -np.log(types["predicted"]), -np.log(types["alpha"])
     hover = "predicted %{x:.2f}<br>actual %{y:.2f}"
     add_types(out, types, predicted, actual, {"color": BLUE}, hover)
@@ -59,12 +43,9 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
     """|Spearman| with −log α and |standardised slope| of every dimension, each sorted, beside a shuffled α."""
     dims = only(study.dims, "basis", basis)
     what = "dimensions of W_U" if basis == "axis" else "principal components"
-    out = figure(
-        f"Which {what} carry probability",
-        f"rank among {len(dims)} {what}",
-        "|Spearman| with −log α",
-        subtitle="sorted; slope: |A_j SD(E_j)| divided by its largest",
-    )
+    axes = f"rank among {len(dims)} {what}", "|Spearman| with −log α"
+    subtitle = "sorted; slope: |A_j SD(E_j)| divided by its largest"
+    out = figure(f"Which {what} carry probability", *axes, subtitle=subtitle)
     slope = dims["standardised_slope"].abs()
     for values, style in (
         (dims["spearman"].abs(), {"name": "|Spearman|", "color": BLUE}),
@@ -85,7 +66,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
             style, hover = _ORDERS[str(order)], "%{x:.0%} removed<br>%{y:.4g}"
             add_series(out, part[measure].round(5), style, hover=hover, size=5, legend=panel == 1, panel=panel)
-    out.add_vline(x=_PRUNED_BY_THE_PAPER, line=THIN | {"dash": "dot", "color": INK})
+    out.add_vline(x=_PRUNED_BY_THE_PAPER, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(title_text="top-1 agreement", rangemode="tozero", col=1)
     return out.update_yaxes(title_text="KL(full‖pruned), nats", rangemode="tozero", col=2)
@@ -93,12 +74,8 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
 
 def steering(study: EncodingStudy) -> go.Figure:
     """Ratio asked against ratio got, median and quartiles over tokens, for each shift; dotted on unseen text."""
-    out = figure(
-        "Steering one token's probability",
-        "ratio asked",
-        "ratio got",
-        subtitle="median and quartiles over tokens; dotted: other text",
-    )
+    subtitle = "median and quartiles over tokens; dotted: other text"
+    out = figure("Steering one token's probability", "ratio asked", "ratio got", subtitle=subtitle)
     table = study.steering.assign(log_got=np.log(study.steering["got"]))
     for (shift, text), part in table.groupby(["shift", "text"], sort=False):
         log_got = part.groupby("asked")["log_got"]
@@ -131,24 +108,17 @@ def neurons(study: EncodingStudy) -> go.Figure:
     if study.neurons.empty:
         raise ValueError("this study has no neurons: it is of an encoder, or of a model without MLP")
     shown = study.neurons.sort_values("delta_entropy", key=abs).tail(_MOST_NEURONS)
-    out = figure(
-        "Neurons of the last MLP",
-        "‖w̃‖ of the output weights",
-        "variance of cos(w̃, W_U)",
-        subtitle="variance over the vocabulary; colour: change of entropy when set to the mean (nats)",
-    )
+    subtitle = "variance over the vocabulary; colour: change of entropy when set to the mean (nats)"
+    axes = "‖w̃‖ of the output weights", "variance of cos(w̃, W_U)"
+    out = figure("Neurons of the last MLP", *axes, subtitle=subtitle)
     limit = float(shown["delta_entropy"].abs().max()) or 1.0
-    colours = {"color": shown["delta_entropy"].round(6), "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
-    colours["colorbar"] = {"thickness": 12, "title": {"text": "ΔH"}}
-    out.add_scatter(
-        x=shown["w_out_norm"].round(4),
-        y=shown["logit_var"].round(7),
-        mode="markers",
-        marker=colours | {"size": 7, "line": {"width": 0.5, "color": GREY}},
-        customdata=np.stack([shown["neuron"], shown["delta_loss"].round(6)], -1),
-        hovertemplate="neuron %{customdata[0]}<br>ΔH %{marker.color}<br>Δloss %{customdata[1]}<extra></extra>",
-        showlegend=False,
-    )
+    marker = {"color": shown["delta_entropy"].round(6), "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
+    marker |= {"colorbar": {"thickness": 12, "title": {"text": "ΔH"}}, "line": {"width": 0.5, "color": GREY}}
+    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker}
+    more = np.stack([shown["neuron"], shown["delta_loss"].round(6)], -1)
+    hover = "neuron %{customdata[0]}<br>ΔH %{marker.color}<br>Δloss %{customdata[1]}<extra></extra>"
+    points = shown.set_index(shown["w_out_norm"].round(4))["logit_var"].round(7)
+    add_series(out, points, {"symbol": "circle"}, hover=hover, size=7, customdata=more, **how)
     for row in shown.tail(5).to_dict("records"):
         height = math.log10(row["logit_var"])
         out.add_annotation(x=row["w_out_norm"], y=height, text=str(row["neuron"]), showarrow=False, yshift=11)

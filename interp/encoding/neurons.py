@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -31,8 +30,9 @@ Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
 _ELEMENTS_AT_ONCE = 2**23
 _TAYLOR, _SMALL = 3, 0.01  # of exp(x), |x| ≤ .01: error 4e-10
-_EFFECTS = ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen", "through_unigram")
-_OF_ALL = ("entropy", "kl_unigram", "entropy_frozen")  # positions; the others: of those whose target is known
+_OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # positions: those whose target is known
+_EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
+_EFFECTS += ["through_unigram"]
 
 
 class _LastMLP:
@@ -155,19 +155,19 @@ class NeuronEffects(LogitsObserver):
                 sums = torch.stack([e @ row for row in powers], 1)
                 log_Z = sums[:, 1].log()
                 change = log_Z - torch.linalg.vecdot(e, live) / sums[:, 1] - entropy[x]
-                total["entropy"][chunk] += change
-                total["kl_unigram"][chunk] += freq[x] - sums[:, 0] / sums[:, 1] - change
+                total["delta_entropy"][chunk] += change
+                total["delta_kl_unigram"][chunk] += freq[x] - sums[:, 0] / sums[:, 1] - change
                 if target >= 0:
-                    total["loss"][chunk] += log_Z - live[:, target] + base[x, target]
+                    total["delta_loss"][chunk] += log_Z - live[:, target] + base[x, target]
                     moved = grow[:, 0] * free_along[x] + b[x, chunk] * along_v
                     held = _without(moved, axis, sums[:, 1:], e).log() + moved * axis[target]
                     total["through_unigram"][chunk] += log_Z - held
                 torch.addcmul(base[x], b_frozen[x, chunk, None], V, out=live)
                 e = torch.exp(live, out=buffer)
                 Z = e.sum(1)
-                total["entropy_frozen"][chunk] += Z.log() - torch.linalg.vecdot(e, live) / Z - entropy[x]
+                total["delta_entropy_frozen"][chunk] += Z.log() - torch.linalg.vecdot(e, live) / Z - entropy[x]
                 if target >= 0:
-                    total["loss_frozen"][chunk] += Z.log() - live[:, target] + base[x, target]
+                    total["delta_loss_frozen"][chunk] += Z.log() - live[:, target] + base[x, target]
         if not all(bool(torch.isfinite(value).all()) for value in total.values()):
             raise ValueError("the effect of a neuron is not finite; are the model's weights and activations finite?")
         return total
@@ -175,7 +175,7 @@ class NeuronEffects(LogitsObserver):
     def _to_second_order(
         self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor
     ) -> dict[str, Tensor]:
-        """Sums over positions of each effect to second order in the change of the logits; no `through_unigram`."""
+        """Sums over positions of each effect to second order in the change of the logits; `through_unigram` is NaN."""
         W_U, w, scored = self.mlp.W_U, self.mlp.w_scaled[self.neurons], targets >= 0
         base, free = logits.log_softmax(1), logits - self.mlp.constant
         p = base.exp()
@@ -214,20 +214,17 @@ class NeuronEffects(LogitsObserver):
             )
             entropy = -moved_l - variance / 2
             loss = grow * (mean_f - f_target) + add * (mean_v - v_target) + variance / 2
-            total[f"entropy{name}"], total[f"loss{name}"] = entropy.sum(0), loss[scored].sum(0)
-        return total | {"kl_unigram": (-entropy - moved_u).sum(0)}
+            total[f"delta_entropy{name}"], total[f"delta_loss{name}"] = entropy.sum(0), loss[scored].sum(0)
+        unknown = torch.full_like(entropy[0], torch.nan)
+        return total | {"delta_kl_unigram": (-entropy - moved_u).sum(0), "through_unigram": unknown}
 
     @property
     def table(self) -> pd.DataFrame:
         n, scored = self.state["n"].item(), self.state["n_scored"].item()
         if not n:
             raise ValueError("no position was read, so there is no effect; give more text")
-        means = {name: (self.state[name] / (n if name in _OF_ALL else scored)).cpu().numpy() for name in _EFFECTS}
-        through = means.pop("through_unigram")
-        table = pd.DataFrame(means).add_prefix("delta_")
-        table = table.assign(through_unigram=through if self.exact else np.nan)
-        table.insert(0, "neuron", self.neurons)
-        return table
+        means = {name: (self.state[name] / (scored if name in _OF_SCORED else n)).cpu().numpy() for name in _EFFECTS}
+        return pd.DataFrame({"neuron": self.neurons} | means)
 
 
 @runs

@@ -1,13 +1,12 @@
 """How many dimensions of the output embeddings can go before predictions change?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import torch
-import xxhash
 from jaxtyping import Float
 from torch import Tensor
 
@@ -33,35 +32,29 @@ class PrunedPredictions(LogitsObserver):
     The logits of a fraction are those of the one before less `h[:, block] W[block]`, so a whole order costs one
     unembedding and a softmax a fraction; `E_p[l']` of the KL is `h' · E_p[W]`, a sum over dimensions too.
 
-    After `observe`: `measures` for each order.
+    After `observe`: `table`, as `pruning_curve` returns it.
 
     Args:
-        orders: by name, the dimensions in the order in which they go.
-        counts: how many have gone at each point of the curve, rising.
-        rotation: orthonormal rows, the basis the dimensions belong to; None for the axes.
+        fit: it ranks the dimensions.
+        orders, basis, fractions, seed: see `pruning_curve`.
     """
 
     def __init__(
-        self,
-        model: Model,
-        orders: Mapping[str, Sequence[int]],
-        counts: Sequence[int],
-        *,
-        rotation: Float[np.ndarray, "d_model d_model"] | None = None,
+        self, model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
     ) -> None:
-        head = raw_head(model)
-        described = {name: xxhash.xxh3_64(np.asarray(order).tobytes()).hexdigest() for name, order in orders.items()}
-        turned = None if rotation is None else fingerprint(rotation)
-        options = {"orders": described, "counts": list(counts), "rotation": turned}
-        super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **options)
-        self.orders, self.counts = orders, list(counts)
+        head, rotation = raw_head(model), None if basis == "axis" else fit.components
+        self.basis, self.fractions = basis, [float(fraction) for fraction in fractions]
+        self.counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
+        self.orders = {order: removal_order(fit, order, basis, seed=seed) for order in orders}
+        described: dict[str, Any] = {"orders": self.orders, "counts": self.counts}
+        described["rotation"] = {} if rotation is None else fingerprint(rotation)
+        super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
         W_U = head.W_U.to(torch.promote_types(head.W_U.dtype, torch.float32))
         self.rotation = None if rotation is None else torch.from_numpy(rotation).to(W_U)
-        turned_W = W_U if self.rotation is None else self.rotation @ W_U
-        self.W = turned_W.contiguous()  # a dimension's row is read as a whole
-        for name in orders:
-            self.add_state(f"{name}.probability", (len(counts), head.d_vocab))
-            self.add_state(f"{name}.sums", (len(counts), 3))  # KL, top-1 agreement, NLL
+        self.W = (W_U if self.rotation is None else self.rotation @ W_U).contiguous()  # rows are read as a whole
+        for order in orders:
+            self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
+            self.add_state(f"{order}.sums", (len(self.counts), 3))  # KL, top-1 agreement, NLL
         for name, shape in (("probability", (head.d_vocab,)), ("n", ()), ("n_scored", ())):
             self.add_state(name, shape)
 
@@ -82,7 +75,7 @@ class PrunedPredictions(LogitsObserver):
             probability = torch.zeros_like(self.state[f"{name}.probability"])
             sums = torch.zeros_like(self.state[f"{name}.sums"])
             for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
-                if block := list(order[gone:count]):
+                if block := order[gone:count]:
                     logits.addmm_(h[:, block], self.W[block], alpha=-1)
                     lost += (h[:, block] * expected[:, block]).sum(1)
                 top = logits.amax(1)
@@ -98,17 +91,21 @@ class PrunedPredictions(LogitsObserver):
             self.add(f"{name}.probability", probability)
             self.add(f"{name}.sums", sums)
 
-    def measures(self, name: str) -> pd.DataFrame:
-        """KL, JS, top-1 agreement and perplexity at each count of an order."""
+    @property
+    def table(self) -> pd.DataFrame:
         n, scored = self.state["n"].item(), self.state["n_scored"].item()
         if not n:
             raise ValueError("no position was read, so there is nothing to compare; give more text")
         full = (self.state["probability"] / n).cpu().numpy()
-        pruned = (self.state[f"{name}.probability"] / n).cpu().numpy()
-        sums = self.state[f"{name}.sums"].cpu().numpy()
-        kl, agreement, nll = (sums / [n, n, scored or np.nan]).T
-        table = pd.DataFrame({"kl": np.maximum(kl, 0), "js": [js(full, one) for one in pruned]})
-        return table.assign(top1_agreement=agreement, perplexity=list(map(perplexity, nll)))
+        where = {"fraction": self.fractions, "n_dims": self.counts}
+        tables = []
+        for order in self.orders:
+            pruned = (self.state[f"{order}.probability"] / n).cpu().numpy()
+            kl, agreement, nll = (self.state[f"{order}.sums"].cpu().numpy() / [n, n, scored or np.nan]).T
+            measures = {"kl": np.maximum(kl, 0), "js": [js(full, one) for one in pruned], "top1_agreement": agreement}
+            measures["perplexity"] = list(map(perplexity, nll))
+            tables.append(pd.DataFrame({"basis": self.basis, "order": order} | where | measures))
+        return pd.concat(tables, ignore_index=True)
 
 
 def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
@@ -174,23 +171,7 @@ def pruning_curve(
     fractions = list(fractions)
     if not fractions or not all(0 <= f < 1 for f in fractions) or fractions != sorted(set(fractions)):
         raise ValueError(f"fractions must rise from 0 and stay below 1, found {fractions}")
-    pruned = pruned_predictions(model, fit, orders, basis, fractions, seed)
+    pruned = PrunedPredictions(model, fit, orders, basis, fractions, seed)
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
     observe(model, prepared, pruned, progress=progress, checkpoint=checkpoint)
-    return pruning_table(pruned, basis, fractions)
-
-
-def pruned_predictions(
-    model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
-) -> PrunedPredictions:
-    """What reads for a `pruning_table`."""
-    counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
-    ranked: dict[str, list[int]] = {order: removal_order(fit, order, basis, seed=seed) for order in orders}
-    return PrunedPredictions(model, ranked, counts, rotation=None if basis == "axis" else fit.components)
-
-
-def pruning_table(pruned: PrunedPredictions, basis: Basis, fractions: Sequence[float | int]) -> pd.DataFrame:
-    """The table of `pruning_curve` from an observer that has read a corpus."""
-    where = pd.DataFrame({"fraction": np.array(fractions, dtype=float), "n_dims": pruned.counts})
-    tables = {(basis, order): where.join(pruned.measures(order)) for order in pruned.orders}
-    return pd.concat(tables, names=["basis", "order"]).droplevel(-1).reset_index()
+    return pruned.table

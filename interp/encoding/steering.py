@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from interp.checks import check_seed, unicode_text, whole_number
-from interp.corpora import Batches, Text
+from interp.corpora import Text
 from interp.corpora.batching import predicted_batches
 from interp.corpora.sentences import encode, tokenizer_of
 from interp.encoding.options import RATIOS, Shift
@@ -111,11 +111,9 @@ class SteeredMeans(LogitsObserver):
         """What each variant does: `got`, the ratio of mean probabilities, and `kl_others`."""
         plain = (self.state["plain"] / self.state["n"]).cpu().numpy()
         steered = (self.state["steered"] / self.state["n"]).cpu().numpy()
-        rows = []
-        for token_id, after in zip(self.token_ids, steered, strict=True):
-            p, q = np.delete(plain, token_id), np.delete(after, token_id)
-            rows.append((after[token_id] / plain[token_id], kl(p / p.sum(), q / q.sum())))
-        return pd.DataFrame(rows, columns=["got", "kl_others"])
+        table = pd.DataFrame({"got": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
+        pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
+        return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])
 
 
 def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
@@ -247,15 +245,11 @@ def steering_report(
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
     fit.require(model)
-    if tokens is None:
-        groups = sample_tokens(fit, seed=seed)
-    else:
-        groups = {token_id_of(model, token, fit): "given" for token in tokens}
+    given = None if tokens is None else [token_id_of(model, token, fit) for token in tokens]
+    groups = sample_tokens(fit, seed=seed) if given is None else dict.fromkeys(given, "given")
     if not groups:
         raise ValueError("expected tokens to steer, found none")
-    texts: dict[str, Batches] = {"fitted": fit.batches}
-    if other is not None:
-        texts["other"] = predicted_batches(model, other)
+    texts = {"fitted": fit.batches} | ({} if other is None else {"other": predicted_batches(model, other)})
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
     asked = [one for one in product(groups, map(float, ratios), shifts) if one[1] * fit.alpha[one[0]] < 1]

@@ -1,6 +1,5 @@
 """Question 3 in whole, on one model and text."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,8 +10,8 @@ from interp.corpora import Batches, Text, sample_positions, unigrams_of
 from interp.corpora.batching import predicted_batches
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.neurons import frequency_neurons
-from interp.encoding.options import Basis, EncodingOptions, Order
-from interp.encoding.pruning import FRACTIONS, check_orders, pruned_predictions, pruning_table
+from interp.encoding.options import EncodingOptions
+from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS
@@ -107,7 +106,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, neurons = yield from side_by_side(
-        _pruning(model, fitted, orders, bases, seed),
+        _pruning(model, fitted, options),
         steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
@@ -126,14 +125,12 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     )
 
 
-def _pruning(
-    model: Model, fitted: Fit, orders: Sequence[Order], bases: Sequence[Basis], seed: int
-) -> Passes[pd.DataFrame]:
-    curves = {basis: pruned_predictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in bases}
+def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[pd.DataFrame]:
+    orders, seed = list(options.orders), options.seed
+    curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in options.bases]
     some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
-    yield [Reading("pruning", some, list(curves.values()))]
-    tables = [pruning_table(curve, basis, _FRACTIONS) for basis, curve in curves.items()]
-    return pd.concat(tables, ignore_index=True)
+    yield [Reading("pruning", some, curves)]
+    return pd.concat([curve.table for curve in curves], ignore_index=True)
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[pd.DataFrame]:

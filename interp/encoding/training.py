@@ -36,7 +36,7 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     Raises ValueError for a hub name without steps, FileNotFoundError for a directory without such checkpoints.
     """
     root = Path(source)
-    steps = None if steps is None else list(steps)
+    steps = list(steps or [])
     if not root.is_dir():
         if not steps:
             raise ValueError(f"{source} is no directory; for a hub name give the steps of its checkpoints")
@@ -44,10 +44,8 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
             yield step, models.load(str(source), checkpoint=step)
         return
     found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
-    missing = sorted(set(steps or []) - set(found))
-    if not found or missing:
-        what = f"no checkpoint of step {missing[0]}" if missing else "no checkpoints/step-N"
-        raise FileNotFoundError(f"{root} has {what}; expected the directory of a run of tools/train.py")
+    if not found or not set(steps) <= set(found):
+        raise FileNotFoundError(f"{root} has checkpoints/step-N for N of {sorted(found)}, expected {steps or 'some'}")
     for step in sorted(steps or found):
         with tempfile.TemporaryDirectory() as directory:
             for path in (*root.glob("*token*.json"), *found[step].iterdir()):

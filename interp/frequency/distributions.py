@@ -103,9 +103,8 @@ class MeanPredictions(Observer):
             together = self._read_shared(part, targets[rows], probability, nll[:, rows])
             for i in self._alone if together else range(len(self.variants)):
                 fc = self.variants[i].fc
-                own = part
-                if fc != 1.0:
-                    own = real_logits(self.head.encoder_logits(trunk[0][rows], fc), self.head.real)
+                edited = None if fc == 1.0 else self.head.encoder_logits(trunk[0][rows], fc)
+                own = part if edited is None else real_logits(edited, self.head.real)
                 self._read_one(own, targets[rows], i, probability, nll[:, rows])
         if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
             raise ValueError("the model's predictions are not finite (NaN or infinite logits): check weights and dtype")
