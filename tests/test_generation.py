@@ -282,9 +282,9 @@ def test_bad_input(gpt2, load_toy):
         ("w1 w2", "expected a list of prompts.*found the string 'w1 w2'"),
         (["w1", ""], "prompt 1 is empty"),
         ([[]], "prompt 0 is empty"),
-        ([[3, 67]], "token ids 3 … 67; this model's are 0 … 66"),
-        ([[1] * 25], "prompt 0 has 25 tokens, more than this model's context of 24"),
-        ([[1], [1] * 20], "prompt 1 has 20 tokens; with 5 new ones that is past this model's context of 24"),
+        ([[3, 67]], "token ids 3 … 67, this model 0 … 66"),
+        ([[1] * 25], "prompt 0, 25 tokens, and 5 new ones are past the context of 24"),
+        ([[1], [1] * 20], "prompt 1, 20 tokens, and 5 new ones are past the context of 24"),
     ):
         with pytest.raises(ValueError, match=message):
             generate(gpt2, wrong, max_new_tokens=5, progress=False)
@@ -423,12 +423,10 @@ def test_features_are_the_last_hidden_state(kind, load_toy, hf_directory, texts)
     hf = cls.from_pretrained(hf_directory(kind)).eval()
     found = text_features(load_toy(kind), texts)
     for row, text in zip(found, texts, strict=True):
-        special = kind == "bert"
-        ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=24, add_special_tokens=special)[
-            "input_ids"
-        ]
+        ids = tokenizer(text)["input_ids"]
+        ids = [tokenizer.cls_token_id, *ids[:22], tokenizer.sep_token_id] if kind == "bert" else ids[:24]
         with torch.no_grad():
-            state = hf(ids, output_hidden_states=True).hidden_states[-1][0, -1]
+            state = hf(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0, -1]
         np.testing.assert_allclose(row, state, atol=2e-4)
     with pytest.raises(ValueError, match="text without a token"):
         text_features(load_toy("gpt2"), ["w1", ""])
@@ -557,8 +555,8 @@ def test_sweep_takes_configs_and_text(tiny):
 
 def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
     for options, message in (
-        ({"decoders": []}, "expected a list of decoders of greedy, beam"),
-        ({"decoders": {"human": GenerationConfig()}}, "none called 'human'"),
+        ({"decoders": []}, "expected decoders of greedy, beam"),
+        ({"decoders": {"human": GenerationConfig()}}, "any but 'human' by name"),
         ({"decoders": {"x": GenerationConfig(use_mtp=True)}}, "use_mtp=True"),
         ({"scales": (1, 1)}, "different finite numbers"),
         ({"scales": (1, np.nan)}, "different finite numbers"),

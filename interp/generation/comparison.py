@@ -15,8 +15,7 @@ from interp.generation.tables import HUMAN, GenerationStudy
 
 def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}
-    largest, smallest = _shared_ends(sweeps)
-    ends = {"largest": largest, "smallest": smallest}
+    ends = _shared_ends(sweeps)
     for name, sweep in sweeps.items():
         by_scale = sweep.metrics.set_index(["decoder", "scale"])
         diversity, perplexity = by_scale["diversity"], by_scale["perplexity"]
@@ -29,28 +28,27 @@ def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     numbers = numbers_of(rows)
     figures = {f"diversity_{i}": _diversity(having, name) for i, (name, having) in enumerate(shared(sweeps, _decoders))}
     added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
-    what = f"What scaling b_LN from λ = {largest:g} to {smallest:g} adds to the perplexity"
-    if not largest > smallest:
-        added[:] = np.nan
-        what = "What scaling b_LN down adds to the perplexity"
-    return Sides(DEFINITIONS, numbers, figures, extremes(what, added, "{:+z.2f}"))
+    scaled = ends["largest"] > ends["smallest"]
+    how = f"from λ = {ends['largest']:g} to {ends['smallest']:g}" if scaled else "down"
+    what = f"What scaling b_LN {how} adds to the perplexity"
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, added if scaled else added * np.nan, "{:+z.2f}"))
 
 
 def _decoders(sweep: GenerationStudy) -> list[str]:
     return [name for name in sweep.metrics["decoder"].unique() if name != HUMAN]
 
 
-def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> tuple[float, float]:
+def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> dict[str, float]:
     """The largest and the smallest λ that all runs have, one-λ runs aside unless all are; NaN where they share none."""
     scales = [set(sweep.metrics["scale"].dropna()) for sweep in sweeps.values()]
     shared = set.intersection(*([one for one in scales if len(one) > 1] or scales))
-    return max(shared, default=np.nan), min(shared, default=np.nan)
+    return {"largest": max(shared, default=np.nan), "smallest": min(shared, default=np.nan)}
 
 
 def _diversity(sweeps: Mapping[str, GenerationStudy], decoder: str) -> go.Figure:
     """Diversity of a decoder's texts against the scale of b_LN."""
-    name = plain(DECODER_NAME.get(decoder, decoder))
-    out = figure(f"Diversity of the text, {name}", "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")
+    title = f"Diversity of the text, {plain(DECODER_NAME.get(decoder, decoder))}"
+    out = figure(title, "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")
     written = {run: sweep.metrics[sweep.metrics["decoder"] == decoder] for run, sweep in sweeps.items()}
     lines = {run: table.set_index("scale")["diversity"].sort_index() for run, table in written.items()}
     draw_runs(out, lines, list(sweeps))

@@ -1,11 +1,9 @@
 """Text from a model, decoded by transformers with hooks active."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -34,17 +32,16 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
 
 NEW_TOKENS = 50
 BATCH_SIZE = 32
-_SUPPORTED = frozenset(
-    (
-        "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
-        "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
-        "eta_cutoff", "repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty",
-        "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "bad_words_ids", "suppress_tokens",
-        "begin_suppress_tokens", "sequence_bias", "forced_eos_token_id", "renormalize_logits",
-        "remove_invalid_values", "watermarking_config", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
-        "transformers_version", "_from_model_config",
-    )
-)  # fmt: skip
+NO_DECODER = "an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer"
+_SUPPORTED = {
+    "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
+    "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
+    "eta_cutoff", "repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty",
+    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "bad_words_ids", "suppress_tokens",
+    "begin_suppress_tokens", "sequence_bias", "forced_eos_token_id", "renormalize_logits",
+    "remove_invalid_values", "watermarking_config", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
+    "transformers_version", "_from_model_config",
+}  # fmt: skip
 _sampling = threading.RLock()
 _OFF = {"num_beam_groups": 1, "diversity_penalty": 0.0}
 
@@ -104,10 +101,8 @@ def generate(
         TypeError: what is no model, no list of prompts, no string and no list of whole numbers.
         RuntimeError: a hook that never fired.
     """
-    if is_encoder(model):
-        raise ValueError("an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer")
-    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
     check_decodes(model)
+    batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
     config = resolved(model, decoder, max_new_tokens)
     rows = _rows(model, prompts, bos, config.max_new_tokens)
     config.use_cache = use_cache and config.use_cache is not False
@@ -115,7 +110,9 @@ def generate(
 
 
 def check_decodes(model: Model) -> None:
-    """Raise ValueError for a decoder that cannot be decoded from: without blocks, or of tokens that it cannot read."""
+    """Raise ValueError for an encoder, and a decoder without blocks or of tokens that it cannot read."""
+    if is_encoder(model):
+        raise ValueError(NO_DECODER)
     if not model.cfg.n_layers:
         raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
     check_vocabulary(model, exact=True)
@@ -136,40 +133,27 @@ def decode(
     """`generate` of checked token ids and a resolved config; goes on after the batches that a checkpoint has."""
     each = config.num_return_sequences or 1
     shell = Shell(model)
-    new: list[list[int]] = []
+    device = model.W_U.device
+    random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
     others = hooks_of_others(model)
-    with bar, _seeded(seed):
-        if checkpoint is not None:
-            new = _begun(checkpoint, model.W_U.device)
+    # the random numbers are the process's, so other threads wait, and find them as they were
+    with bar, _sampling, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        kept, _ = ({}, 0) if checkpoint is None else checkpoint.load()
+        if kept:
+            random.set_state(kept.pop("random"))
+        new = [kept[str(number)].tolist() for number in range(len(kept))]
         bar.update(len(new) // each)
         for start in range(len(new) // each, len(rows), batch_size):
             batch = rows[start : start + batch_size]
             with firing(model, hooks, expected=others):
-                new += [_until_end(one, config.eos_token_id) for one in _decode(shell, batch, config)]
+                new += _decode(shell, batch, config)
             if checkpoint is not None:
-                _keep(checkpoint, new, model.W_U.device)
+                tokens = {str(number): torch.tensor(one) for number, one in enumerate(new)}
+                checkpoint.save(tokens | {"random": random.get_state()}, len(new))
             bar.update(len(batch))
     return [continuation(model, rows[number // each], one) for number, one in enumerate(new)]
-
-
-def _keep(checkpoint: Checkpoint, new: list[list[int]], device: torch.device) -> None:
-    """Write the new tokens of finished batches, and where the random numbers stand after them."""
-    drawn = torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-    tokens, lengths = torch.tensor(list(chain(*new))), torch.tensor([len(one) for one in new])
-    checkpoint.save({"tokens": tokens, "lengths": lengths, "random": drawn}, len(new))
-
-
-def _begun(checkpoint: Checkpoint, device: torch.device) -> list[list[int]]:
-    """What `_keep` wrote, nothing where it did not; sets the random numbers to where they stood."""
-    kept, done = checkpoint.load()
-    if not done:
-        return []
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(kept["random"], device)
-    else:
-        torch.set_rng_state(kept["random"])
-    return [part.tolist() for part in kept["tokens"].split(kept["lengths"].tolist())]
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
@@ -188,17 +172,13 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
         f"{name}={value!r}" for name, value in given.items() if name not in _SUPPORTED and _OFF.get(name) != value
     ]
     if refused:
-        raise ValueError(
-            f"this GenerationConfig asks for what cannot be done on a hooked model ({', '.join(refused)}); greedy, "
-            "beam and sampling with their filters can, with max_new_tokens for the length"
-        )
-    if max_new_tokens is not None and config.max_new_tokens not in (None, max_new_tokens):
-        raise ValueError(
-            f"max_new_tokens is {max_new_tokens} here and {config.max_new_tokens} in the GenerationConfig; give one"
-        )
-    if max_new_tokens is None:
-        max_new_tokens = config.max_new_tokens or NEW_TOKENS
-    config.max_new_tokens = whole_number(max_new_tokens, "max_new_tokens", least=1)
+        what = ", ".join(refused)
+        raise ValueError(f"this GenerationConfig asks for what cannot be done on a hooked model ({what}); leave it out")
+    known = config.max_new_tokens
+    if max_new_tokens is not None and known not in (None, max_new_tokens):
+        raise ValueError(f"max_new_tokens is {max_new_tokens} here and {known} in the GenerationConfig; give one")
+    new = (known or NEW_TOKENS) if max_new_tokens is None else max_new_tokens
+    config.max_new_tokens = whole_number(new, "max_new_tokens", least=1)
     for name in ("eos_token_id", "pad_token_id"):
         known = getattr(model.tokenizer, name, None)
         if getattr(config, name) is None and known is not None and known < model.cfg.d_vocab:
@@ -223,16 +203,9 @@ def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: b
         if not row:
             raise ValueError(f"prompt {number} is empty; give it at least one token (bos=True is one)")
         if min(row) < 0 or max(row) >= d_vocab:
-            raise ValueError(
-                f"prompt {number} has token ids {min(row)} … {max(row)}; this model's are 0 … {d_vocab - 1}"
-            )
-        if len(row) > n_ctx:
-            raise ValueError(f"prompt {number} has {len(row)} tokens, more than this model's context of {n_ctx}")
+            raise ValueError(f"prompt {number} has token ids {min(row)} … {max(row)}, this model 0 … {d_vocab - 1}")
         if len(row) + new > n_ctx:
-            raise ValueError(
-                f"prompt {number} has {len(row)} tokens; with {new} new ones that is past this model's context of "
-                f"{n_ctx}; lower max_new_tokens or shorten the prompt"
-            )
+            raise ValueError(f"prompt {number}, {len(row)} tokens, and {new} new ones are past the context of {n_ctx}")
     return rows
 
 
@@ -246,26 +219,13 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
     return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """torch's random numbers from a seed, and the caller's as before once this is over; they are the process's, so
-    other threads wait."""
-    with _sampling, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield
-
-
 def _decode(shell: Shell, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
-    """What follows each row, padded at its end."""
+    """What follows each row, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
     cache = {"past_key_values": HookedCache()} if config.use_cache else {}
-    return shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, ids.shape[1] :].tolist()
-
-
-def _until_end(new: list[int], eos: int | list[int] | None) -> list[int]:
-    ends = set(eos if isinstance(eos, list) else [eos])
-    stop = next((number for number, token_id in enumerate(new, 1) if token_id in ends), len(new))
-    return new[:stop]
+    new = shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, ids.shape[1] :].tolist()
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    return [one[: next((n for n, token_id in enumerate(one, 1) if token_id in ends), None)] for one in new]
 
 
 def continuation(model: Model, row: list[int], new: list[int]) -> Generation:

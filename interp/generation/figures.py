@@ -48,12 +48,9 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
 def generation_tradeoff(sweep: GenerationStudy) -> go.Figure:
     """Diversity of the texts against the perplexity of the same model on human text, along λ, one line a decoder."""
     human, written = _split(sweep)
-    out = figure(
-        "Diversity against perplexity along λ",
-        "perplexity on human text",
-        "diversity D = ¼ Σ distinct-n",
-        subtitle="a point for each λ; dotted: the λ named below; level line: human text",
-    )
+    axes = "perplexity on human text", "diversity D = ¼ Σ distinct-n"
+    subtitle = "a point for each λ; dotted: the λ named below; level line: human text"
+    out = figure("Diversity against perplexity along λ", *axes, subtitle=subtitle)
     _draw(out, written, "perplexity", "diversity", "diversity_se")
     for scale, x in _named_scales(written).items():
         out.add_vline(x=x, line=THIN | {"dash": "dot"})

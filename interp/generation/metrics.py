@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
-from interp.corpora.sentences import tokenizer_of
+from interp.corpora.sentences import encode, frame, padded
 from interp.corpora.unigrams import Unigrams
 from interp.hooks import capture
 from interp.models import check_weights
@@ -61,10 +61,8 @@ def text_metrics(
         raise ValueError("MAUVE compares two sets of features; give both features and human_features, or neither")
     flat = np.array(list(chain.from_iterable(rows)), dtype=np.int64)
     if unigram is not None and len(flat) and not 0 <= flat.min() <= flat.max() < len(unigram.counts):
-        raise ValueError(
-            f"the texts have token ids {flat.min()} … {flat.max()}, the unigram counts ({unigram.corpus}) are of 0 … "
-            f"{len(unigram.counts) - 1}; count with the tokenizer of these texts"
-        )
+        found, known = f"{flat.min()} … {flat.max()}", f"0 … {len(unigram.counts) - 1}"
+        raise ValueError(f"the texts have token ids {found}, the unigram counts ({unigram.corpus}) are of {known}")
     measures: dict[str, float] = {}
     without = []  # D_n with one text left out
     for n in ORDERS:
@@ -73,31 +71,28 @@ def text_metrics(
         alone = pd.Series([sum(n_texts_with[gram] == 1 for gram in text) for text in grams])
         each, different = pd.Series([text.total() for text in grams]), pd.Series(map(len, grams))
         total = each.sum() or np.nan
-        measures[f"distinct_{n}"] = float(len(n_texts_with) / total)
-        measures[f"distinct_{n}_text"] = float((different / each).mean())
+        measures[f"distinct_{n}"] = len(n_texts_with) / total
+        measures[f"distinct_{n}_text"] = (different / each).mean()
         without.append((len(n_texts_with) - alone) / (total - each))
     measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
-    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # of the jackknife
-    measures["diversity_se"] = float(np.sqrt(variance)) if len(rows) > 1 else np.nan
     measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
-    measures["repetition"] = float((each - different).sum() / total)  # of the 4-grams, the last
-    measures["frequent_share"] = np.nan
-    if unigram is not None and len(flat):
-        measures["frequent_share"] = float(frequent_types(unigram)[flat].mean())
-    measures |= {"mauve_mean": np.nan, "mauve_sd": np.nan}
+    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # of the jackknife
+    measures["diversity_se"] = np.sqrt(variance) if len(rows) > 1 else np.nan
+    measures["repetition"] = (each - different).sum() / total  # of the 4-grams, the last
+    frequent = pd.Series(() if unigram is None else frequent_types(unigram)[flat], dtype=float)
+    scores = pd.Series(dtype=float)
     if features is not None and human_features is not None:
-        scores = mauve_scores(features, human_features, seeds=seeds)
-        measures |= {"mauve_mean": float(np.mean(scores)), "mauve_sd": float(np.std(scores, ddof=1))}
-    return measures | {"n_texts": len(rows), "n_tokens": len(flat)}
+        scores = pd.Series(mauve_scores(features, human_features, seeds=seeds))
+    measures |= {"frequent_share": frequent.mean(), "mauve_mean": scores.mean(), "mauve_sd": scores.std()}
+    plain = {name: float(value) for name, value in measures.items()}
+    return plain | {"n_texts": len(rows), "n_tokens": len(flat)}
 
 
 def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
     """The fewest types that make up at least half of a corpus's tokens."""
     order = np.argsort(-unigram.counts, kind="stable")
     needed = int(np.searchsorted(np.cumsum(unigram.counts[order]), unigram.n_tokens / 2)) + 1
-    frequent = np.zeros(len(order), dtype=bool)
-    frequent[order[:needed]] = True
-    return frequent
+    return np.isin(np.arange(len(order)), order[:needed])
 
 
 def mauve_scores(
@@ -154,23 +149,20 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     what is no model or no list of strings.
     """
     texts = list_of_strings(texts, "texts")
-    tokenizer = tokenizer_of(model)
     check_weights(model)
-    encoder = is_encoder(model)
-    rows = tokenizer(texts, truncation=True, max_length=model.cfg.n_ctx, add_special_tokens=encoder)["input_ids"]
+    before, after = frame(model)
+    room = model.cfg.n_ctx - len(before) - len(after)
+    rows = [before + ids[:room] + after for ids in encode(model.tokenizer, texts)]
     if not all(rows):
         raise ValueError("a text without a token has no last hidden state; leave empty texts out")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the texts have")
     parts = []
     for start in range(0, len(rows), _FEATURE_TEXTS):
-        batch = [torch.tensor(row) for row in rows[start : start + _FEATURE_TEXTS]]
-        tokens = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True).to(model.W_U.device)
-        ends = torch.tensor([len(row) - 1 for row in batch], device=tokens.device)
-        mask = (torch.arange(tokens.shape[1], device=tokens.device) <= ends[:, None]).long()
-        last = torch.arange(len(batch), device=tokens.device), ends
+        tokens, mask = (part.to(model.W_U.device) for part in padded(rows[start : start + _FEATURE_TEXTS]))
+        last = torch.arange(len(mask)), mask.sum(1) - 1
         seen: dict[str, Tensor] = {}
-        with running(model, [] if encoder else capture(model, "head_input", seen)):
-            if encoder:
+        with running(model, [] if is_encoder(model) else capture(model, "head_input", seen)):
+            if is_encoder(model):
                 states = model.encoder_output(tokens, one_zero_attention_mask=mask)[last]
             else:  # the head runs at the last tokens alone
                 resid = model(tokens, attention_mask=mask, stop_at_layer=model.cfg.n_layers)[last]

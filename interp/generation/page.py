@@ -11,6 +11,7 @@ from interp.generation.tables import HUMAN
 
 _SAMPLES = 2
 _SIDE_BY_SIDE = 3
+_FORMS = {"diversity": "{:.3f}", "perplexity": "{:.1f}"}
 
 DEFINITIONS = {
     "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
@@ -31,47 +32,30 @@ def section(sweep: GenerationStudy) -> Section:
     figures = {"tradeoff": plots.generation_tradeoff(sweep)}
     figures |= {measure: plots.text_measure(sweep, measure) for measure in measures}
     tables = {"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)}
-    summary, finding = _summary(sweep.metrics), _finding(sweep.metrics)
+    summary, finding = _sentences(sweep.metrics)
     return Section(summary, "tradeoff", finding, DEFINITIONS, figures, tables, sweep.provenance)
 
 
-def ends(metrics: pd.DataFrame) -> tuple[pd.Series, dict[str, tuple[pd.Series, pd.Series]]]:
-    """The row of the human texts, and of each decoder those of the largest λ and the smallest."""
-    is_human = metrics["decoder"] == HUMAN
-    written = metrics[~is_human].sort_values("scale", kind="stable").groupby("decoder", sort=False)
-    return metrics[is_human].iloc[0], {
-        DECODER_NAME.get(str(name), str(name)): (part.iloc[-1], part.iloc[0]) for name, part in written
-    }
-
-
-def _summary(metrics: pd.DataFrame) -> str:
-    """The decoder whose diversity changes most."""
-    human, decoders = ends(metrics)
+def _sentences(metrics: pd.DataFrame) -> tuple[str, str]:
+    """The decoder whose diversity changes most, and what changes from the largest λ to the smallest."""
+    human = metrics[metrics["decoder"] == HUMAN].iloc[0]
+    written = metrics[metrics["decoder"] != HUMAN].sort_values("scale", kind="stable").groupby("decoder", sort=False)
+    decoders = {DECODER_NAME.get(str(name), str(name)): (part.iloc[-1], part.iloc[0]) for name, part in written}
     name = max(decoders, key=lambda one: abs(decoders[one][1]["diversity"] - decoders[one][0]["diversity"]))
     before, after = decoders[name]
+    largest, smallest, of_human = f"λ = {before['scale']:g}", f"{after['scale']:g}", f"{human['diversity']:.3f}"
     if before["scale"] == after["scale"]:
-        text = f"At λ = {before['scale']:g} text by {name} has diversity {before['diversity']:.3f}"
-        return f"{text}, human text {human['diversity']:.3f}."
-    return (
-        f"From λ = {before['scale']:g} to {after['scale']:g} diversity of the text by {name} "
-        f"{change(before['diversity'], after['diversity'], '{:.3f}')} (human text {human['diversity']:.3f}), and "
-        f"perplexity {change(before['perplexity'], after['perplexity'], '{:.1f}')}."
-    )
-
-
-def _finding(metrics: pd.DataFrame) -> str:
-    """What changes from the largest λ to the smallest."""
-    human, decoders = ends(metrics)
-    before, after = next(iter(decoders.values()))
-    if before["scale"] == after["scale"]:
-        each = ", ".join(f"{name} {row['diversity']:.3f}" for name, (row, _) in decoders.items())
-        return f"Diversity at λ = {before['scale']:g}: {each}; human {human['diversity']:.3f}."
+        each = ", ".join(f"{one} {row['diversity']:.3f}" for one, (row, _) in decoders.items())
+        summary = f"At {largest} text by {name} has diversity {before['diversity']:.3f}, human text {of_human}."
+        return summary, f"Diversity at {largest}: {each}; human {of_human}."
+    diversity, perplexity = (change(before[what], after[what], form) for what, form in _FORMS.items())
+    how = f"{diversity} (human text {of_human}), and perplexity {perplexity}"
+    summary = f"From {largest} to {smallest} diversity of the text by {name} {how}."
     shares = {name: [f"{one['frequent_share']:.3f}" for one in both] for name, both in decoders.items()}
     frequent = ", ".join(f"{name} {first} to {last}" for name, (first, last) in shares.items())
-    return (
-        f"From λ = {before['scale']:g} to λ = {after['scale']:g} perplexity on human text "
-        f"{change(before['perplexity'], after['perplexity'], '{:.1f}')}. {_diversity(decoders)}; human text has "
-        f"{human['diversity']:.3f}. Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
+    return summary, (
+        f"From {largest} to λ = {smallest} perplexity on human text {perplexity}. {_diversity(decoders)}; human text "
+        f"has {of_human}. Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
     )
 
 

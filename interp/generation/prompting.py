@@ -61,20 +61,16 @@ def prompts(
         raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
     whole = prompt_tokens + new_tokens
     if bos + whole > model.cfg.n_ctx:
-        raise ValueError(
-            f"prompts of {prompt_tokens + bos} tokens with {new_tokens} new ones are past this model's context of "
-            f"{model.cfg.n_ctx}; lower prompt_tokens or new_tokens"
-        )
+        lengths = f"{prompt_tokens + bos} tokens of a prompt and {new_tokens} new ones"
+        raise ValueError(f"{lengths} are past this model's context of {model.cfg.n_ctx}; ask for fewer")
     tokenizer = tokenizer_of(model)
     if bos and tokenizer.bos_token_id is None:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
     corpus = load(text, limit=limit, column=column)
     found = list(islice((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n))
     if len(found) < n:
-        raise ValueError(
-            f"{corpus.name} has {len(found)} texts of at least {whole} tokens, expected {n}; lower n, prompt_tokens or "
-            "new_tokens, or give more text"
-        )
+        long = f"{len(found)} texts of at least {whole} tokens"
+        raise ValueError(f"{corpus.name} has {long}, expected {n}; lower n or the lengths, or give more text")
     ids = np.array(found, dtype=np.int64)
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
     settings = {

@@ -1,10 +1,11 @@
 """What a model writes with b_LN scaled: every decoder at every λ, and measures of the texts."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 import xxhash
+from jaxtyping import Float
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
@@ -20,7 +22,7 @@ from interp import models
 from interp.checks import check_seed, whole_number
 from interp.corpora import Source, batches, unigrams_of
 from interp.frequency import bias_effect
-from interp.generation.decoding import Generation, check_decodes, continuation, decode, resolved
+from interp.generation.decoding import NO_DECODER, Generation, check_decodes, continuation, decode, resolved
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
 from interp.generation.prompting import Prompts, prompts
@@ -59,9 +61,7 @@ class GenerationStudy(Result):
 
 def why_impossible(model: Model) -> str | None:
     """Why the text of a model cannot be generated with b_LN scaled, None where it can."""
-    if is_encoder(model):
-        return "an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer"
-    return prediction_head(model).why_absent.get("ln")
+    return NO_DECODER if is_encoder(model) else prediction_head(model).why_absent.get("ln")
 
 
 @asks(GenerationOptions)
@@ -80,17 +80,16 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     active on the model, and what `prompts` and `generate` raise.
     """
     yield []  # its forward passes are its own
-    if is_encoder(model):
-        raise ValueError(why_impossible(model))
+    check_decodes(model)
     batch_size, seed = whole_number(options.batch_size, "batch_size", least=1), check_seed(options.seed)
     directory, features = options.directory, options.features
     prediction_head(model).require("ln")
-    check_decodes(model)
     run = {} if directory is None else identity(model, torch=torch.__version__)
     if features is not None:
         check_mauve()
     given = _prompts(model, text, options)
     configs = _configs(model, options.decoders, given.human.shape[1])
+    described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
     prepared = batches(model, given.corpus)
     tokenizer = prepared.settings["tokenizer"]
     if given.settings.get("tokenizer", tokenizer) != tokenizer:
@@ -102,47 +101,41 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     perplexity: dict[float, float] = dict(zip(kl["scale"], kl["perplexity"], strict=True))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
-    human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
-    human_features = None if judge is None else text_features(judge, _whole(human))
 
     def measured(decoder: str, scale: float, found: list[Generation]) -> dict[str, pd.DataFrame]:
         both: dict[str, Any] = {}
         if judge is not None and decoder != HUMAN:
-            both = {"features": text_features(judge, _whole(found)), "human_features": human_features}
+            both = {"features": _features(judge, found), "human_features": human_features}
         measures = text_metrics([generation.token_ids for generation in found], unigram=counts, **both)
         where: dict[str, Any] = {"decoder": decoder, "scale": scale}
-        return {"texts": _texts(found, len(rows)).assign(**where), "metrics": pd.DataFrame([measures | where])}
+        table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * len(rows) // len(found), **where)
+        table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
+        return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
-    parts = [measured(HUMAN, np.nan, human)]
-    settings = {
+    def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> dict[str, pd.DataFrame]:
+        recipe, config = scale_bias(model, "ln", scale), deepcopy(configs[decoder])
+        config.use_cache = config.use_cache is not False
+        found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
+        bar.update()
+        return measured(decoder, scale, found)
+
+    human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
+    human_features = None if judge is None else _features(judge, human)
+    run |= {
         "prompts": given.settings,
         "seed": seed, "batch_size": batch_size,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.weight_hash(judge),
     }  # fmt: skip
-    described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
-    edits = [(decoder, scale) for decoder in configs for scale in perplexity]
-    checkpoints = [
-        Checkpoint.within(
-            directory,
-            f"{quote(decoder, safe='')}-{scale}",
-            run | settings | {"decoder": described[decoder], "scale": scale},
-        )
-        for decoder, scale in edits
-    ]
-    left = sum(one is None or not is_finished(one.path) for one in checkpoints)
+    work = []
+    for decoder, scale in product(configs, perplexity):
+        own = {"decoder": described[decoder], "scale": scale}
+        checkpoint = Checkpoint.within(directory, f"{quote(decoder, safe='')}-{scale}", run | own)
+        work.append((checkpoint, partial(one, decoder, scale, checkpoint)))
+    left = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
     with tqdm(total=left, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
-
-        def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> dict[str, pd.DataFrame]:
-            recipe, config = scale_bias(model, "ln", scale), deepcopy(configs[decoder])
-            config.use_cache = config.use_cache is not False
-            found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
-            bar.update()
-            return measured(decoder, scale, found)
-
-        work = [(kept, partial(one, *edit, kept)) for kept, edit in zip(checkpoints, edits, strict=True)]
-        parts += kept_each(work)
+        parts = [measured(HUMAN, np.nan, human), *kept_each(work)]
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     about = {"scales": list(perplexity), "decoders": described, "seed": seed, "batch_size": batch_size}
@@ -177,25 +170,16 @@ def _configs(
     model: Model, decoders: Sequence[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
 ) -> dict[str, GenerationConfig]:
     """What each decoder is by name, to write just so many tokens."""
-    if isinstance(decoders, Mapping):
-        if HUMAN in decoders or not decoders:
-            raise ValueError(f"expected at least one decoder, and none called {HUMAN!r}, found {list(decoders)}")
-    else:
-        names = [] if isinstance(decoders, str) else list(decoders)
-        if not names or not set(names) <= set(DECODERS):
-            raise ValueError(f"expected a list of decoders of {', '.join(DECODERS)}, found {decoders!r}")
-        decoders = dict(zip(names, names, strict=True))
-    configs = {name: resolved(model, decoder, new_tokens) for name, decoder in decoders.items()}
+    names = [] if isinstance(decoders, str) else list(decoders)
+    known = set(names) - {HUMAN} if isinstance(decoders, Mapping) else set(DECODERS)
+    if not names or not set(names) <= known:
+        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, any but {HUMAN!r} by name; found {decoders!r}")
+    named = decoders if isinstance(decoders, Mapping) else dict(zip(names, names, strict=True))
+    configs = {name: resolved(model, decoder, new_tokens) for name, decoder in named.items()}
     for config in configs.values():
         config.min_new_tokens = new_tokens
     return configs
 
 
-def _whole(generations: Iterable[Generation]) -> list[str]:
-    return [generation.prompt + generation.text for generation in generations]
-
-
-def _texts(generations: list[Generation], n_prompts: int) -> pd.DataFrame:
-    table = pd.DataFrame(generations)
-    table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
-    return table.assign(prompt_id=np.arange(len(table)) * n_prompts // len(table))
+def _features(judge: Model, generations: list[Generation]) -> Float[np.ndarray, "texts d_model"]:
+    return text_features(judge, [generation.prompt + generation.text for generation in generations])
