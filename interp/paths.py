@@ -132,8 +132,7 @@ def corpus_file(name: str) -> Path | None:
             f"corpus {shown!r} {what}; expected a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), 'bundled', one of "
             f"{', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         )
-    if text_suffix(path) not in TEXT_SUFFIXES:
-        raise ValueError(f"corpus {path} has an unknown ending; expected one of {', '.join(TEXT_SUFFIXES)}, or .gz")
+    text_suffix(path)
     if path.stat().st_size == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     return path
@@ -150,8 +149,11 @@ def is_counts(name: str) -> bool:
 
 
 def text_suffix(path: Path) -> str:
-    """The ending of a text file, that of what is inside for `.gz`."""
-    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    """The ending of a text file, that of what is inside for `.gz`. Raises ValueError for an unknown one."""
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if suffix not in TEXT_SUFFIXES:
+        raise ValueError(f"{path} has an unknown ending; expected one of {', '.join(TEXT_SUFFIXES)}, or .gz")
+    return suffix
 
 
 def check_mauve() -> None:

@@ -225,7 +225,7 @@ FILES: dict[str, Case] = {
     "a sentence of NaN": (BAD, "row 1: sentence_good is nan", lambda w: minimal(pair_table((np.nan, "b")))),
     "half a character in pairs": (
         BAD,
-        "line 1: sentence_good is",
+        "line 1: sentence_good has the lone surrogate",
         lambda w: minimal(jsonl(w, b'{"sentence_good":"\\ud800","sentence_bad":"b"}')),
     ),
     "two columns of one name": (
@@ -233,8 +233,8 @@ FILES: dict[str, Case] = {
         "several columns 'sentence_bad'",
         lambda w: minimal(pair_table(("a", "b")).iloc[:, [0, 1, 1]]),
     ),
-    "a comma in every pair": (BAD, "more columns than its first line", lambda w: minimal(csv(w, _HEAD + b"a,b,c\n"))),
-    "a comma in one pair": (BAD, "Expected 2 fields in line 3", lambda w: minimal(csv(w, _HEAD + b"a,b\nc,d,e\n"))),
+    "a comma in every pair": (BAD, "line 2: 3 columns, expected 2", lambda w: minimal(csv(w, _HEAD + b"a,b,c\n"))),
+    "a comma in one pair": (BAD, "line 3: 3 columns, expected 2", lambda w: minimal(csv(w, _HEAD + b"a,b\nc,d,e\n"))),
     "a broken pair": (
         BAD,
         "line 2: not JSON",

@@ -375,9 +375,9 @@ def test_bad_files(name: str, tmp_path: Path) -> None:
 
 
 BAD_TABLES: dict[str, tuple[Callable[[], Any], dict[str, Any], type[Exception], str]] = {
-    "no rows": (lambda: TABLE.iloc[:0], {}, ValueError, "corpus is empty"),
-    "no columns": (lambda: pd.DataFrame(), {}, ValueError, "corpus is empty"),
-    "an empty series": (lambda: pd.Series([], dtype=str), {}, ValueError, "corpus is empty"),
+    "no rows": (lambda: TABLE.iloc[:0], {}, ValueError, "is empty: it has no text"),
+    "no columns": (lambda: pd.DataFrame(), {}, ValueError, "is empty: it has no text"),
+    "an empty series": (lambda: pd.Series([], dtype=str), {}, ValueError, "is empty: it has no text"),
     "an empty dataset": (lambda: datasets.Dataset.from_dict({"text": []}), {}, ValueError, "is empty"),
     "no dataset": (lambda: datasets.Dataset.from_dict({}), {}, ValueError, "is empty"),
     "an empty stream": (lambda: datasets.IterableDataset.from_generator(lambda: iter(())), {}, ValueError, "is empty"),
@@ -418,7 +418,7 @@ def test_bad_tables(case: str) -> None:
 
 
 def test_a_json_list_has_no_columns(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is a list of strings and has no columns; leave column out"):
+    with pytest.raises(ValueError, match="has texts and no columns, so no column 'x'"):
         corpora.load(write(tmp_path / "a.json", '["a"]'), column="x")
 
 

@@ -14,15 +14,7 @@ from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids
 from interp.corpora.options import Layout
-from interp.corpora.sentences import (
-    Row,
-    frame,
-    masked_positions,
-    packed_rows,
-    padded,
-    text_rows,
-    tokenizer_of,
-)
+from interp.corpora.sentences import Row, frame, masked_positions, packed_rows, padded, text_rows, tokenizer_of
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import tokens_of
 from interp.corpora.unigrams import tokenizer_hash

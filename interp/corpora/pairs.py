@@ -14,22 +14,22 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
-from itertools import compress
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from pandas import DataFrame
+from pandas import NA, DataFrame
 
-from interp.checks import list_of_strings
+from interp.checks import list_of_strings, unicode_text
+from interp.corpora.files import opened
+from interp.corpora.tables import Table, frame_table
+from interp.paths import TEXT_SUFFIXES, text_suffix
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _LEXICON: dict[str, Any] = json.loads(
     (resources.files("interp") / "bundled" / "lexicon.json").read_text(encoding="utf-8")
@@ -147,18 +147,15 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
 
 
 def load(
-    source: str | os.PathLike[str] | DataFrame,
-    *,
-    tasks: Sequence[str] | None = None,
-    limit: int | None = None,
+    source: str | os.PathLike[str] | DataFrame, *, tasks: Sequence[str] | None = None, limit: int | None = None
 ) -> DataFrame:
     """Reads minimal pairs and checks them.
 
     `source` is "bundled" (`generate()`), "blimp" (`nyu-mll/blimp` on the Hugging Face hub), a directory
-    of .jsonl files, one .jsonl, .csv or .parquet file in UTF-8, or a DataFrame. A table needs the columns
-    `sentence_good` and `sentence_bad`. Of the others, a missing UID becomes the name of the file (of a
-    DataFrame: "pairs"), a missing pairID a running number within its task, a missing field or term "";
-    further columns are dropped.
+    of .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame.
+    A table needs the columns `sentence_good` and `sentence_bad`. Of the others, a missing UID becomes the name
+    of the file (of a DataFrame: "pairs"), a missing pairID a running number within its task, a missing field or
+    term ""; further columns are dropped.
 
     `tasks` are the UIDs to keep, in the order of the source; `limit` is the number of pairs a task, from
     the first on (for "bundled", the number to generate).
@@ -176,28 +173,29 @@ def load(
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):
-        tables = {"DataFrame": _checked(_numbered(source), "DataFrame", "pairs")}
+        name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs")
     elif not isinstance(source, str | os.PathLike):
         raise TypeError(f"minimal pairs are a file, a name or a pandas.DataFrame, found {type(source).__name__}")
     elif source == "bundled":
         made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
         made.attrs["source"] = "bundled pairs"
         return made
-    elif source == "blimp":
-        tables = _from_hub("nyu-mll/blimp", tasks)
     else:
-        tables = {str(path): _from_file(path) for path in _files(Path(source))}
-    name = "the DataFrame" if isinstance(source, DataFrame) else repr(str(source))
-    pairs = pd.concat(tables)
+        name = repr(str(source))
+        rows = _from_hub("nyu-mll/blimp", tasks) if source == "blimp" else _from_files(Path(source))
+    pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair a row")
     pairs["pairID"] = pairs["pairID"].mask(pairs["pairID"] == "", pairs.groupby("UID").cumcount().astype(str))
-    _refuse_repeated_ids(pairs)
+    repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
+    for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
+        what = f"pairID {pair_id!r} of task {uid!r} occurs {len(same)} times ({'; '.join(same['place'][:3])})"
+        raise ValueError(f"{what}; expected it once; number the pairs anew or leave the column pairID out")
     if tasks is not None:
         pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
-    pairs = pairs.reset_index(drop=True)
+    pairs = pairs[list(COLUMNS)].reset_index(drop=True)
     own = source.attrs if isinstance(source, DataFrame) else {"source": Path(source).name}
     pairs.attrs["source"] = str(own.get("source", f"{len(pairs):,} minimal pairs"))
     return pairs
@@ -215,7 +213,7 @@ def check_pairs(pairs: DataFrame) -> None:
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
-def _from_hub(name: str, tasks: Sequence[str] | None) -> dict[str, DataFrame]:
+def _from_hub(name: str, tasks: Sequence[str] | None) -> Iterator[tuple[str, ...]]:
     import datasets
 
     try:
@@ -229,124 +227,44 @@ def _from_hub(name: str, tasks: Sequence[str] | None) -> dict[str, DataFrame]:
             f"could not read {name!r} from the Hugging Face hub: {type(error).__name__}: {error}. With no "
             "network, give the path of a directory that holds BLiMP's .jsonl files instead"
         ) from error
-    tables = {task: _numbered(table.rename(columns={"pair_id": "pairID"})) for task, table in loaded.items()}
-    return {f"{name} {task}": _checked(table, f"{name} {task}", task) for task, table in tables.items()}
+    for task, table in loaded.items():
+        yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {task}"), task)
 
 
-def _files(path: Path) -> list[Path]:
+def _from_files(path: Path) -> Iterator[tuple[str, ...]]:
     if not os.path.exists(path):
-        raise FileNotFoundError(
-            f"no such file or directory: {str(path)!r}; expected 'bundled', 'blimp', a directory of .jsonl "
-            "files, or a .jsonl, .csv or .parquet file"
-        )
-    if not path.is_dir():
-        return [path]
-    files = sorted(path.glob("*.jsonl"))
+        kinds = f"a directory of .jsonl files, or a file ({', '.join(TEXT_SUFFIXES[1:])}, .gz of these)"
+        raise FileNotFoundError(f"no such file or directory: {str(path)!r}; expected 'bundled', 'blimp', {kinds}")
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
         raise FileNotFoundError(
-            f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'}); "
-            "expected one .jsonl file a task, as in BLiMP's data folder; name a .csv or .parquet file itself"
+            f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'}); expected one "
+            "a task, as in BLiMP's data folder; name another kind of file itself"
         )
-    return files
+    for file in files:
+        if not file.is_file():
+            raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'no regular file'}; expected a file")
+        with opened(file, header=True) as table:
+            yield from _checked(table, file.name.removesuffix(".gz").removesuffix(text_suffix(file)))
 
 
-def _read_csv(path: Path) -> DataFrame:
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if not isinstance(table.index, pd.RangeIndex):
-        raise ValueError("its rows have more columns than its first line; a sentence with a comma in it needs quotes")
-    return table
-
-
-_READERS: dict[str, Callable[[Path], DataFrame]] = {".csv": _read_csv, ".parquet": pd.read_parquet}
-
-
-def _from_file(path: Path) -> DataFrame:
-    if not path.is_file():
-        raise ValueError(f"{path} is {'a directory' if path.is_dir() else 'no regular file'}; expected a file")
-    if path.suffix == ".jsonl":
-        return _checked(_read_jsonl(path), str(path), path.stem)
-    if path.suffix not in _READERS:
-        found = path.suffix or "a file without suffix"
-        raise ValueError(f"{path}: cannot read {found}; expected .jsonl, .csv or .parquet")
-    try:
-        table = _READERS[path.suffix](path)
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path}: not a readable {path.suffix} file: {error}") from error
-    return _checked(_numbered(table), str(path), path.stem)
-
-
-def _read_jsonl(path: Path) -> DataFrame:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, error) from error
-    rows: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            what = f"{path}, line {number}: not JSON that can be read ({getattr(error, 'msg', error)})"
-            raise ValueError(f"{what}: {line[:60]!r}; expected one JSON object a line") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number}: a {type(row).__name__}; expected a JSON object a line")
-        rows[number] = {column: row[column] for column in COLUMNS if column in row}
-    return DataFrame(list(rows.values()), index=list(rows), dtype=object)
-
-
-def _not_utf8(path: Path, error: UnicodeDecodeError) -> ValueError:
-    return ValueError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8")
-
-
-def _numbered(table: DataFrame) -> DataFrame:
-    """The table with its rows numbered from 1, as errors name them."""
-    return table.set_axis(range(1, len(table) + 1))
-
-
-def _place(source: str, row: Hashable) -> str:
-    return f"{source}, {'line' if source.endswith('.jsonl') else 'row'} {row}"
-
-
-def _checked(table: DataFrame, source: str, default_task: str) -> DataFrame:
-    """The table with exactly the columns of BLiMP, as strings, once every pair in it has been found sound."""
-    missing = [column for column in _SENTENCES if column not in table.columns]
-    if missing and len(table):
-        found = ", ".join(map(str, table.columns))
-        raise ValueError(
-            f"{source}: no column {' or '.join(map(repr, missing))} (found: {found}); name the column of "
-            "right sentences 'sentence_good', that of wrong ones 'sentence_bad'"
-        )
-    repeated = table.columns[table.columns.duplicated()].intersection(list(COLUMNS))
-    if len(repeated):
-        raise ValueError(f"{source}: there are several columns {repeated[0]!r}; expected one")
-    table = table.reindex(columns=list(COLUMNS)).astype(object)
-    for column in COLUMNS:
-        broken = [isinstance(text, str) and bool(_LONE_SURROGATE.search(text)) for text in table[column]]
-        _refuse(source, table[column], broken, "has a lone surrogate and is no Unicode text; correct or remove the row")
-    for column in _SENTENCES:
-        empty = [not (isinstance(text, str) and text.strip()) for text in table[column]]
-        _refuse(source, table[column], empty, "has no words; expected a sentence; give both or remove the row")
-    for column in COLUMNS[2:]:
-        table[column] = table[column].map(_as_text)
-    table["UID"] = table["UID"].replace("", default_task)
-    same = table["sentence_good"].str.strip() == table["sentence_bad"].str.strip()
-    for row, uid, pair_id, text in table.loc[same, ["UID", "pairID", "sentence_good"]].itertuples(name=None):
-        if (uid, pair_id) not in _PUBLISHED_IDENTICAL:
-            raise ValueError(
-                f"{_place(source, row)}: the two sentences are the same: {text!r}; expected them to differ; "
-                "correct or remove the row"
-            )
-    return table.astype(str)
-
-
-def _refuse(source: str, texts: pd.Series, wrong: list[bool], why: str) -> None:
-    """Raise ValueError for the first of the wrong rows, if there is one."""
-    for row in compress(texts.index, wrong):
-        raise ValueError(f"{_place(source, row)}: {texts.name} is {texts[row]!r}, which {why} ({sum(wrong)} such rows)")
+def _checked(table: Table, default_task: str) -> Iterator[tuple[str, ...]]:
+    """The pairs of a table, each after its place, with the columns of BLiMP as strings."""
+    there = {name for name, _ in table.columns}
+    wanted = [table.choose(column) for column in COLUMNS if there and (column in _SENTENCES or column in there)]
+    for place, row in table.read(wanted):
+        for column in _SENTENCES:
+            if not (isinstance(text := row.get(column), str) and text.strip()):
+                what = f"{place}: {column} is {text!r}, which has no words"
+                raise ValueError(f"{what}; expected a sentence; give both or remove the row")
+        pair = {column: unicode_text(_as_text(row.get(column)), f"{place}: {column}") for column in COLUMNS}
+        pair["UID"] = pair["UID"] or default_task
+        good, bad = pair["sentence_good"], pair["sentence_bad"]
+        if good.strip() == bad.strip() and (pair["UID"], pair["pairID"]) not in _PUBLISHED_IDENTICAL:
+            what = f"{place}: the two sentences are the same: {good!r}"
+            raise ValueError(f"{what}; expected them to differ; correct or remove the row")
+        yield place, *pair.values()
 
 
 _PUBLISHED_IDENTICAL = frozenset(
@@ -357,19 +275,9 @@ _PUBLISHED_IDENTICAL = frozenset(
 
 def _as_text(value: Any) -> str:
     """A cell of a column of names as a string: a missing one is "", a whole number has no decimal point."""
-    if value is None or value is pd.NA or value != value:
+    if value is None or value is NA or value != value:
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _refuse_repeated_ids(pairs: DataFrame) -> None:
-    repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
-    for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
-        places = [_place(source, row) for source, row in same.index]
-        raise ValueError(
-            f"pairID {pair_id!r} of task {uid!r} occurs {len(places)} times ({'; '.join(places[:3])}); expected "
-            "it once; number the pairs anew or leave the column pairID out"
-        )
 
 
 class _UnknownTask(ValueError):

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ import xxhash
 
 from interp.checks import unicode_text, whole_number
 from interp.corpora.files import opened
-from interp.corpora.tables import dataset_reader, frame_texts, is_dataset, reads_network
+from interp.corpora.tables import UNNAMED, dataset_table, frame_table, is_dataset, reads_network
 from interp.paths import HUB_CORPORA, corpus_file, printable
 
 _FIRST_TEXTS = 100
@@ -102,7 +103,8 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
         corpus = _from_hub(str(source), column) if path is None else _from_file(path, column, limit)
         corpus = replace(corpus, name="bundled text") if source == "bundled" else corpus
     elif isinstance(source, pd.DataFrame | pd.Series):
-        corpus = _from_list(frame_texts(source, column))
+        table = frame_table(source, f"the {type(source).__name__}")
+        corpus = _from_list(table.texts(table.choose(column)))
     elif is_dataset(source, "Dataset", "IterableDataset"):
         corpus = _from_dataset(source, column, limit)
     else:
@@ -143,15 +145,16 @@ def _fingerprint(texts: Iterable[str]) -> tuple[str, int]:
 
 def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
     def read() -> Iterator[str]:
-        with opened(path, column) as (_, texts):
-            yield from texts
+        with opened(path, header=column is not None) as table:
+            yield from table.texts(table.choose(column))
 
     digest = xxhash.xxh3_128()
-    with opened(path, column, digest) as (chosen, texts):
-        counted = sum(1 for _ in islice(texts, limit and limit + 1))
+    with opened(path, header=column is not None, digest=digest) as table:
+        chosen = table.choose(column)
+        counted = sum(1 for _ in islice(table.texts(chosen), limit and limit + 1))
     if counted == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
-    fingerprint = digest.hexdigest() + (f":{chosen}" if chosen is not None else "")
+    fingerprint = digest.hexdigest() + (f":{chosen}" if chosen != UNNAMED else "")
     return Corpus(printable(path.name), fingerprint, read, None if limit is not None and counted > limit else counted)
 
 
@@ -159,7 +162,9 @@ def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
     """A dataset of the library `datasets`, known by its texts: the fingerprint that it has itself may be random."""
     what = f"the {type(source).__name__}"
     name = " ".join(str(part) for part in (source.info.dataset_name, source.split) if part) or "texts"
-    chosen, read = dataset_reader(source, column, what)
+    table = dataset_table(source, what)
+    chosen = table.choose(column)
+    read = partial(table.texts, chosen)
     if reads_network(source):
         about = json.dumps([source.info.dataset_name, source.info.config_name, str(source.split)])
         start, _ = _fingerprint(islice(read(), _FIRST_TEXTS))
@@ -191,11 +196,13 @@ def _from_hub(name: str, column: str | None) -> Corpus:
 
     def read() -> Iterator[str]:
         for rows in streams():
-            yield from dataset_reader(rows, key, name)[1]()
+            table = dataset_table(rows, name)
+            yield from table.texts(table.choose(key))
 
     try:
-        key, first = dataset_reader(next(streams()), usual if column is None else column, name)
-        next(first())
+        first = dataset_table(next(streams()), name)
+        key = first.choose(usual if column is None else column)
+        next(first.texts(key))
     except StopIteration:
         raise ValueError(f"corpus {name} is empty") from None
     except (OSError, RuntimeError) as error:

@@ -1,10 +1,11 @@
-"""Tables of texts: which column is read, and the texts of a DataFrame or of a dataset of the library `datasets`."""
+"""Tables of texts: their columns, which of them is read, and the rows of DataFrames and of datasets."""
 
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -14,56 +15,90 @@ SAMPLE = 100
 """Rows that are looked at to see which columns hold strings, where no schema says it."""
 STRINGS = ("string", "large_string", "string_view")
 """The types of Arrow that hold text."""
+UNNAMED = ""
+"""The only column of a text that has no columns: lines, a list of strings, cells without a header."""
 _NETWORK = re.compile(r"\b(hf|https?|ftp|s3|gs|gcs|az|abfss?)://")
 
+Row: TypeAlias = tuple[str, Mapping[str, Any]]
+"""The place of a row, such as "a.csv, line 3", and its cells by column."""
+Columns: TypeAlias = list[tuple[str, bool]]
+"""The columns of a table, and whether they hold strings."""
 
-def choose(names: Sequence[str], strings: Sequence[bool], column: str | None, where: str, hint: str = "") -> int:
-    """The number of the column to read: `column`; else the only one, the one called `text`, or the only one that holds
-    strings (`strings` says which do).
 
-    Raises ValueError where that is none, or several.
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns of a table that is called `name`, and a function that reads the rows, at least the columns asked for.
+
+    An empty cell is no text where the table is `separated` by commas or tabs.
     """
-    shown = ", ".join(" ".join(name.split())[:60] for name in names[:20]) + ", …" * (len(names) > 20)
-    if column is not None and column not in names:
-        raise ValueError(f"{where} has no column {column!r}; found {shown}")
-    found = [column] if column is not None else names if len(names) == 1 else ["text"] if "text" in names else None
-    found = [name for name, of_strings in zip(names, strings, strict=True) if of_strings] if found is None else found
-    if len(found) != 1:
-        what = "several columns" if found else "no column"
-        raise ValueError(f"{where} has {what} of text; found {shown}; name one with column= (--column){hint}")
-    if names.count(found[0]) > 1:
-        raise ValueError(f"{where} has several columns {found[0]!r}; found {shown}; give each a name of its own")
-    return names.index(found[0])
+
+    name: str
+    columns: Columns
+    read: Callable[[Sequence[str]], Iterable[Row]]
+    separated: bool = False
+
+    def choose(self, column: str | None) -> str:
+        """The column to read: `column`; else the only one, the one called `text`, or the only one that holds strings.
+
+        Raises ValueError where that is none, or several.
+        """
+        names = [name for name, _ in self.columns]
+        shown = ", ".join(" ".join(name.split())[:60] for name in names[:20]) + ", …" * (len(names) > 20)
+        if not names:
+            raise ValueError(f"{self.name} is empty: it has no text in it")
+        if column is not None and column not in names:
+            if names == [UNNAMED]:
+                raise ValueError(f"{self.name} has texts and no columns, so no column {column!r}; name none")
+            raise ValueError(f"{self.name} has no column {column!r}; found {shown}")
+        found = [column] if column is not None else names if len(names) == 1 else ["text"] * ("text" in names)
+        found = found or [name for name, of_strings in self.columns if of_strings]
+        if len(found) != 1:
+            what = "several columns" if found else "no column"
+            hint = "; where its first line is no header, put one above it" if self.separated else ""
+            raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with column= (--column){hint}")
+        if names.count(found[0]) > 1:
+            raise ValueError(
+                f"{self.name} has several columns {found[0]!r}; found {shown}; give each a name of its own"
+            )
+        return found[0]
+
+    def texts(self, column: str) -> Iterator[str]:
+        """The texts of a column. Raises ValueError while reading for what is no text."""
+        for place, row in self.read([column]):
+            value = row.get(column)
+            if not isinstance(value, str):
+                found = "no value" if pd.api.types.is_scalar(value) and pd.isna(value) else type(value).__name__
+                raise ValueError(f"{place}: no text in column {column!r} (found: {found}); leave out rows without text")
+            if value or not self.separated:
+                yield unicode_text(value, place)
 
 
-def sampled(rows: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """The columns of the first rows, and which of them hold strings."""
+def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
+    """The columns of the first rows."""
     columns: dict[str, bool] = {}
     for row in islice(rows, SAMPLE):
         for name, value in row.items():
             columns[name] = columns.get(name, False) or isinstance(value, str)
-    return columns
+    return list(columns.items())
 
 
-def cell(value: Any, column: str, where: str) -> str:
-    """A text of a table. Raises ValueError for what is no text."""
-    if not isinstance(value, str):
-        found = "no value" if pd.api.types.is_scalar(value) and pd.isna(value) else type(value).__name__
-        raise ValueError(f"{where}: no text in column {column!r} (found: {found}); leave out rows without text")
-    return unicode_text(value, where)
+def numbered(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """The rows of a table, each after its place."""
+    return ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1))
 
 
-def frame_texts(table: pd.DataFrame | pd.Series, column: str | None) -> list[str]:
-    """The texts of a column of a DataFrame, or of a Series. Raises ValueError for what is no text."""
-    what = f"the {type(table).__name__}"
-    frame = table.to_frame() if isinstance(table, pd.Series) else table
-    if frame.empty:
-        return []
-    names = [str(name) for name in frame.columns]
-    strings = [any(isinstance(value, str) for value in frame.iloc[:SAMPLE, i]) for i in range(len(names))]
-    index = choose(names, strings, column, what)
-    values = frame.iloc[:, index].tolist()
-    return [cell(value, names[index], f"{what}, row {number}") for number, value in enumerate(values, 1)]
+def frame_table(source: pd.DataFrame | pd.Series, name: str) -> Table:
+    """A DataFrame or a Series as a table."""
+    frame = pd.DataFrame(source)
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    cells = [(column, frame.iloc[:SAMPLE, i]) for i, column in enumerate(frame.columns) if len(frame)]
+    columns = [(column, any(isinstance(value, str) for value in values)) for column, values in cells]
+
+    def read(chosen: Sequence[str]) -> Iterator[Row]:
+        cells = zip(*(frame[column].tolist() for column in chosen), strict=True)
+        return numbered(name, (dict(zip(chosen, row, strict=True)) for row in cells))
+
+    return Table(name, columns, read)
 
 
 def is_dataset(source: object, *classes: str) -> bool:
@@ -72,32 +107,19 @@ def is_dataset(source: object, *classes: str) -> bool:
     return any(isinstance(source, getattr(module, name, ())) for name in classes)
 
 
-def dataset_reader(dataset: Any, column: str | None, where: str) -> tuple[str, Callable[[], Iterator[str]]]:
-    """The column of a `datasets.Dataset` or `IterableDataset` that is read, and a function that reads its texts.
-
-    Raises ValueError where no column can be chosen; while reading, for what is no text.
-    """
+def dataset_table(dataset: Any, name: str) -> Table:
+    """A `datasets.Dataset` or `IterableDataset` as a table."""
     dataset = dataset.with_format(None)
-    if dataset.features:
-        columns = {name: getattr(kind, "dtype", None) in STRINGS for name, kind in dataset.features.items()}
-    else:
-        columns = sampled(dataset)
-    if not columns:
-        raise ValueError(f"{where} is empty; expected at least one text")
-    names = list(columns)
-    chosen = names[choose(names, list(columns.values()), column, where)]
-    if dataset.features:
-        dataset = dataset.select_columns([chosen])  # nothing else is decoded
+    kinds = {column: getattr(kind, "dtype", None) for column, kind in (dataset.features or {}).items()}
 
-    def read() -> Iterator[str]:
+    def read(chosen: Sequence[str]) -> Iterator[Row]:
+        rows = dataset.select_columns(list(chosen)) if kinds else dataset  # nothing else is decoded
         if is_dataset(dataset, "Dataset"):
-            values = (value for batch in dataset.iter(1_000) for value in batch[chosen])
-        else:
-            values = (row.get(chosen) for row in dataset)
-        for number, value in enumerate(values, 1):
-            yield cell(value, chosen, f"{where}, row {number}")
+            parts = ((part.keys(), zip(*part.values(), strict=True)) for part in rows.iter(1_000))
+            rows = (dict(zip(names, row, strict=True)) for names, part in parts for row in part)
+        return numbered(name, rows)
 
-    return chosen, read
+    return Table(name, [(column, kind in STRINGS) for column, kind in kinds.items()] or sampled(dataset), read)
 
 
 def reads_network(part: Any) -> bool:
