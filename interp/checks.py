@@ -5,7 +5,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -74,8 +74,20 @@ def warn(message: str) -> None:
 
 def check_mode(mode: str) -> None:
     """Raise ValueError unless dimensions are to be set to `zero` or to their `mean`."""
-    if mode not in ("zero", "mean"):
-        raise ValueError(f"unknown mode {mode!r}; expected 'zero' or 'mean'")
+    check_choice("mode", mode, ("zero", "mean"))
+
+
+def check_choice(what: str, value: object, known: Collection[str]) -> None:
+    """Raise ValueError for a value that is not among those known."""
+    if value not in known:
+        raise ValueError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
+
+
+def refuse(problems: Mapping[str, object]) -> None:
+    """Raise ValueError with the first of the messages whose problem is there (is true)."""
+    for message, there in problems.items():
+        if there:
+            raise ValueError(message)
 
 
 def check_token_ids(largest: int, d_vocab: int, who: str) -> None:

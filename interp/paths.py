@@ -128,10 +128,9 @@ def corpus_file(name: str) -> Path | None:
     if not os.path.isfile(path):
         what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"
         shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
-        raise FileNotFoundError(
-            f"corpus {shown!r} {what}; expected a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), 'bundled', one of "
-            f"{', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
-        )
+        named = f"'bundled', one of {', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
+        expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"
+        raise FileNotFoundError(f"corpus {shown!r} {what}; expected {expected}")
     text_suffix(path)
     if path.stat().st_size == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")

@@ -4,8 +4,8 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -78,31 +78,25 @@ class Result:
         described = source / "result.json"
         if not described.is_file():
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
-        with _reading(described):
-            saved = json.loads(described.read_text(encoding="utf-8"))
+        saved = _read(described, lambda path: json.loads(path.read_text(encoding="utf-8")))
         if not isinstance(saved, dict):
             raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; make it again")
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
         files = {name: source / f"{name}.parquet" for name in cls.table_names()}
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
-            raise ValueError(
-                f"{source} lacks {missing}: another version of interp saved it, or it is damaged; make it again"
-            )
+            why = "another version of interp saved it, or it is damaged"
+            raise ValueError(f"{source} lacks {missing}: {why}; make it again")
         if not isinstance(saved.get("provenance"), dict):
             raise ValueError(f"{described} says nothing of where the result comes from; make it again")
-        tables = {}
-        for name, file in files.items():
-            with _reading(file):
-                tables[name] = pd.read_parquet(file)
+        tables = {name: _read(file, pd.read_parquet) for name, file in files.items()}
         return cls(provenance=saved["provenance"], **tables)
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Raise ValueError for a file that cannot be read."""
+def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
+    """What a file holds. Raises ValueError for one that cannot be read."""
     try:
-        yield
+        return reader(path)
     except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); make it again") from None
 

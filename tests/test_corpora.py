@@ -71,9 +71,9 @@ def test_bad_sources(tmp_path):
         (write(tmp_path / "b.jsonl", '{"text": "x"}\n{oops\n'), {}, ValueError, "b.jsonl, line 2: not JSON"),
         (write(tmp_path / "c.jsonl", '{"a": "x", "b": "y"}\n'), {}, ValueError, "several columns of text; found a, b"),
         (write(tmp_path / "d.csv", "a,b\n1,2\n"), {"column": "z"}, ValueError, "no column 'z'.*found a, b"),
-        (write(tmp_path / "e.txt", "x\n"), {"column": "z"}, ValueError, "plain text and has no columns"),
+        (write(tmp_path / "e.txt", "x\n"), {"column": "z"}, ValueError, "has texts and no columns"),
         (["x"], {"limit": 0}, ValueError, "limit must be at least 1"),
-        ([], {}, ValueError, "corpus is empty"),
+        ([], {}, ValueError, "is empty; expected at least one"),
         ("no-such-corpus", {}, FileNotFoundError, "one of openwebtext, wikipedia"),
     ]
     (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))

@@ -93,7 +93,7 @@ def regressed(**options: Any) -> encoding.Regression:
 
 
 OUTLYING: dict[str, Case] = {
-    "a mode in capitals": (BAD, "unknown mode 'Mean'; expected 'zero' or", lambda w: studied(w, mode="Mean")),
+    "a mode in capitals": (BAD, "unknown mode 'Mean'; expected one of zero", lambda w: studied(w, mode="Mean")),
     "k of NaN": (BAD, "k must be above 0, found nan", lambda w: attention.find_outliers(profile(), k=NAN)),
     "k of NaN in a study": (BAD, "k must be above 0, found nan", lambda w: studied(w, k=NAN)),
     "a sample of none": (BAD, "sample must be at least 1, found 0", lambda w: studied(w, sample=0)),

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ import xxhash
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.checks import check_seed, check_token_ids
+from interp.checks import check_choice, check_seed, check_token_ids, refuse
 from interp.corpora.options import Layout
 from interp.corpora.sentences import Row, frame, masked_positions, packed_rows, padded, text_rows, tokenizer_of
 from interp.corpora.sources import Corpus, Source, load
@@ -82,9 +82,8 @@ class Batch:
             return activation.flatten(0, 1) if self.reads_all else activation[self.read]
         if activation.shape[:2] == (1, self.n_read):
             return activation[0]
-        raise ValueError(
-            f"expected an activation [batch, pos, …] = {tuple(self.read.shape)}, found {tuple(activation.shape)}"
-        )
+        shape = tuple(self.read.shape)
+        raise ValueError(f"expected an activation [batch, pos, …] = {shape}, found {tuple(activation.shape)}")
 
     def to(self, device: torch.device) -> "Batch":
         parts = {name: getattr(self, name).to(device) for name in ("tokens", "mask", "read", "targets")}
@@ -167,14 +166,12 @@ def batches(
     check_model(model)
     encoder = is_encoder(model)
     given = corpus if isinstance(corpus, Tensor) else None
-    if given is not None and (given.ndim != 2 or given.dtype not in (torch.int64, torch.int32) or not given.numel()):
-        raise ValueError(f"token ids must be whole numbers [rows, pos], found {given.dtype} {tuple(given.shape)}")
-    if context is None:
-        context = min(model.cfg.n_ctx, _TOKENS_PER_ROW) if given is None else given.shape[1]
+    if given is not None:
+        _check_given(given, context, bos or eos, column is not None or limit is not None or bool(separator))
+        context = given.shape[1]
+    context = min(model.cfg.n_ctx, _TOKENS_PER_ROW) if context is None else context
     layout = layout or ("texts" if encoder else "packed")
-    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate, given)
-    if given is not None and (column is not None or limit is not None or separator):
-        raise ValueError("token ids are read as they are; leave column, limit and separator out, which are for texts")
+    _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
     if batch_size is None:
         rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
         batch_size = max(1, rows)
@@ -188,27 +185,22 @@ def batches(
         "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
     if given is not None:
+        check_ids(model, given)
         ids = given.detach().cpu().numpy()
+        found = Unknown.of(ids, model.tokenizer, "these token ids")
         settings |= {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
         settings |= {"largest_id": int(ids.max())}
-        n_texts: int | None = len(ids)
-        source = None
-        found = Unknown.of(ids, model.tokenizer, "these token ids")
-
-        def rows_of() -> Iterator[Row]:
-            return (Row(index, row, 1) for index, row in enumerate(ids))
+        of_whom: dict[str, Any] = {"n_texts": len(ids), "unknown": lambda: found}
+        rows_of: Callable[[], Iterator[Row]] = partial(map, Row, ids, [1] * len(ids), range(len(ids)))
     else:
         source = load(corpus, column=column, limit=limit, separator=separator)
+        tokens = tokens_of(source, tokenizer_of(model))
         settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
-        settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(tokenizer_of(model))}
+        settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(model.tokenizer)}
         n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
-        around = frame(model, bos, eos)
-        tokens = tokens_of(source, model.tokenizer)
-
-        def rows_of() -> Iterator[Row]:
-            if layout == "texts":
-                return text_rows(tokens, context, around)
-            return packed_rows(tokens, context, around, each_row=encoder)
+        of_whom = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "unknown": tokens.unknown}
+        cut = text_rows if layout == "texts" else partial(packed_rows, each_row=encoder)
+        rows_of = partial(cut, tokens, context, frame(model, bos, eos))
 
     def read() -> Iterator[Batch]:
         empty = True
@@ -220,17 +212,11 @@ def batches(
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
             check_token_ids(int(batch.tokens.max()), model.cfg.d_vocab, f"{settings['corpus']} has")
             yield batch.to(device)
-        if empty and layout == "packed":
-            raise ValueError(
-                f"the corpus is shorter than one row of {context:,} tokens; give more text, a smaller context, or "
-                "layout='texts' to read one text a row"
-            )
         if empty:
-            raise ValueError("the corpus is empty: no text in it has a token")
+            short = f"shorter than one row of {context:,} tokens; give more text, a smaller context or layout='texts'"
+            raise ValueError(f"the corpus is {short if layout == 'packed' else 'empty: no text in it has a token'}")
 
-    if source is None:
-        return Batches(settings, n_texts, read, unknown=lambda: found)
-    return Batches(settings, n_texts, read, source, model.tokenizer, tokens.unknown)
+    return Batches(settings, read=read, **of_whom)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
@@ -265,12 +251,9 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
     if isinstance(data, Batches):
         if of_texts := [key for key in ("column", "limit", "separator") if key in given]:
             raise ValueError(f"these batches have their texts; give {', '.join(of_texts)} to interp.corpora.batches")
-        different = {key: value for key, value in given.items() if data.settings.get(key) != value}
-        if different:
-            raise ValueError(
-                f"these batches were made with other settings than asked for here ({different}); set them in "
-                "interp.corpora.batches"
-            )
+        if different := {key: value for key, value in given.items() if data.settings.get(key) != value}:
+            how = "set them in interp.corpora.batches"
+            raise ValueError(f"these batches were made with other settings than asked for here ({different}); {how}")
         check_batches(model, data)
         return data
     return batches(model, data, **given)
@@ -285,9 +268,8 @@ def predicted_batches(model: Model, data: Any, **settings: Any) -> Batches:
         settings["mask_rate"] = MASK_RATE
     prepared = as_batches(model, data, **settings)
     if is_encoder(model) and prepared.settings.get("mask_rate") is None:
-        raise ValueError(
-            f"an encoder predicts masked tokens only; make the batches with a mask_rate (the paper: {MASK_RATE})"
-        )
+        how = f"make the batches with a mask_rate (the paper: {MASK_RATE})"
+        raise ValueError(f"an encoder predicts masked tokens only; {how}")
     return prepared
 
 
@@ -297,67 +279,54 @@ def check_batches(model: Model, prepared: Batches) -> None:
         raise TypeError(f"expected batches, found {type(prepared).__name__}; make them with interp.corpora.batches")
     settings, tokenizer = prepared.settings, prepared.tokenizer
     largest, context = settings.get("largest_id", 0), settings.get("context", 0)
-    alike = tokenizer is None or model.tokenizer is None or tokenizer is model.tokenizer
-    if not alike and settings["tokenizer"] != tokenizer_hash(model.tokenizer):
-        reason = "tokenised otherwise"
-    elif largest >= model.cfg.d_vocab:
-        reason = f"with token id {largest}, of a larger vocabulary"
-    elif context > model.cfg.n_ctx:
-        reason = f"in rows of {context}, longer than its context"
-    elif settings.get("mask_rate") is not None and not is_encoder(model):
-        reason = "masked, for an encoder"
-    else:
-        return
-    raise ValueError(
-        f"these batches were made for another model ({reason}); make them with this one: "
-        "interp.corpora.batches(model, …)"
-    )
+    alike = None in (tokenizer, model.tokenizer) or tokenizer is model.tokenizer
+    reasons = {
+        "tokenised otherwise": not alike and settings["tokenizer"] != tokenizer_hash(model.tokenizer),
+        f"with token id {largest}, of a larger vocabulary": largest >= model.cfg.d_vocab,
+        f"in rows of {context}, longer than its context": context > model.cfg.n_ctx,
+        "masked, for an encoder": settings.get("mask_rate") is not None and not is_encoder(model),
+    }
+    how = "make them with this one: interp.corpora.batches(model, …)"
+    refuse({f"these batches were made for another model ({why}); {how}": is_so for why, is_so in reasons.items()})
 
 
 def _check_settings(
-    model: Model,
-    layout: str,
-    context: int,
-    batch_size: int | None,
-    bos: bool,
-    eos: bool,
-    mask_rate: float | int | None,
-    given: Tensor | None,
+    model: Model, layout: str, context: int, batch_size: int | None, bos: bool, eos: bool, mask_rate: float | None
 ) -> None:
-    encoder = is_encoder(model)
-    if layout not in ("packed", "texts"):
-        raise ValueError(f"unknown layout {layout!r}; expected 'packed' or 'texts'")
-    smallest = 3 if encoder else 2 + bos + eos
-    if not smallest <= context <= model.cfg.n_ctx:
-        raise ValueError(f"context must be {smallest} … {model.cfg.n_ctx} tokens for this model, found {context}")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1 row, found {batch_size}")
-    if encoder and (bos or eos):
-        raise ValueError("an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models")
-    if mask_rate is not None:
-        if not encoder:
-            raise ValueError("mask_rate is for encoders (BERT); a causal model reads every position")
-        if not 0 < mask_rate < 1:
-            raise ValueError(f"mask_rate must lie between 0 and 1, found {mask_rate}")
-        if tokenizer_of(model).mask_token_id is None:
-            raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
-    if given is None:
-        tokenizer_of(model)
-        return
-    if bos or eos:
-        raise ValueError("token ids are read as they are; put bos and eos into them yourself")
-    if context != given.shape[1]:
-        raise ValueError(f"these token ids have rows of {given.shape[1]}, found context={context}; leave context out")
-    check_ids(model, given)
+    check_choice("layout", layout, get_args(Layout))
+    encoder, n_ctx, masks = is_encoder(model), model.cfg.n_ctx, mask_rate is not None
+    least = 3 if encoder else 2 + bos + eos
+    problems = {
+        f"context must be {least} … {n_ctx} tokens for this model, found {context}": not least <= context <= n_ctx,
+        f"batch_size must be at least 1 row, found {batch_size}": batch_size is not None and batch_size < 1,
+        "an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models": encoder and (bos or eos),
+        "mask_rate is for encoders (BERT); a causal model reads every position": masks and not encoder,
+        f"mask_rate must lie between 0 and 1, found {mask_rate}": mask_rate is not None and not 0 < mask_rate < 1,
+    }
+    refuse(problems)
+    if masks and tokenizer_of(model).mask_token_id is None:
+        raise ValueError("this encoder's tokenizer has no [MASK] token, so nothing can be masked")
+
+
+def _check_given(ids: Tensor, context: int | None, framed: bool, of_texts: bool) -> None:
+    """Raise ValueError for what are no token ids, and for settings that are not for such."""
+    if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32) or not ids.numel():
+        raise ValueError(f"token ids must be whole numbers [rows, pos], found {ids.dtype} {tuple(ids.shape)}")
+    how, width = "token ids are read as they are", ids.shape[1]
+    problems = {
+        f"{how}; put bos and eos into them yourself": framed,
+        f"these token ids have rows of {width}, found context={context}; leave context out": context
+        not in (None, width),
+        f"{how}; leave column, limit and separator out, which are for texts": of_texts,
+    }
+    refuse(problems)
 
 
 def check_ids(model: Model, ids: Tensor) -> None:
     """Raise ValueError for given token ids that the model has no embedding of."""
-    if ids.min() < 0 or ids.max() >= model.cfg.d_vocab:
-        raise ValueError(
-            f"token ids must lie in 0 … {model.cfg.d_vocab - 1} for this model, found {int(ids.min())} … "
-            f"{int(ids.max())}"
-        )
+    least, most, expected = int(ids.min()), int(ids.max()), f"0 … {model.cfg.d_vocab - 1}"
+    if least < 0 or most >= model.cfg.d_vocab:
+        raise ValueError(f"token ids must lie in {expected} for this model, found {least} … {most}")
 
 
 def _groups(rows: Iterator[Row], batch_size: int, *, sort: bool) -> Iterator[list[Row]]:

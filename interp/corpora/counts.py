@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import torch
 from jaxtyping import Integer
 
 from interp.corpora import unigrams
@@ -51,29 +50,23 @@ def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *,
 
     Raises ValueError for counts of another vocabulary or tokenizer.
     """
-    if given is None:
-        counts = _default(model, prepared)
-    elif isinstance(given, Unigrams):
-        counts = given
-    elif isinstance(given, np.ndarray):
-        counts = Unigrams(given, "given counts")
-    elif isinstance(given, str | os.PathLike) and is_counts(str(given)):
-        counts = unigrams.load(given)
+    if isinstance(given, str | os.PathLike) and is_counts(str(given)):
+        given = unigrams.load(given)
     elif isinstance(given, str | os.PathLike):
         text = load(given, column=column, separator=prepared.settings.get("separator", ""))
-        counts = count_unigrams(model, text, processes=os.cpu_count() or 1)
-    else:
-        raise TypeError(f"unigram counts are Unigrams, an array or a file of them, found {type(given).__name__}")
-    d_vocab = model.W_U.shape[1]
-    if len(counts.counts) != d_vocab:
-        wrong = f"are over {len(counts.counts):,} types, this model's vocabulary has {d_vocab:,}"
-    elif None not in (counts.tokenizer, model.tokenizer) and counts.tokenizer != unigrams.tokenizer_hash(
-        model.tokenizer
-    ):
-        wrong = "were made with another tokenizer"
-    else:
-        return counts
-    raise ValueError(f"the unigram counts ({counts.corpus}) {wrong}; count with this model's tokenizer")
+        given = count_unigrams(model, text, processes=os.cpu_count() or 1)
+    counts = _default(model, prepared) if given is None else given
+    counts = Unigrams(counts, "given counts") if isinstance(counts, np.ndarray) else counts
+    if not isinstance(counts, Unigrams):
+        raise TypeError(f"unigram counts are Unigrams, an array or a file of them, found {type(counts).__name__}")
+    found, expected, what = len(counts.counts), model.W_U.shape[1], f"the unigram counts ({counts.corpus})"
+    how = "count with this model's tokenizer"
+    if found != expected:
+        raise ValueError(f"{what} are over {found:,} types, this model's vocabulary has {expected:,}; {how}")
+    known = None not in (counts.tokenizer, model.tokenizer)
+    if known and counts.tokenizer != unigrams.tokenizer_hash(model.tokenizer):
+        raise ValueError(f"{what} were made with another tokenizer; {how}")
+    return counts
 
 
 def shipped_counts(model: Model) -> Path | None:
@@ -87,11 +80,12 @@ def _default(model: Model, prepared: Batches) -> Unigrams:
     """The counts that ship with the model, or else this text's own."""
     if shipped := shipped_counts(model):
         return unigrams.load(shipped)
+    name, tokenizer = "these tokens", None
     if prepared.corpus is not None:
-        return tokens_of(prepared.corpus.whole, model.tokenizer).counts(model.W_U.shape[1])
-    if is_encoder(model) and prepared.settings.get("mask_rate") is not None:
+        name, tokenizer = prepared.corpus.name, unigrams.tokenizer_hash(model.tokenizer)
+        ids = (ids for ids, _ in tokens_of(prepared.corpus.whole, model.tokenizer).chunks())
+    elif is_encoder(model) and prepared.settings.get("mask_rate") is not None:
         raise ValueError("masked token ids cannot be counted; give unigram= counts")
-    counts = torch.zeros(model.W_U.shape[1], dtype=torch.int64)
-    for batch in prepared:
-        counts += torch.bincount(batch.tokens[batch.mask.bool()].cpu(), minlength=len(counts))
-    return Unigrams(counts.numpy(), "these tokens")
+    else:
+        ids = (batch.tokens[batch.mask.bool()].cpu().numpy() for batch in prepared)
+    return Unigrams(unigrams.total(map(np.bincount, ids), model.W_U.shape[1], name), name, tokenizer)

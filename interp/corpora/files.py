@@ -60,7 +60,7 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
             return
         lines = _lines(content, name)
         if suffix == ".jsonl":
-            yield _objects(_json_lines(lines, name), name, ", expected an object with a field of text")
+            yield _objects(_json_lines(lines, name), name)
         elif suffix in _DELIMITERS:
             yield _separated(_rows(lines, name, *_DELIMITERS[suffix]), name, header)
         else:
@@ -117,7 +117,7 @@ def _json(text: str, name: str) -> Table:
         raise ValueError(f"{name} holds {_kind(data)}; expected a list of strings or of objects, or an object of lists")
     elif all(isinstance(item, str) for item in data):
         rows = ({UNNAMED: text} for text in data)
-    return _objects(numbered(name, rows), name, "; expected objects alone, or strings alone")
+    return _objects(numbered(name, rows), name)
 
 
 def _kind(value: Any) -> str:
@@ -125,13 +125,13 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _objects(rows: Iterable[tuple[str, Any]], name: str, expected: str) -> Table:
+def _objects(rows: Iterable[tuple[str, Any]], name: str) -> Table:
     """A table of objects, each after its place."""
 
     def objects() -> Iterator[Row]:
         for place, row in rows:
             if not isinstance(row, dict):
-                raise ValueError(f"{place}: found {_kind(row)}{expected}")
+                raise ValueError(f"{place}: found {_kind(row)}, expected an object of named fields")
             yield place, row
 
     below = objects()

@@ -14,9 +14,8 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib import resources
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,13 @@ from pandas import NA, DataFrame
 from interp.checks import list_of_strings, unicode_text
 from interp.corpora.files import opened
 from interp.corpora.tables import Table, frame_table
-from interp.paths import TEXT_SUFFIXES, text_suffix
+from interp.paths import BUNDLED, TEXT_SUFFIXES, text_suffix
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
 
-_LEXICON: dict[str, Any] = json.loads(
-    (resources.files("interp") / "bundled" / "lexicon.json").read_text(encoding="utf-8")
-)
+_IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
+_LEXICON: dict[str, Any] = json.loads((BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 
 TASKS: tuple[str, ...] = tuple(_LEXICON["tasks"])
 """Names of the bundled tasks. `bundled/lexicon.json` says of each what it tests."""
@@ -124,11 +122,10 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
     Raises ValueError for an unknown task, and for an `n_per_task` below 1 or above what the templates can
     make.
     """
-    tasks = None if tasks is None else _listed(tasks)
     if n_per_task < 1:
         raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
     rows = []
-    for task in TASKS if tasks is None else _known_tasks(tasks, TASKS, "the bundled generator"):
+    for task in _known_tasks(tasks, TASKS, "the bundled generator"):
         entry = _LEXICON["tasks"][task]
         templates = [_Template(text) for text in entry["templates"]]
         possible = sum(template.n_pairs for template in templates)
@@ -169,7 +166,6 @@ def load(
     Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
     a table of minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
     """
-    tasks = None if tasks is None else _listed(tasks)
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):
@@ -191,8 +187,7 @@ def load(
     for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
         what = f"pairID {pair_id!r} of task {uid!r} occurs {len(same)} times ({'; '.join(same['place'][:3])})"
         raise ValueError(f"{what}; expected it once; number the pairs anew or leave the column pairID out")
-    if tasks is not None:
-        pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
+    pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
     pairs = pairs[list(COLUMNS)].reset_index(drop=True)
@@ -218,15 +213,14 @@ def _from_hub(name: str, tasks: Sequence[str] | None) -> Iterator[tuple[str, ...
 
     try:
         configs = datasets.get_dataset_config_names(name)
-        wanted = configs if tasks is None else _known_tasks(tasks, configs, name)
+        wanted = _known_tasks(tasks, configs, name)
         loaded = {task: datasets.load_dataset(name, task, split="train").to_pandas() for task in wanted}
     except _UnknownTask:
         raise
     except Exception as error:
-        raise ConnectionError(
-            f"could not read {name!r} from the Hugging Face hub: {type(error).__name__}: {error}. With no "
-            "network, give the path of a directory that holds BLiMP's .jsonl files instead"
-        ) from error
+        how = "with no network, give the path of a directory that holds BLiMP's .jsonl files"
+        why = f"{type(error).__name__}: {error}"
+        raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({why}); {how}") from error
     for task, table in loaded.items():
         yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {task}"), task)
 
@@ -238,10 +232,8 @@ def _from_files(path: Path) -> Iterator[tuple[str, ...]]:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
-        raise FileNotFoundError(
-            f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'}); expected one "
-            "a task, as in BLiMP's data folder; name another kind of file itself"
-        )
+        found = f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'})"
+        raise FileNotFoundError(f"{found}; expected one a task, as in BLiMP; name another kind of file itself")
     for file in files:
         if not file.is_file():
             raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'no regular file'}; expected a file")
@@ -261,16 +253,10 @@ def _checked(table: Table, default_task: str) -> Iterator[tuple[str, ...]]:
         pair = {column: unicode_text(_as_text(row.get(column)), f"{place}: {column}") for column in COLUMNS}
         pair["UID"] = pair["UID"] or default_task
         good, bad = pair["sentence_good"], pair["sentence_bad"]
-        if good.strip() == bad.strip() and (pair["UID"], pair["pairID"]) not in _PUBLISHED_IDENTICAL:
+        if good.strip() == bad.strip() and pair["pairID"] not in _IDENTICAL.get(pair["UID"], ()):
             what = f"{place}: the two sentences are the same: {good!r}"
             raise ValueError(f"{what}; expected them to differ; correct or remove the row")
         yield place, *pair.values()
-
-
-_PUBLISHED_IDENTICAL = frozenset(
-    [("passive_1", number) for number in ("324", "810")]
-    + [("principle_A_case_2", number) for number in ("105", "287", "372", "816", "967")]
-)
 
 
 def _as_text(value: Any) -> str:
@@ -284,20 +270,17 @@ class _UnknownTask(ValueError):
     pass
 
 
-def _listed(tasks: Iterable[str]) -> list[str]:
+def _known_tasks(tasks: Sequence[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
+    """The tasks without repetition, all of which `source` has; without any given, all of `source`."""
+    if tasks is None:
+        return known
     if isinstance(tasks, str):
-        raise ValueError(f"tasks is the string {tasks!r}; expected a list of names: [{tasks!r}]")
-    names = list(tasks)
-    if not names:
-        raise ValueError("tasks is empty; name at least one task, or pass None for all of them")
-    return names
-
-
-def _known_tasks(tasks: Sequence[str], known: Sequence[str], source: str) -> list[str]:
-    """The tasks without repetition, all of which `source` has."""
-    for task in tasks:
+        raise _UnknownTask(f"tasks is the string {tasks!r}; expected a list of names: [{tasks!r}]")
+    if not (names := list(dict.fromkeys(tasks))):
+        raise _UnknownTask("tasks is empty; name at least one task, or pass None for all of them")
+    for task in names:
         if task not in known:
             near = difflib.get_close_matches(str(task), known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"it has {', '.join(known)}"
             raise _UnknownTask(f"no task {task!r} in {source}; {hint}")
-    return list(dict.fromkeys(tasks))
+    return names

@@ -10,8 +10,8 @@ What stands before and after a text:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,10 +30,8 @@ def tokenizer_of(model: Model) -> Any:
     """The model's tokenizer. Raises ValueError where it has none."""
     check_model(model)
     if model.tokenizer is None:
-        raise ValueError(
-            "this model has no tokenizer, so it cannot read or mask text; set model.tokenizer, or give a causal model "
-            "token ids [rows, pos]"
-        )
+        how = "set model.tokenizer, or give a causal model token ids [rows, pos]"
+        raise ValueError(f"this model has no tokenizer, so it cannot read or mask text; {how}")
     return model.tokenizer
 
 
@@ -74,10 +72,8 @@ def sentence_rows(
     for sentence, ids in zip(sentences, encode(tokenizer, sentences), strict=True):
         rows.append([*before, *ids, *after, *end])
         if not ids or not least <= len(rows[-1]) <= model.cfg.n_ctx:
-            wanted = "a word" if least == 1 else f"{least} tokens"
-            raise ValueError(
-                f"{sentence[:60]!r} has {len(rows[-1])} tokens; expected {wanted} or more and at most {model.cfg.n_ctx}"
-            )
+            wanted = f"{'a word' if least == 1 else f'{least} tokens'} or more and at most {model.cfg.n_ctx}"
+            raise ValueError(f"{sentence[:60]!r} has {len(rows[-1])} tokens; expected {wanted}")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the sentences have")
     return rows
 
@@ -92,13 +88,12 @@ def padded(
     return tokens, pad_sequence([torch.ones_like(part) for part in parts], batch_first=True, padding_side=side)
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
-    """What a model reads at once: its number in the corpus, its token ids, and how many texts end in it."""
+class Row(NamedTuple):
+    """What a model reads at once: its token ids, how many texts end in it, and its number in the corpus."""
 
-    index: int
     ids: NDArray[np.int64]
     n_texts: int
+    number: int
 
 
 def packed_rows(
@@ -108,17 +103,15 @@ def packed_rows(
     before, after = frame
     room = context - len(before) - len(after) if each_row else context
     buffer: list[int] = []
-    index = finished = 0
+    numbers, finished = count(), 0
     for ids in encoded:
         buffer += ids if each_row else before + ids + after
         finished += 1
         start = 0
         while len(buffer) - start >= room:
             piece = buffer[start : start + room]
-            yield Row(index, np.array(before + piece + after if each_row else piece), finished)
-            start += room
-            index += 1
-            finished = 0
+            yield Row(np.array(before + piece + after if each_row else piece), finished, next(numbers))
+            start, finished = start + room, 0
         del buffer[:start]
 
 
@@ -126,18 +119,17 @@ def text_rows(encoded: Iterable[list[int]], context: int, frame: tuple[list[int]
     """A row for each text; a longer one goes on in the next row, with its frame again."""
     before, after = frame
     room = context - len(before) - len(after)
-    index = 0
+    numbers = count()
     for ids in encoded:
         for start in range(0, len(ids), room):
             piece = ids[start : start + room]
-            yield Row(index, np.array(before + piece + after), int(start + room >= len(ids)))
-            index += 1
+            yield Row(np.array(before + piece + after), int(start + room >= len(ids)), next(numbers))
 
 
 def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:
     """Which tokens an encoder is to predict: each but the special ones with this probability, by the row's number."""
     chosen = [
-        (np.random.default_rng([seed, row.index]).random(len(row.ids)) < rate) & ~np.isin(row.ids, special)
+        (np.random.default_rng([seed, row.number]).random(len(row.ids)) < rate) & ~np.isin(row.ids, special)
         for row in rows
     ]
     return pad_sequence([torch.from_numpy(row) for row in chosen], batch_first=True)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 import xxhash
 
-from interp.checks import unicode_text, whole_number
+from interp.checks import list_of_strings, unicode_text, whole_number
 from interp.corpora.files import opened
 from interp.corpora.tables import UNNAMED, dataset_table, frame_table, is_dataset, reads_network
 from interp.paths import HUB_CORPORA, corpus_file, printable
@@ -120,13 +120,7 @@ def _from_list(source: Iterable[str]) -> Corpus:
     if is_dataset(source, "DatasetDict", "IterableDatasetDict"):
         splits = ", ".join(map(str, source))
         raise TypeError(f"a corpus is one split, found a {type(source).__name__} of {splits}; choose one: data[split]")
-    if isinstance(source, bytes | Mapping) or not isinstance(source, Iterable):
-        raise TypeError(f"a corpus is a file, a name, a table or a list of strings, found {type(source).__name__}")
-    texts = tuple(source)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"a corpus is a list of strings, found {type(text).__name__} in it")
-        unicode_text(text, f"text {number} of the list")
+    texts = list_of_strings(source, "a corpus that is no file, name or table")
     fingerprint, n_texts = _fingerprint(texts)
     return Corpus("texts", fingerprint, lambda: iter(texts), n_texts)
 

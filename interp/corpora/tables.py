@@ -57,9 +57,8 @@ class Table:
             hint = "; where its first line is no header, put one above it" if self.separated else ""
             raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with column= (--column){hint}")
         if names.count(found[0]) > 1:
-            raise ValueError(
-                f"{self.name} has several columns {found[0]!r}; found {shown}; give each a name of its own"
-            )
+            several = f"several columns {found[0]!r}; found {shown}"
+            raise ValueError(f"{self.name} has {several}; give each a name of its own")
         return found[0]
 
     def texts(self, column: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from interp.corpora.sentences import encode
 from interp.corpora.sources import Corpus
-from interp.corpora.unigrams import Unigrams, chunked, tokenizer_hash, total
+from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown, unknown_id
 
 _MOST = 2**28  # tokens that are kept, a gigabyte
@@ -45,14 +45,6 @@ class Tokens:
             ends = np.cumsum(lengths)
             for start, end in zip(ends - lengths, ends, strict=True):
                 yield ids[start:end].tolist()
-
-    def counts(self, d_vocab: int) -> Unigrams:
-        """How often each token occurs.
-
-        Raises ValueError for a token id outside the vocabulary, and no token at all.
-        """
-        parts = (np.bincount(ids) for ids, _ in self.chunks())
-        return Unigrams(total(parts, d_vocab, self.corpus.name), self.corpus.name, tokenizer_hash(self.tokenizer))
 
     def chunks(self) -> Iterator[tuple[Int32[np.ndarray, " token"], Int32[np.ndarray, " text"]]]:
         """The ids of some texts at once, one text after the other, and the lengths of those texts."""

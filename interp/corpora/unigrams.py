@@ -131,10 +131,8 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
         what = f"{source} is not a file of unigram counts ({error})"
         raise ValueError(f"{what}; expected safetensors with a tensor 'counts', or .json") from None
     if "vocabulary" in metadata:
-        raise ValueError(
-            f"{source} was counted by an earlier version of interp, which did not note the whole tokenizer; count "
-            "again (interp unigrams)"
-        )
+        how = "which did not note the whole tokenizer; count again (interp unigrams)"
+        raise ValueError(f"{source} was counted by an earlier version of interp, {how}")
     about = json.loads(metadata.get("about", "{}"))
     return Unigrams(counts, about.get("corpus", source.name), about.get("tokenizer"))
 

@@ -42,14 +42,10 @@ class Unknown:
 
     def check(self, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
         """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
-        share = self.share or 0.0
+        share, does_not_know = self.share or 0.0, "this model's tokenizer does not know"
         if share == 1.0:
-            raise ValueError(
-                f"all {self.n_tokens:,} tokens that were read of {where} are {tokenizer.unk_token}: this model's "
-                "tokenizer does not know its script; give a text in a language of the model"
-            )
+            what = f"all {self.n_tokens:,} tokens that were read of {where} are {tokenizer.unk_token}"
+            raise ValueError(f"{what}: {does_not_know} its script; give a text in a language of the model")
         if share > _WARN_ABOVE and not quiet:
-            warn(
-                f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}, which this model's tokenizer does "
-                "not know; they count as one word"
-            )
+            what = f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}"
+            warn(f"{what}, which {does_not_know}; they count as one word")

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp.checks import check_choice
 from interp.models.options import Bias
 from interp.models.sites import Model, is_encoder
 
@@ -22,6 +23,8 @@ _DESCRIPTION = {
     "fc": "dense-layer bias b_FC in the prediction head",
     "last": "output bias b_last on the logits",
 }
+LOAD_RAW = "load it raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+"""What to do about a folded model."""
 _HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM", "GPTNeoXForCausalLM")
 
 
@@ -59,8 +62,7 @@ class PredictionHead:
 
     def require(self, bias: str) -> None:
         """Raise `ValueError` unless this head has that bias and it can be scaled."""
-        if bias not in BIASES:
-            raise ValueError(f"unknown bias {bias!r}; expected one of {', '.join(BIASES)}")
+        check_choice("bias", bias, BIASES)
         if bias in self.why_absent:
             why, others = self.why_absent[bias], ", ".join(self.biases) or "none"
             raise ValueError(f"this model has no {_DESCRIPTION[bias]} to scale: {why}; available here: {others}")
@@ -135,8 +137,8 @@ def _why_absent_where_folded(model: Model) -> dict[str, str]:
         return {"last": "the layer norm is folded into b_U, and the head had no bias of its own"}
     ambiguity = (
         "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
-        f"the head's own, or both, and for this architecture ({model.cfg.original_architecture}) they cannot be told "
-        "apart; load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+        "the head's own, or both, and for this architecture they cannot be told apart "
+        f"({model.cfg.original_architecture}); {LOAD_RAW}"
     )
     return dict.fromkeys(("ln", "last"), ambiguity)
 
@@ -144,15 +146,9 @@ def _why_absent_where_folded(model: Model) -> dict[str, str]:
 def _view(
     model: Model, why_absent: dict[str, str], *, folded: bool = False, **tensors: Tensor | None
 ) -> PredictionHead:
-    return PredictionHead(
-        W_U=model.W_U.detach(),
-        b_U=model.b_U.detach(),
-        real=real_tokens(model),
-        eps=float(model.cfg.eps),
-        why_absent=why_absent,
-        folded=folded,
-        **{name: tensor.detach() for name, tensor in tensors.items() if tensor is not None},
-    )
+    parts = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
+    W_U, b_U, eps = model.W_U.detach(), model.b_U.detach(), float(model.cfg.eps)
+    return PredictionHead(W_U, b_U, real_tokens(model), eps, why_absent, folded, **parts)
 
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:

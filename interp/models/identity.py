@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import xxhash
@@ -31,40 +32,37 @@ def origin(model: Model) -> Origin:
     return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
 
 
-@dataclass(frozen=True)
-class _Once:
-    """What is known of the weights of models, for as long as `reading_once` lasts."""
-
-    hashes: WeakKeyDictionary[Model, str] = field(default_factory=WeakKeyDictionary)
-    finite: WeakSet[Model] = field(default_factory=WeakSet)
-
-
-_once: ContextVar[_Once | None] = ContextVar("once", default=None)
+_once: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
 
 
 @contextmanager
 def reading_once() -> Iterator[None]:
     """Within one public call weights are hashed and checked once; nothing is remembered after it."""
-    token = _once.set(_once.get() or _Once())
+    token = _once.set(WeakKeyDictionary() if _once.get() is None else _once.get())
     try:
         yield
     finally:
         _once.reset(token)
 
 
+def _known_of(model: Model) -> dict[str, Any]:
+    """What is known of the weights of a model, for as long as `reading_once` lasts."""
+    check_model(model)
+    once = _once.get()
+    return {} if once is None else once.setdefault(model, {})
+
+
 def weight_hash(model: Model) -> str:
     """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights."""
-    check_model(model)
-    once = _once.get() or _Once()
-    if model in once.hashes:
-        return once.hashes[model]
+    known = _known_of(model)
+    if "hash" in known:
+        return str(known["hash"])
     digest = xxhash.xxh3_128()
     for name, parameter in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
         digest.update(laid_out.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    once.hashes[model] = digest.hexdigest()
-    return once.hashes[model]
+    return str(known.setdefault("hash", digest.hexdigest()))
 
 
 def config_hash(model: Model) -> str:
@@ -77,11 +75,8 @@ def config_hash(model: Model) -> str:
 
 def check_weights(model: Model) -> None:
     """Raise ValueError for a parameter that is not finite; TransformerLens turns attention of NaN into 0 silently."""
-    check_model(model)
-    once = _once.get() or _Once()
-    if model in once.finite:
-        return
-    for name, parameter in model.named_parameters():
+    known = _known_of(model)
+    for name, parameter in () if "finite" in known else model.named_parameters():
         if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():
             raise ValueError(f"weight {name} of this model has NaN or infinite values; load or train it again")
-    once.finite.add(model)
+    known["finite"] = True

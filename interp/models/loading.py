@@ -211,20 +211,18 @@ def _check_parity(model: Model, hf_model: Any, name: str) -> None:
     length = min(model.cfg.n_ctx, 64)
     tokens = torch.randint(model.cfg.d_vocab, (2, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(tokens)
+    name_of_mask, name_of_logits = "attention_mask", "logits"
+    if is_encoder(model):
+        mask[1, length // 2 :] = 0
+        name_of_mask, name_of_logits = "one_zero_attention_mask", "prediction_logits"
     with running(model):
-        if is_encoder(model):
-            mask[1, length // 2 :] = 0
-            ours = model(tokens, one_zero_attention_mask=mask)
-            theirs = hf_model(tokens, attention_mask=mask).prediction_logits
-        else:
-            ours = model(tokens, attention_mask=mask)
-            theirs = hf_model(tokens).logits
+        ours = model(tokens, **{name_of_mask: mask})
+    theirs = getattr(hf_model(tokens, attention_mask=mask), name_of_logits)
     error = (ours.log_softmax(-1) - theirs.log_softmax(-1))[mask.bool()].abs().max().item()
     if not error < PARITY_TOLERANCE:
-        raise ValueError(
-            f"{name} was converted wrongly: log-probabilities differ from transformers by {error:.1e} (allowed "
-            f"{PARITY_TOLERANCE:.0e}); TransformerLens does not support this model as it is configured"
-        )
+        what = f"log-probabilities differ from transformers by {error:.1e} (allowed {PARITY_TOLERANCE:.0e})"
+        how = "TransformerLens does not support this model as it is configured"
+        raise ValueError(f"{name} was converted wrongly: {what}; {how}")
 
 
 def _lay_out(model: Model) -> None:

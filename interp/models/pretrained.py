@@ -87,10 +87,8 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
     if os.path.isdir(source):
         raise ValueError(f"{source} cannot be read as a transformers model: {error}") from error
     at = f" at revision {revision!r}" if revision else ""
-    raise FileNotFoundError(
-        f"model {source!r}{at} is no local directory, and its safetensors could not be downloaded from the hub nor "
-        f"found in its cache: {str(error).splitlines()[0]}"
-    ) from error
+    why = f"could not be downloaded from the hub nor found in its cache: {str(error).splitlines()[0]}"
+    raise FileNotFoundError(f"model {source!r}{at} is no local directory, and its safetensors {why}") from error
 
 
 def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
@@ -120,15 +118,12 @@ def _check_config(source: str, config: Any) -> None:
         "qwen2": {"use_sliding_window": False},
         "gpt2": {"n_inner": 4 * config.hidden_size},
     }
-    found = {}
-    for name, usual in standard.get(config.model_type, {}).items():
-        if (value := getattr(config, name, None)) not in (None, usual):
-            found[name] = value
-    for name in ("activation_function", "hidden_act"):
-        if getattr(config, name, "gelu") not in SUPPORTED_ACTIVATIONS:
-            found[name] = getattr(config, name)
-    if found:
-        options = ", ".join(f"{name}={value!r}" for name, value in found.items())
+    usual = standard.get(config.model_type, {})
+    wrong = [name for name in usual if getattr(config, name, None) not in (None, usual[name])]
+    activations = {name: getattr(config, name, "gelu") for name in ("activation_function", "hidden_act")}
+    wrong += [name for name, kind in activations.items() if name not in wrong and kind not in SUPPORTED_ACTIVATIONS]
+    if wrong:
+        options = ", ".join(f"{name}={getattr(config, name)!r}" for name in wrong)
         what = f"{source} is a {config.model_type} model with {options}"
         raise ValueError(f"{what}, which TransformerLens converts wrongly; only the standard setting is supported")
 

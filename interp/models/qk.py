@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from interp.checks import whole_number
-from interp.models.head import is_identity
+from interp.models.head import LOAD_RAW, is_identity
 from interp.models.sites import Model, check_model, hook_name, is_encoder
 
 _POSITIONS = {
@@ -180,7 +180,7 @@ def _refuse(model: Model) -> None:
     W_K = model.blocks[0].attn.W_K
     centred = is_identity(model.blocks[0].ln1) and W_K.mean(1).abs().max() < 1e-5 * W_K.abs().max()
     if centred or cfg.normalization_type in ("LNPre", "RMSPre"):
-        raise ValueError(
-            "the layer norms of this model are folded into its weights, which changes what each dimension contributes; "
-            "load it raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+        what = (
+            "the layer norms of this model are folded into its weights, which changes what each dimension contributes"
         )
+        raise ValueError(f"{what}; {LOAD_RAW}")

@@ -97,11 +97,9 @@ def _lock_of(model: Model) -> threading.RLock:
 
 def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
     if found != expected:
-        names = ", ".join(sorted({name for name, _ in found ^ expected}))
-        raise RuntimeError(
-            f"hooks on {names} were set or removed while the model was being read, so that some batches met them and "
-            "others did not; edit a model in one thread, or give each thread a copy (copy.deepcopy(model))"
-        )
+        what = f"hooks on {', '.join(sorted({name for name, _ in found ^ expected}))} were set or removed"
+        how = "edit a model in one thread, or give each thread a copy (copy.deepcopy(model))"
+        raise RuntimeError(f"{what} while the model was being read, so that only some batches met them; {how}")
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from transformer_lens import HookedEncoder, HookedTransformer
 
+from interp.checks import check_choice
+
 Model: TypeAlias = HookedTransformer | HookedEncoder
 Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
 """`[(hook name, hook function), …]`, what `run_with_hooks(fwd_hooks=…)` and `model.hooks(fwd_hooks=…)` take."""
@@ -23,17 +25,12 @@ _NAMES: dict[str, tuple[str, str]] = {
     "resid_post": ("blocks.{layer}.hook_resid_post", "blocks.{layer}.hook_normalized_resid_post"),
     "resid_pre": ("blocks.{layer}.hook_resid_pre", "blocks.{layer}.hook_resid_pre"),
     "attn_input": ("blocks.{layer}.ln1.hook_normalized", "blocks.{layer}.hook_resid_pre"),
-    "q": ("blocks.{layer}.attn.hook_q", "blocks.{layer}.attn.hook_q"),
     "rotated_q": ("blocks.{layer}.attn.hook_rot_q", "blocks.{layer}.attn.hook_rot_q"),
-    "k": ("blocks.{layer}.attn.hook_k", "blocks.{layer}.attn.hook_k"),
-    "v": ("blocks.{layer}.attn.hook_v", "blocks.{layer}.attn.hook_v"),
-    "attn_scores": ("blocks.{layer}.attn.hook_attn_scores", "blocks.{layer}.attn.hook_attn_scores"),
-    "pattern": ("blocks.{layer}.attn.hook_pattern", "blocks.{layer}.attn.hook_pattern"),
-    "z": ("blocks.{layer}.attn.hook_z", "blocks.{layer}.attn.hook_z"),
     "mlp_post": ("blocks.{layer}.mlp.hook_post", "blocks.{layer}.mlp.hook_post"),
     "head_norm": ("ln_final.hook_normalized", "mlm_head.ln.hook_normalized"),
     "head_input": ("unembed.hook_in", "unembed.hook_in"),
     "logits": ("unembed.hook_out", "unembed.hook_out"),
+    **{site: (f"blocks.{{layer}}.attn.hook_{site}",) * 2 for site in ("q", "k", "v", "attn_scores", "pattern", "z")},
 }
 _HEAD = re.compile(r"(ln_final|mlm_head|unembed)\.")
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
@@ -85,8 +82,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
         ValueError: an unknown site, a layer that does not exist, a layer where the site has none, a model without
             blocks.
     """
-    if site not in _NAMES:
-        raise ValueError(f"unknown site {site!r}; expected one of {', '.join(_NAMES)}")
+    check_choice("site", site, _NAMES)
     name = _NAMES[site][is_encoder(model)]
     if name.startswith("blocks.") and not model.cfg.n_layers:
         raise ValueError(f"this model has no blocks (n_layers=0), so no site {site!r}")
