@@ -23,7 +23,7 @@ _DESCRIPTION = {
     "fc": "dense-layer bias b_FC in the prediction head",
     "last": "output bias b_last on the logits",
 }
-LOAD_RAW = "load it raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+LOAD_RAW = "load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
 """What to do about a folded model."""
 _HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM", "GPTNeoXForCausalLM")
 
@@ -137,8 +137,8 @@ def _why_absent_where_folded(model: Model) -> dict[str, str]:
         return {"last": "the layer norm is folded into b_U, and the head had no bias of its own"}
     ambiguity = (
         "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
-        "the head's own, or both, and for this architecture they cannot be told apart "
-        f"({model.cfg.original_architecture}); {LOAD_RAW}"
+        f"the head's own, or both, and for this architecture ({model.cfg.original_architecture}) they cannot be told "
+        f"apart; {LOAD_RAW}"
     )
     return dict.fromkeys(("ln", "last"), ambiguity)
 
