@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -23,7 +24,7 @@ from interp.corpora.unknown import Unknown, unknown_id
 from interp.disk.interrupts import uninterrupted
 from interp.models import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
-from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, state_name
+from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name
 from interp.probing.options import Position
 from interp.run import distributed
 from interp.run.checkpoint import Checkpoint, identity, is_finished
@@ -64,7 +65,8 @@ class States:
         if state not in self.states:
             raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
         if self._shards:
-            parts = [shard.load([str(state)])[0][str(state)] for shard in self._shards]
+            name = str(state)
+            parts = [shard.load([name])[0][name] for shard in self._shards]
             vectors = torch.cat(parts).numpy().reshape(-1, 2, self.width)
         else:
             vectors = self._kept[state]
@@ -73,7 +75,7 @@ class States:
                 f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}; "
                 "collect the pairs that are wanted, or name their tasks"
             )
-        check_finite(vectors, state)
+        _check_finite(vectors, state)
         return vectors
 
 
@@ -114,15 +116,11 @@ def collect(
     check_model(model)
     check_pairs(pairs)
     if position not in (None, *get_args(Position)) or of not in get_args(Of):
-        raise ValueError(
-            f"unknown position {position!r} or of={of!r}; expected {get_args(Position)} and {get_args(Of)}"
-        )
-    run = {} if directory is None else identity(model)
+        known = f"{get_args(Position)} and {get_args(Of)}"
+        raise ValueError(f"unknown position {position!r} or of={of!r}; expected {known}")
     position = position or ("cls" if is_encoder(model) else "eos")
-    names = _names(model, states, layers, of)
+    names, width = _sites(model, states, layers, of)
     rows = state_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
-    index = {"last": "before last" if is_encoder(model) else "last", "cls": "first"}.get(position, position)
-    width = _width(model, of)
     settings = {
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
@@ -132,48 +130,45 @@ def collect(
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
     if directory is None and size > memory:
-        raise ValueError(
-            f"the states take {size / 1e9:.1f} GB, more than memory={memory / 1e9:.1f} GB; give a directory"
-        )
+        found = f"{size / 1e9:.1f} GB, more than memory={memory / 1e9:.1f} GB"
+        raise ValueError(f"the states take {found}; give a directory")
     pairs = pairs.reset_index(drop=True)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
-            vectors = _read(model, rows, names, index, width, bar)
-            kept = {state: values.reshape(-1, 2, width) for state, values in vectors.items()}
+            vectors = _read(model, rows, names, position, width, bar)
+            kept = {state: vectors[str(state)].numpy().reshape(-1, 2, width) for state in names}
             return States(pairs, tuple(names), width, settings, _kept=kept)
-        shards = []
+        run, shards = identity(model, states=settings), []
         for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):
             path = Path(directory) / f"states-{number:05d}.safetensors"
-            shards.append(Checkpoint(path, run | {"states": settings, "first sentence": start}))
+            shards.append(Checkpoint(path, run | {"first sentence": start}))
             part = rows[start : start + _SENTENCES_A_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
-                _read(model, part, names, index, width, bar, shards[-1])
+                _read(model, part, names, position, width, bar, shards[-1])
             else:
                 bar.update(len(part))
         distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
     return States(pairs, tuple(names), width, settings, _shards=tuple(shards))
 
 
-def _names(model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of) -> dict[int, str]:
-    """Hook points by state, or by layer for neurons and heads."""
-    n_layers = model.cfg.n_layers
+def _sites(
+    model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of
+) -> tuple[dict[int, str], int]:
+    """Hook points by state, or by layer for neurons and heads; and how long a vector is there."""
+    cfg = model.cfg
     what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
     if other is not None:
         raise ValueError(f"of={of!r} is read at {what}s; give {what}s= and leave the other out")
     if of == "residual":
-        every = {state: state_name(model, state) for state in range(n_layers + 1)}
+        every, width = {state: state_name(model, state) for state in range(cfg.n_layers + 1)}, cfg.d_model
     else:
-        site: Any = {"neurons": "mlp_post", "heads": "z"}[of]
-        every = {layer: hook_name(model, site, layer) for layer in range(n_layers)}
+        site: Site = "mlp_post" if of == "neurons" else "z"
+        every = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
+        width = (cfg.d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
     chosen = list(every) if given is None else [whole_number(number, what) for number in given]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
         raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
-    return {number: every[number] for number in chosen}
-
-
-def _width(model: Model, of: Of) -> int:
-    cfg = model.cfg
-    return int({"residual": cfg.d_model, "neurons": cfg.d_mlp, "heads": cfg.n_heads * cfg.d_head}[of] or 0)
+    return {number: every[number] for number in chosen}, width
 
 
 def state_rows(
@@ -199,13 +194,11 @@ def _unknown_share(model: Model, rows: list[list[int]]) -> float | None:
 
 
 def _end(tokenizer: Any) -> int:
-    if tokenizer.eos_token_id is not None:
-        return int(tokenizer.eos_token_id)
-    for name in ("sep", "bos", "pad"):
-        token_id = getattr(tokenizer, f"{name}_token_id")
-        if token_id is not None:
-            token = getattr(tokenizer, f"{name}_token")
-            warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead")
+    for name in ("eos", "sep", "bos", "pad"):
+        if (token_id := getattr(tokenizer, f"{name}_token_id")) is not None:
+            if name != "eos":
+                token = getattr(tokenizer, f"{name}_token")
+                warn(f"this tokenizer has no end-of-sequence token; {token} is appended instead")
             return int(token_id)
     raise ValueError("this tokenizer has no token to append; choose position='last' or 'mean'")
 
@@ -214,73 +207,65 @@ def _read(
     model: Model,
     rows: list[list[int]],
     names: dict[int, str],
-    index: str,
+    position: Position,
     width: int,
     bar: Any,
     shard: Checkpoint | None = None,
-) -> dict[int, Float[np.ndarray, "sentences width"]]:
+) -> dict[str, Float[Tensor, "sentences width"]]:
     """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call goes on from it."""
-    found = {state: torch.zeros((len(rows), width)) for state in names}
-    done: int | None = 0
-    if shard is not None:
-        known, done = shard.load()
-        found |= {int(state): values for state, values in known.items()}
-
-    def save(done: int | None = None) -> None:
-        if shard is not None:
-            shard.save({str(state): values for state, values in found.items()}, done)
-
-    start, hooks = done or 0, hooks_of_others(model)
+    known, done = ({}, 0) if shard is None else shard.load()
+    found = {str(state): torch.zeros((len(rows), width)) for state in names} | known
+    start, hooks = done, hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):
-            if number >= start:
-                lengths = batch.mask.sum(1)
-                recipe: Recipe = [
-                    (name, _keeper(found[state], chosen, lengths, index, batch)) for state, name in names.items()
-                ]
+            if number >= (start or 0):
+                recipe = _recipe(model, names, position, batch, found, chosen)
                 with running(model, recipe, expected=hooks):
                     forward(model, batch, model.cfg.n_layers)
                 done = number + 1
             bar.update(len(chosen))
     except KeyboardInterrupt:
-        if done != start:
+        if shard is not None and done != start:
             with uninterrupted():
-                save(done)
+                shard.save(found, done)
         raise
     for state, values in found.items():
-        check_finite(values.numpy(), state)
-    save()
-    return {state: values.numpy() for state, values in found.items()}
+        _check_finite(values.numpy(), state)
+    if shard is not None:
+        shard.save(found)
+    return found
 
 
-def check_finite(values: Float[np.ndarray, "..."], state: int) -> None:
+def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
     if not np.isfinite(values).all():
         raise ValueError(f"state {state} has NaN or infinite values; check the model's weights and dtype")
 
 
 def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:
     """Rows in order of length, in batches that stay small with their right padding, and which rows are in each."""
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    group: list[int] = []
-    for i in order:
-        if group and (len(group) + 1) * len(rows[i]) > _TOKENS_AT_ONCE:
-            yield group, Batch.of([rows[j] for j in group]).to(model.W_U.device)
-            group = []
-        group.append(i)
-    if group:
-        yield group, Batch.of([rows[j] for j in group]).to(model.W_U.device)
+    groups: list[list[int]] = [[]]
+    for i in sorted(range(len(rows)), key=lambda i: len(rows[i])):
+        if groups[-1] and (len(groups[-1]) + 1) * len(rows[i]) > _TOKENS_AT_ONCE:
+            groups.append([])
+        groups[-1].append(i)
+    for group in groups:
+        yield group, Batch.of([rows[i] for i in group]).to(model.W_U.device)
 
 
-def _keeper(into: Tensor, chosen: list[int], lengths: Tensor, index: str, batch: Batch) -> Any:
-    def keep(activation: Tensor, hook: object) -> None:
+def _recipe(
+    model: Model, names: dict[int, str], position: Position, batch: Batch, into: dict[str, Tensor], chosen: list[int]
+) -> Recipe:
+    """Hooks that keep one vector of each row of a batch."""
+    last = batch.mask.sum(1) - 1
+    where = {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
+
+    def keep(activation: Tensor, hook: object, state: int) -> None:
         values = activation.flatten(2)
-        if index == "mean":
-            values = values.float()
-            real = batch.mask.to(values)[..., None]
+        if position == "mean":
+            values, real = values.float(), batch.mask[..., None]
             picked = (values * real).sum(1) / real.sum(1)
         else:
-            where = {"first": 0 * lengths, "eos": lengths - 1, "last": lengths - 1, "before last": lengths - 2}[index]
             picked = values[torch.arange(len(values), device=values.device), where]
-        into[chosen] = picked.float().cpu()
+        into[str(state)][chosen] = picked.float().cpu()
 
-    return keep
+    return [(name, partial(keep, state=state)) for state, name in names.items()]
