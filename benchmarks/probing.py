@@ -14,8 +14,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from timing import Row, agrees, alternate, command, row
 
-from interp.probing.fitting import LEARNING_RATE, STEPS, Sparse, fit_sparse
-from interp.probing.gates import BETA, GAMMA, ZETA
+from interp.probing.fitting import BETA, GAMMA, LEARNING_RATE, STEPS, ZETA, Sparse, fit_sparse
 from interp.probing.sweeps import L0_STRENGTHS
 
 WHAT = "240 L0 probes side by side"

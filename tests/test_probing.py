@@ -18,8 +18,7 @@ import interp
 from interp import probing
 from interp.corpora import pairs
 from interp.probing import SparseProbe, selection
-from interp.probing.fitting import fit_dense, fit_sparse
-from interp.probing.gates import deterministic_gate, open_probability, sample_gate
+from interp.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
 from interp.probing.split import bag_of_words, split_pairs
 from interp.probing.states import States
 from interp.probing.sweeps import _agreement
@@ -108,8 +107,6 @@ def test_scores_are_scipys():
     assert selection.top(np.array([1.0, 3, 3, 2]), 2).tolist() == [False, True, True, False]
     with pytest.raises(ValueError, match="k must be 1 … 4"):
         selection.top(np.arange(4.0), 5)
-    p = np.array([0.01, 0.04, 0.03, 0.5])
-    assert selection.adjusted_p(p) == pytest.approx([0.04, 0.04 * 4 / 3, 0.04 * 4 / 3, 0.5])
 
 
 def test_agreement_knows_its_largest_value():
@@ -312,8 +309,11 @@ def test_sweep_tables(swept):
     neurons = found.neurons.query("task == 'a'")
     assert set(neurons.sort_values("p_adjusted")["dim"].head(6)) == set(range(6))
     split = split_pairs(both, "b")
-    t, _ = selection.welch(vectors[split.train, 0], vectors[split.train, 1])
+    t, p = selection.welch(vectors[split.train, 0], vectors[split.train, 1])
     np.testing.assert_allclose(found.neurons.query("task == 'b'")["t"], t)
+    largest_first = np.sort(p)[::-1]
+    adjusted = np.minimum.accumulate(largest_first * 64 / np.arange(64, 0, -1)).clip(max=1)
+    np.testing.assert_allclose(found.neurons.query("task == 'b'")["p_adjusted"].sort_values(), adjusted[::-1])
     assert (found.agreement["spearman"] <= found.agreement["spearman_max"] + 1e-9).all()
     assert found.agreement.query("l0_strength == 0.2")["auroc"].min() > 0.9
     assert set(found.random_k["k"]) == {1, 2, 4, 8, 16, 32}

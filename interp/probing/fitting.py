@@ -1,7 +1,8 @@
 """Many probes as one problem: tasks side by side, and λ, seeds and controls as columns of each.
 
 `X` is `[tasks, samples, d]`, labels `[tasks, samples, columns]`; the data of a task is read once for all its columns.
-Probes have no intercept: `p = σ(X (w ⊙ m))`.
+Probes have no intercept: `p = σ(X (w ⊙ m))`. Gates are hard-concrete, a differentiable stand-in for choosing dimensions
+(Louizos, Welling, Kingma 2018, "Learning Sparse Neural Networks through L0 Regularization", §2.2).
 """
 
 import math
@@ -13,14 +14,36 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.checks import check_seed, whole_number
-from interp.probing.gates import deterministic_gate, open_probability, sample_gate
 from interp.probing.options import STEPS
 
+BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # of the gates
 LEARNING_RATE = 0.05
 _START = 2.0  # of the gates' log α: all open
 _SPREAD = 0.01  # of the first weights and gates
 _NEWTON_STEPS = 50
 _ROUNDING = 1e-12  # of an objective in float64: near the minimum a step may seem to raise it by this
+
+
+def sample_gate(
+    log_alpha: Float[Tensor, "*dims"], uniform: Float[Tensor, "*#dims"]
+) -> tuple[Float[Tensor, "*dims"], Float[Tensor, "*dims"]]:
+    """`clip(σ((log u − log(1 − u) + a)/β)(ζ − γ) + γ, 0, 1)`, u uniform on (0, 1), and its derivative by a."""
+    noise = uniform.log() - torch.log1p(-uniform)
+    s = ((noise + log_alpha) / BETA).sigmoid_()
+    stretched = s * (ZETA - GAMMA) + GAMMA
+    gate = stretched.clamp(0, 1)
+    slope = (1 - s).mul_(s).mul_((ZETA - GAMMA) / BETA).mul_(stretched == gate)
+    return gate, slope
+
+
+def deterministic_gate(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
+    """`clip(σ(a)(ζ − γ) + γ, 0, 1)`: no noise, and no β. A gate above 0 is open."""
+    return (torch.sigmoid(log_alpha) * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
+
+
+def open_probability(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
+    """`P(z ≠ 0) = σ(a − β log(−γ/ζ))`; its mean over dimensions is the penalty."""
+    return torch.sigmoid(log_alpha - BETA * math.log(-GAMMA / ZETA))
 
 
 @dataclass(frozen=True, eq=False)

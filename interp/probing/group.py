@@ -1,8 +1,10 @@
 """Tasks side by side: their states, split and standardised, their labels, and how well a probe reads them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
@@ -77,17 +79,20 @@ class Group:
         """Of the test sentences."""
         return self._hits(self.X_test, weight, "none", 0)[0].mean(1)
 
-    def measured(
-        self, weight: Float[Tensor, "tasks d"], control: Control, seed: int
-    ) -> dict[str, Float[np.ndarray, " tasks"]]:
-        """Accuracy of test sentences and pairs, each with a 95 % interval over pairs (percentile bootstrap of 1,000
-        resamples), and of validation sentences."""
-        found = {"validation_accuracy": self._hits(self.X_validation, weight, control, seed)[0].mean(1)}
+    def rows(
+        self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **about: Any
+    ) -> pd.DataFrame:
+        """A row a task: accuracy of test sentences and pairs, each with a 95 % interval over pairs (percentile
+        bootstrap of 1,000 resamples), and of validation sentences."""
+        n_open = (weight != 0).sum(1).cpu().numpy()
+        about |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}
+        about["open_fraction"] = n_open / self.d
+        about["validation_accuracy"] = self._hits(self.X_validation, weight, control, seed)[0].mean(1)
         tested = self._hits(self.X_test, weight, control, seed)
         for name, values in zip(("accuracy", "pair_accuracy"), tested, strict=True):
             low, high = np.quantile(self._resamples @ values.T, _INTERVAL, axis=0)
-            found |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
-        return found
+            about |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
+        return pd.DataFrame(about)
 
     def _hits(
         self, X: Float[Tensor, "tasks samples d"], weight: Float[Tensor, "tasks d"], control: Control, seed: int

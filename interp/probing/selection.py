@@ -59,8 +59,3 @@ def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:
     chosen = np.zeros(len(values), dtype=bool)
     chosen[np.argsort(-values, kind="stable")[:k]] = True
     return chosen
-
-
-def adjusted_p(p: Float[np.ndarray, "*tasks d"]) -> Float[np.ndarray, "*tasks d"]:
-    """Benjamini and Hochberg's adjusted p-values: the false discovery rate at which each dimension counts."""
-    return stats.false_discovery_control(p, axis=-1, method="bh")

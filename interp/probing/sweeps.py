@@ -18,10 +18,10 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
 from interp.models import find_device
-from interp.probing.fitting import Sparse, check_l0_strengths, fit_dense, fit_sparse
+from interp.probing.fitting import check_l0_strengths, fit_dense, fit_sparse
 from interp.probing.group import Group
 from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
-from interp.probing.selection import adjusted_p, scores
+from interp.probing.selection import scores
 from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.results import Result
@@ -127,12 +127,8 @@ def sweep(
     bases = {control == "rotation" for control in options["controls"]}
     work = left * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
     with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
-        parts = kept_each(
-            [
-                (one, partial(_tables, collected, state, splits, settings, find_device(device), bar.update))
-                for state, one in kept.items()
-            ]
-        )
+        make = partial(_tables, collected, splits, settings, find_device(device), bar.update)
+        parts = kept_each([(one, partial(make, state)) for state, one in kept.items()])
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
     about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
     return Sweep(provenance=asked | about, **merged)
@@ -167,28 +163,24 @@ def check_neurons(neurons: pd.DataFrame) -> None:
     width = neurons["dim"].max() + 1
     sizes = neurons.groupby(["task", "state"], sort=False).size()
     for (task, state), size in sizes[sizes != width].items():
-        raise ValueError(
-            f"neurons has {size} of the {width} dimensions of task {task!r} at state {state}; give the whole table, as "
-            "the sweep made it"
-        )
+        missing = f"{size} of the {width} dimensions of task {task!r} at state {state}"
+        raise ValueError(f"neurons has {missing}; give the whole table, as the sweep made it")
 
 
 def _tables(
     states: States,
-    state: int,
     splits: dict[str, Split],
     settings: dict[str, Any],
     device: torch.device,
     tick: Callable[[], object],
+    state: int,
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state; tasks of the same size are fitted together."""
     vectors, controls = states.load(state), settings["controls"]
-    bases: list[tuple[np.ndarray | None, list[Control]]]
-    bases = [(None, [control for control in controls if control != "rotation"])]
-    if "rotation" in controls:
-        bases.append((_rotation(states.width), ["rotation"]))
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
-    for some, (rotation, in_basis) in product(of_equal_size(splits), bases):
+    for some, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
+        rotation = _rotation(states.width) if rotated else None
+        in_basis = [control for control in controls if (control == "rotation") == rotated]
         group = Group(vectors, some, raw=settings["raw"], device=device, rotation=rotation)
         for name, table in _fitted(group, in_basis, settings, tick):
             found[name].append(table)
@@ -209,20 +201,19 @@ def _fitted(
     group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Callable[[], object]
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Tables of some controls, in one basis, each with the name of the table that it is a part of."""
-    methods = settings["methods"]
+    methods, rotated = settings["methods"], "rotation" in controls  # dense probes are the same in every basis
     if "l0" in methods and controls:
         yield from _sparse(group, controls, settings, tick)
-    trained = [control for control in controls if control != "rotation"]  # dense probes are the same in every basis
-    if "dense" in methods and trained:
-        weight = fit_dense(group.X, group.targets([(control, 0) for control in trained]))
-        for i, control in enumerate(trained):
-            yield "probes", _row(group, weight[:, i], control, method="dense", C=1.0)
+    if "dense" in methods and controls and not rotated:
+        weight = fit_dense(group.X, group.targets([(control, 0) for control in controls]))
+        for i, control in enumerate(controls):
+            yield "probes", group.rows(weight[:, i], control, method="dense", C=1.0)
     if "topk" in methods:
         for basis, selector in product([control for control in controls if control != "flip"], settings["selectors"]):
             order = _ranked(group, selector)
             for k in settings["ks"]:
-                yield "probes", _row(group, _dense_on(group, order[:, :k]), basis, method=f"topk:{selector}", k=k)
-    if "random" in methods and "rotation" not in controls:
+                yield "probes", group.rows(_dense_on(group, order[:, :k]), basis, method=f"topk:{selector}", k=k)
+    if "random" in methods and not rotated:
         yield from zip(("random_k", "equivalence"), _random(group), strict=True)
 
 
@@ -236,34 +227,22 @@ def _sparse(
     for i, (control, l0_strength, seed) in enumerate(columns):
         expected = found.expected_open[:, i].mean(1).double().cpu().numpy()
         about = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
-        yield "probes", _row(group, found.coefficients[:, i], control, seed, **about)
+        yield "probes", group.rows(found.coefficients[:, i], control, seed, **about)
     if "none" in controls:
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
-        yield "neurons", _neurons(group, found, plain[shown_l0_strength(plain)])
-        yield (
-            "agreement",
-            pd.DataFrame(
-                {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(t), gate)
-                for l0_strength, column in plain.items()
-                for task, t, gate in zip(group.tasks, group.t, found.gate[:, column].cpu().numpy(), strict=True)
-            ),
-        )
+        gates, weights = found.gate.cpu().numpy(), found.weight.cpu().numpy()
+        shown = plain[shown_l0_strength(plain)]
+        yield "neurons", _neurons(group, gates[:, shown], weights[:, shown])
+        rows = [
+            {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(group.t[i]), gates[i, column])
+            for (l0_strength, column), (i, task) in product(plain.items(), enumerate(group.tasks))
+        ]
+        yield "agreement", pd.DataFrame(rows)
 
 
-def _row(
-    group: Group, weight: Float[Tensor, "tasks d"], control: Control, seed: int = 0, **about: object
-) -> pd.DataFrame:
-    """A row a task: how well a probe reads the test pairs."""
-    n_open = (weight != 0).sum(1).cpu().numpy()
-    about |= {"seed": seed, "control": control, "n_open": n_open, "open_fraction": n_open / group.d}
-    return pd.DataFrame(
-        {"task": group.tasks, "n_test": 2 * group.n_test} | about | group.measured(weight, control, seed)
-    )
-
-
-def _neurons(group: Group, found: Sparse, column: int) -> pd.DataFrame:
-    gate, weight = (part[:, column].cpu().numpy() for part in (found.gate, found.weight))
-    values = {"t": group.t, "p_adjusted": adjusted_p(group.p), "gate": gate, "weight": weight}
+def _neurons(group: Group, gate: np.ndarray, weight: np.ndarray) -> pd.DataFrame:
+    p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
+    values = {"t": group.t, "p_adjusted": p_adjusted, "gate": gate, "weight": weight}
     values |= {"mean": group.mean, "scale": group.spread}
     where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
     return pd.DataFrame({name: part.ravel() for name, part in values.items()}, index=where).reset_index()
