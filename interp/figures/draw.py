@@ -86,15 +86,10 @@ def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **more: Any) 
 def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, style: Style, hover: str) -> None:
     """A point for each type of token; of many, 1,500 evenly taken over the rows."""
     shown = evenly(types.assign(x=x, y=y), _MOST_TYPES)
-    out.add_scatter(
-        x=shown["x"].round(3),
-        y=shown["y"].round(3),
-        mode="markers",
-        marker={"size": 5, "opacity": 0.45, "color": style["color"], "symbol": style.get("symbol")},
-        text=shown["token"].map(plain),
-        hovertemplate=f"%{{text}}<br>{hover}<extra></extra>",
-        name=f"{len(shown):,} of {len(types):,} types",
-    )
+    points, text = shown["y"].round(3).set_axis(shown["x"].round(3)), shown["token"].map(plain)
+    look = {"symbol": "circle"} | style | {"name": f"{len(shown):,} of {len(types):,} types"}
+    hover = f"%{{text}}<br>{hover}<extra></extra>"
+    add_series(out, points, look, hover=hover, size=5, mode="markers", marker={"opacity": 0.45}, text=text)
 
 
 def add_grid(
@@ -106,15 +101,7 @@ def add_grid(
     """
     if reach is None:
         reach = float(np.nanmax(np.abs(grid.to_numpy()))) or 1.0
-    out.add_heatmap(
-        z=grid.to_numpy().round(3),
-        x=list(grid.columns),
-        y=list(grid.index),
-        zmin=middle - reach,
-        zmax=middle + reach,
-        colorscale=DIVERGING,
-        colorbar_thickness=12,
-        hovertemplate=f"{hover}<extra></extra>",
-        **more,
-    )
+    more |= {"zmin": middle - reach, "zmax": middle + reach, "colorscale": DIVERGING, "colorbar_thickness": 12}
+    more |= {"x": list(grid.columns), "y": list(grid.index), "hovertemplate": f"{hover}<extra></extra>"}
+    out.add_heatmap(z=grid.to_numpy().round(3), **more)
     out.update_yaxes(autorange="reversed")

@@ -69,10 +69,8 @@ def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
 
 def panels(title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None) -> go.Figure:
     """Figures of that look side by side, with the same x: two, or one for each name, with a shared y."""
-    if names is None:
-        out = make_subplots(rows=1, cols=2, horizontal_spacing=0.22)
-    else:
-        out = make_subplots(rows=1, cols=len(names), shared_yaxes=True, horizontal_spacing=0.06)
+    n, space = (2, 0.22) if names is None else (len(names), 0.06)
+    out = make_subplots(rows=1, cols=n, shared_yaxes=names is not None, horizontal_spacing=space)
     above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
     for column, name in enumerate(names or [], 1):
         out.add_annotation(above, text=name, showarrow=False, row=1, col=column)

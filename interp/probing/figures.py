@@ -29,6 +29,7 @@ from interp.figures.style import (
 )
 from interp.figures.views import safe, shielded
 from interp.probing import ProbingStudy, Sweep
+from interp.probing.tables import changes
 
 _DENSE: Style = {"name": "dense", "color": INK, "width": 2.5}
 _FLIP: Style = {"name": "dense, labels flipped", "color": VERMILION, "dash": "dot", "width": 1.8}
@@ -38,6 +39,11 @@ _TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_fie
 _TRAINED_ON |= {"same_term": "the same term"}
 _SETS = {"found": ("found", BLUE), "matched": ("matched in size", AMBER), "random": ("random", GREY)}
 _NAMED_TASKS = 25
+_TWO_TASKS = "method 'l0' and two tasks or more"
+_NEEDS = {
+    "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
+    "overlap": _TWO_TASKS, "ablation": "a task that the model itself gets, and a probe of one to half of the neurons",
+}  # fmt: skip
 
 
 def sparse_probes(found: Sweep) -> go.Figure:
@@ -83,11 +89,9 @@ def gate_agreement(found: Sweep) -> go.Figure:
 
     Raises ValueError for a result without gates.
     """
-    if found.agreement.empty:
-        raise ValueError("this result has no gates: it was made without method 'l0'")
+    known = _table(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
     subtitle = "means over tasks with open gates; dotted: reachable"
     out = panels("Gates and Welch's t", "hidden state", subtitle=subtitle)
-    known = found.agreement[found.agreement["l0_strength"] < 1].dropna(subset="spearman")
     for l0_strength, style in _l0_styles(found).items():
         part = known[known["l0_strength"] == l0_strength]
         _add_means(out, part, "spearman", style, 1)
@@ -105,10 +109,9 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
 
     Raises ValueError for a result without random probes, or a state that it does not have.
     """
-    if found.random_k.empty:
-        raise ValueError("this result has no random probes: it was made without method 'random'")
-    shown = int(found.random_k["state"].iloc[-1] if state is None else state)
-    draws = only(found.random_k, "state", shown).groupby(["k", "draw"])["accuracy"].mean().groupby("k")
+    table = _table(found, "random_k")
+    shown = int(table["state"].iloc[-1] if state is None else state)
+    draws = only(table, "state", shown).groupby(["k", "draw"])["accuracy"].mean().groupby("k")
     low, mean, high = draws.min(), draws.mean(), draws.max()
     subtitle = f"left: state {shown}, with the range over draws"
     out = panels("Top neurons against random ones", "hidden state", subtitle=subtitle)
@@ -132,14 +135,10 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
     l0_strength, state = study.provenance["l0_strength"], study.provenance["state"]
     probes = study.probes.assign(gain=study.probes["accuracy"] - study.probes["bag_of_words"])
     out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
-    sparse = _of(probes, "l0")
-    sparse = sparse[sparse["l0_strength"] == l0_strength]
-    for part, style in (
-        (_of(probes, "dense"), _DENSE | {"symbol": "circle"}),
-        (sparse, _l0_styles(study).get(l0_strength, {})),
-        (_of(probes, "dense", "untrained"), _UNTRAINED | {"symbol": "circle"}),
-    ):
-        _add_means(out, part, "gain", style, 1)
+    sparse = _of(probes, "l0").query("l0_strength == @l0_strength")
+    _add_means(out, _of(probes, "dense"), "gain", _DENSE | {"symbol": "circle"}, 1)
+    _add_means(out, sparse, "gain", _l0_styles(study).get(l0_strength, {}), 1)
+    _add_means(out, _of(probes, "dense", "untrained"), "gain", _UNTRAINED | {"symbol": "circle"}, 1)
     out.add_hline(y=0, line=THIN, row=1, col=1)
     at = probes[(probes["state"] == state) & (probes["control"] == "none")]
     best = "dense" if (at["method"] == "dense").any() else str(at["method"].iloc[0])
@@ -163,15 +162,11 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
 
     Raises ValueError for a study of one task, or without L0 probes.
     """
-    if study.transfer.empty:
-        raise ValueError("this study has no transfer: it needs method 'l0' and two tasks or more")
-    of = {
-        l0_strength: part.pivot(index="train_task", columns="test_task", values="pair_accuracy")
-        for l0_strength, part in study.transfer.groupby("l0_strength")
-    }
-    sparse = of[study.provenance["l0_strength"]]
+    table = _table(study, "transfer").dropna(subset="l0_strength")
+    wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values="pair_accuracy")
+    sparse = wide[study.provenance["l0_strength"]]
     if difference:
-        return _matrix(study, sparse - of[1.0], "Transfer: sparse less all gates open", "pair accuracy", reach=0.5)
+        return _matrix(study, sparse - wide[1.0], "Transfer: sparse less all gates open", "pair accuracy", reach=0.5)
     return _matrix(study, sparse, "Transfer between tasks", "pair accuracy", middle=0.5, reach=0.5)
 
 
@@ -180,10 +175,11 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
 
     Raises ValueError for a study of one task, or without L0 probes.
     """
-    if study.overlap.empty:
-        raise ValueError("this study has no overlap: it needs method 'l0' and two tasks or more")
-    above = study.overlap.assign(above=study.overlap["jaccard"] - study.overlap["expected"])
-    once = above.pivot(index="task_a", columns="task_b", values="above")
+    once = (
+        _table(study, "overlap")
+        .eval("above = jaccard - expected")
+        .pivot(index="task_a", columns="task_b", values="above")
+    )
     return _matrix(study, once.combine_first(once.T), "Neurons in common", "Jaccard index less chance")
 
 
@@ -215,17 +211,13 @@ def general_probes(study: ProbingStudy) -> go.Figure:
 
     Raises ValueError for a study of one task, or without L0 probes.
     """
-    if study.general.empty:
-        raise ValueError("this study has no general probes: it needs method 'l0' and two tasks or more")
-    out = figure(
-        "Is there grammaticality in general?",
-        "trained on tasks of",
-        "pair accuracy on a task never seen",
-        subtitle=f"state {study.provenance['state']}; mean over tasks, 95 % interval",
-    )
+    by_method = _table(study, "general").groupby("method")
+    subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval"
+    title, what = "Is there grammaticality in general?", "pair accuracy on a task never seen"
+    out = figure(title, "trained on tasks of", what, subtitle=subtitle)
     sparse = _l0_styles(study)[study.provenance["l0_strength"]]
     for method, style in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
-        accuracy = study.general[study.general["method"] == method].groupby("trained_on")["pair_accuracy"]
+        accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
         table = accuracy.agg(["mean", "sem"]).reindex(list(_TRAINED_ON)).dropna(how="all").rename(index=_TRAINED_ON)
         bars = {"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5}
         add_series(out, table["mean"].round(4), style, size=10, mode="markers", error_y=bars)
@@ -237,35 +229,18 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
 
     Raises ValueError for a study without ablation.
     """
-    table = study.ablation
-    if table.empty:
-        raise ValueError(
-            "this study has no ablation: the model itself is below .6 on every task, or its probes open no gate or "
-            "more than half of them"
-        )
-    for measure in ("accuracy", "margin"):
-        table = table.assign(**{measure: table[f"{measure}_after"] - table[f"{measure}_before"]})
-    means = table.groupby(["task", "mode", "set"], sort=False)[["accuracy", "margin"]].mean().round(4).reset_index()
+    tasks = changes(_table(study, "ablation")).groupby(["task", "mode", "set"], sort=False)
+    means = tasks[["accuracy", "margin"]].mean().round(4).reset_index()
     subtitle = f"state {study.provenance['state']}, all positions; a point a task, mean over draws"
     out = panels("Neurons removed from the residual stream", "", subtitle=subtitle)
     look: dict[str, Any] = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "line_width": 1.4}
     look["hovertemplate"] = "%{text}: %{y:.3f}<extra></extra>"
     for name, (label, colour) in _SETS.items():
         part = means[means["set"] == name]
+        look |= {"name": label, "legendgroup": name, "offsetgroup": name, "text": part["task"].map(plain)}
+        look |= {"x": "to " + part["mode"], "marker": {"size": 4, "opacity": 0.6, "color": colour}}
         for panel, measure in enumerate(("accuracy", "margin"), 1):
-            out.add_box(
-                x="to " + part["mode"],
-                y=part[measure],
-                name=label,
-                legendgroup=name,
-                offsetgroup=name,
-                showlegend=panel == 1,
-                marker={"size": 4, "opacity": 0.6, "color": colour},
-                text=part["task"].map(plain),
-                row=1,
-                col=panel,
-                **look,
-            )
+            out.add_box(y=part[measure], showlegend=panel == 1, row=1, col=panel, **look)
     out.update_layout(boxmode="group")
     out.update_yaxes(title_text="change of accuracy", zeroline=True, zerolinecolor=GREY, col=1)
     return out.update_yaxes(title_text="change of margin, nats", zeroline=True, zerolinecolor=GREY, col=2)
@@ -295,23 +270,24 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     return views
 
 
+def _table(found: Sweep, name: str) -> pd.DataFrame:
+    """A table of the result. Raises ValueError where it has no rows."""
+    table = found.tables[name]
+    if table.empty:
+        raise ValueError(f"the table {name} of this result is empty: it needs {_NEEDS[name]}")
+    return table
+
+
 def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFrame:
     return probes[(probes["method"] == method) & (probes["control"] == control)]
 
 
 def _add_means(
-    out: go.Figure,
-    part: pd.DataFrame,
-    measure: str,
-    style: Style,
-    panel: int | None = None,
-    *,
-    legend: bool = True,
-    hover: str = "state %{x}: %{y:.3f}",
+    out: go.Figure, part: pd.DataFrame, measure: str, style: Style, panel: int | None = None, **more: Any
 ) -> None:
-    """A line over hidden states: means over tasks."""
+    """A line over hidden states: means over tasks; in the legend once."""
     means = part.groupby("state")[measure].mean().round(4)
-    add_series(out, means, style, hover=hover, legend=legend and panel != 2, panel=panel)
+    add_series(out, means, style, panel=panel, **({"hover": "state %{x}: %{y:.3f}", "legend": panel != 2} | more))
 
 
 def _l0_styles(found: Sweep) -> dict[float, Style]:

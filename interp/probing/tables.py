@@ -25,6 +25,10 @@ from interp.run.passes import Passes, asks
 
 _ABLATED = 100  # test pairs a task, at most
 _VIEWED = 3  # tasks
+_BY_STATE = {
+    "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
+    "dense_flipped": ("dense", "flip"), "dense_untrained": ("dense", "untrained"), "l0_rotated": ("l0", "rotation"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +69,15 @@ class ProbingStudy(Sweep):
     @property
     def by_state(self) -> pd.DataFrame:
         """Mean accuracies over tasks for each state: dense, sparse, the largest k, the controls, and words alone."""
-        probes = self.probes
-        sparse, largest = probes["l0_strength"] == self.provenance["l0_strength"], probes["k"] == self.largest_k
+        probes, (sparse, k) = self.probes, (self.provenance["l0_strength"], self.largest_k)
+        shown = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
+        means = shown.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
         columns = {}
-        for name, method, control, at in (
-            ("dense", "dense", "none", True),
-            ("l0", "l0", "none", sparse),
-            ("topk", "topk:welch", "none", largest),
-            ("dense_flipped", "dense", "flip", True),
-            ("dense_untrained", "dense", "untrained", True),
-            ("l0_rotated", "l0", "rotation", sparse),
-        ):
-            part = probes[(probes["method"] == method) & (probes["control"] == control) & at]
-            if not part.empty:
-                columns[name] = part.groupby("state")["accuracy"].mean()
-                if name in ("l0", "l0_rotated"):
-                    columns[f"{name}_open"] = part.groupby("state")["open_fraction"].mean()
+        for name, kind in _BY_STATE.items():
+            if kind in means.index:
+                columns[name] = means.loc[kind, "accuracy"]
+                if name.startswith("l0"):
+                    columns[f"{name}_open"] = means.loc[kind, "open_fraction"]
         columns["bag_of_words"] = probes[probes["control"] == "none"].groupby("state")["bag_of_words"].mean()
         return pd.DataFrame(columns).rename_axis("state").reset_index()
 
@@ -89,10 +86,7 @@ class ProbingStudy(Sweep):
         """Mean changes over tasks by mode and set; in how many tasks the found neurons cost more than every match."""
         if self.ablation.empty:
             return pd.DataFrame(columns=["mode", "set", "n_tasks", "n_neurons", "magnitude", "accuracy", "margin"])
-        table = self.ablation.assign(
-            accuracy=self.ablation["accuracy_after"] - self.ablation["accuracy_before"],
-            margin=self.ablation["margin_after"] - self.ablation["margin_before"],
-        )
+        table = changes(self.ablation)
         out = table.groupby(["mode", "set"], sort=False).agg(
             n_tasks=("task", "nunique"), n_neurons=("n_neurons", "mean"), magnitude=("magnitude", "mean"),
             accuracy=("accuracy", "mean"), margin=("margin", "mean"),
@@ -109,6 +103,12 @@ class ProbingStudy(Sweep):
             n_tasks=("task", "nunique"), accuracy=("accuracy", "mean"), pair_accuracy=("pair_accuracy", "mean"),
             n_open=("n_open", "mean"),
         ).reset_index()  # fmt: skip
+
+
+def changes(ablation: pd.DataFrame) -> pd.DataFrame:
+    """The table `ablation` with the changes of accuracy and margin."""
+    measures = ("accuracy", "margin")
+    return ablation.assign(**{name: ablation[f"{name}_after"] - ablation[f"{name}_before"] for name in measures})
 
 
 @asks(ProbingOptions)
@@ -139,21 +139,19 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
     judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
+    where: dict[str, Any] = {"states": options.states, "position": options.position}
     fitting: dict[str, Any] = {"raw": options.raw, "steps": whole_number(options.steps, "steps", least=1)}
     fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
     root = None if options.directory is None else Path(options.directory)
 
     def probed(which: Model, name: str, **asked: Any) -> tuple[States, Sweep]:
-        where: dict[str, Any] = {"states": options.states, "position": options.position}
         states = collect(which, table, directory=root and root / f"{name}states", **where, **judging)
         kept = root and root / f"{name}sweeps"
         return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
 
     states, found = probed(model, "", **chosen)
-    plain: dict[str, Any] = {"methods": ["l0", "dense"] if sparse else ["dense"], "controls": ["none"]}
-    _, by_chance = probed(
-        untrained(model), "untrained-", **plain, l0_strengths=[l0_strength], seeds=chosen["seeds"][:1]
-    )
+    plain = {"methods": ["l0", "dense"] if sparse else ["dense"], "controls": ["none"], "l0_strengths": [l0_strength]}
+    _, by_chance = probed(untrained(model), "untrained-", **plain, seeds=chosen["seeds"][:1])
     probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
     best = _best(found.probes) if options.state == "best" else options.state
     tested = table.iloc[np.concatenate([split.test for split in splits.values()])]
@@ -176,15 +174,12 @@ def _across_tasks(
 ) -> dict[str, pd.DataFrame]:
     """What tasks share at a state; tables without rows for a single task, or without sparse probes."""
     neurons = found.neurons[found.neurons["state"] == state]
+    tables = {"overlap": overlap(neurons)}
     if neurons["task"].nunique() < 2:
-        empty = {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
-        return empty | {"overlap": overlap(neurons)}
+        return tables | {"transfer": pd.DataFrame(columns=TRANSFER), "general": pd.DataFrame(columns=GENERAL)}
     at = {"states": [state], "seed": found.provenance["seeds"][0], **fitting}
-    return {
-        "transfer": transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at),
-        "general": general(states, l0_strength=l0_strength, **at),
-        "overlap": overlap(neurons),
-    }
+    tables["transfer"] = transfer(states, l0_strengths=sorted({l0_strength, 1.0}), **at)
+    return tables | {"general": general(states, l0_strength=l0_strength, **at)}
 
 
 def _best(probes: pd.DataFrame) -> int:
