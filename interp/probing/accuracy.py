@@ -48,7 +48,7 @@ def sentence_log_probability(
     scores = np.zeros(len(rows))
     encoder = is_encoder(model)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="scoring") as bar:
-        for chosen in _of_one_length(lengths) if encoder else _by_length(lengths, model.W_U.shape[1]):
+        for chosen in _together(lengths, None if encoder else model.W_U.shape[1]):
             score = _masked_scores if encoder else _scores
             scores[chosen] = score(model, [rows[i] for i in chosen], hooks).cpu().numpy()
             bar.update(len(chosen))
@@ -57,21 +57,19 @@ def sentence_log_probability(
     return scores
 
 
-def _by_length(lengths: NDArray[np.int64], d_vocab: int) -> Iterator[NDArray[np.int64]]:
-    """The numbers of rows to score together, the longest first, with few enough logits."""
+def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
+    """The numbers of rows to score together, the longest first: with few enough logits, or without `d_vocab` of one
+    length, with few enough tokens in the rows that masking each in turn makes."""
     order = np.argsort(-lengths, kind="stable")
     while len(order):
-        size = max(1, _LOGITS_AT_ONCE // (int(lengths[order[0]]) * d_vocab))
-        yield order[:size]
-        order = order[size:]
-
-
-def _of_one_length(lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """The numbers of rows to mask together, all of one length, with few enough tokens in the rows that this makes."""
-    for length in np.unique(lengths):
-        size = max(1, _TOKENS_AT_ONCE // int(length) // int(length - 2))
-        of_length = np.flatnonzero(lengths == length)
-        yield from (of_length[start : start + size] for start in range(0, len(of_length), size))
+        longest = int(lengths[order[0]])
+        if d_vocab is None:
+            of_length = order[lengths[order] == longest]
+            chosen = of_length[: max(1, _TOKENS_AT_ONCE // longest // (longest - 2))]
+        else:
+            chosen = order[: max(1, _LOGITS_AT_ONCE // (longest * d_vocab))]
+        yield chosen
+        order = order[len(chosen) :]
 
 
 def _scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
@@ -123,8 +121,6 @@ def minimal_pair_accuracy(
     """
     check_pairs(pairs)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
-    scores: NDArray[np.float64] = sentence_log_probability(model, both, bos=bos, progress=progress)
-    good, bad = scores[: len(pairs)], scores[len(pairs) :]
-    correct = pd.DataFrame({"task": pairs["UID"].to_numpy(), "correct": good > bad})
-    grouped = correct.groupby("task", sort=False)["correct"]
-    return pd.DataFrame({"accuracy": grouped.mean(), "n_pairs": grouped.size()}).reset_index()
+    good, bad = sentence_log_probability(model, both, bos=bos, progress=progress).reshape(2, -1)
+    correct = pairs.assign(correct=good > bad).groupby("UID", sort=False)["correct"]
+    return correct.agg(accuracy="mean", n_pairs="size").rename_axis("task").reset_index()

@@ -81,8 +81,8 @@ def ablation_effect(
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
         rows += _of_task(model, chosen, probe, modes, draws, bos, seed)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
-    measures = [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
-    return pd.DataFrame(rows, columns=[*columns, *measures, "n_pairs"])
+    columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
+    return pd.DataFrame(rows, columns=[*columns, "n_pairs"])
 
 
 def _of_task(
@@ -92,7 +92,7 @@ def _of_task(
 
     def judged() -> tuple[float, float, float]:
         scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
-        good, bad = scores[: len(chosen)], scores[len(chosen) :]
+        good, bad = scores.reshape(2, -1)
         return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
 
     before = judged()

@@ -2,7 +2,7 @@
 
 import timeit
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,34 +24,21 @@ class Cost:
     done at one state alone (transfer, general probes, ablation) is not counted.
     """
 
-    n_states: int
-    d_model: int
-    n_tasks: int
-    n_sentences: int
-    n_tokens: int
-    columns: int
-    states_bytes: int
-    one_state_bytes: int
-    forward: float
-    sparse: float
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        return asdict(self)
+    numbers: dict[str, Any]
 
     @property
     def lines(self) -> list[str]:
         """What `--dry-run` prints, with the time that this machine's arithmetic makes of it."""
-        speed = rate()
+        n, speed = self.numbers, rate()
+        gib = {name: n[f"{name}_bytes"] / 2**30 for name in ("states", "one_state")}
+        hours = (f"{n[name] / speed / 3600:,.1f} h" for name in ("forward", "sparse"))
         return [
-            f"{self.n_states} states of {self.d_model}; {self.n_tasks} tasks, {self.n_sentences:,} sentences, about "
-            f"{self.n_tokens:,} tokens",
-            f"hidden states: {self.states_bytes / 2**30:,.2f} GiB on disk, {self.one_state_bytes / 2**30:,.2f} GiB in "
-            "memory",
-            f"forward passes: {self.forward / 1e12:,.1f} TFLOP",
-            f"L0 probes, {self.columns:,} a state: {self.sparse / 1e12:,.1f} TFLOP",
-            f"a float32 matrix product runs at {speed / 1e9:,.0f} GFLOP/s here: "
-            f"{self.forward / speed / 3600:,.1f} h and {self.sparse / speed / 3600:,.1f} h at that rate",
+            f"{n['n_states']} states of {n['d_model']}; {n['n_tasks']} tasks, {n['n_sentences']:,} sentences, about "
+            f"{n['n_tokens']:,} tokens",
+            f"hidden states: {gib['states']:,.2f} GiB on disk, {gib['one_state']:,.2f} GiB in memory",
+            f"forward passes: {n['forward'] / 1e12:,.1f} TFLOP",
+            f"L0 probes, {n['columns']:,} a state: {n['sparse'] / 1e12:,.1f} TFLOP",
+            f"a float32 matrix product runs at {speed / 1e9:,.0f} GFLOP/s here: {' and '.join(hours)} at that rate",
         ]
 
 
@@ -72,12 +59,13 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
     columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) + 1 if "l0" in asked.methods else 0
     one_state = 4 * len(sentences) * size.d_model
-    return Cost(
-        n_states=n_states, d_model=size.d_model, n_tasks=n_tasks, n_sentences=len(sentences), n_tokens=tokens,
-        columns=n_tasks * columns, states_bytes=2 * n_states * one_state, one_state_bytes=one_state,
-        forward=2 * tokens * size.forward,
-        sparse=4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states,
-    )  # fmt: skip
+    numbers = {
+        "n_states": n_states, "d_model": size.d_model, "n_tasks": n_tasks, "n_sentences": len(sentences),
+        "n_tokens": tokens, "columns": n_tasks * columns, "states_bytes": 2 * n_states * one_state,
+        "one_state_bytes": one_state, "forward": 2 * tokens * size.forward,
+        "sparse": 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states,
+    }  # fmt: skip
+    return Cost(numbers)
 
 
 def rate() -> float:

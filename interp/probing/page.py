@@ -1,5 +1,7 @@
 """What the page says of `interp probing`."""
 
+from collections.abc import Iterator
+
 from interp.figures.section import Section
 from interp.figures.words import count
 from interp.probing import ProbingStudy, figures as plots
@@ -59,29 +61,28 @@ def section(study: ProbingStudy) -> Section:
     tables["Tasks"] = study.tasks
     summary = _summary(study)
     return Section(
-        summary=summary, main=next(iter(figures)), finding=_finding(study, summary), definitions=DEFINITIONS,
-        figures=figures, tables=tables, provenance=study.provenance, views=plots.token_views(study),
+        summary=summary, main=next(iter(figures)), finding=" ".join([summary, *_sentences(study)]),
+        definitions=DEFINITIONS, figures=figures, tables=tables, provenance=study.provenance,
+        views=plots.token_views(study),
     )  # fmt: skip
 
 
-def _hard_tasks(study: ProbingStudy) -> list[str]:
+def _hard_tasks(study: ProbingStudy) -> str:
     """How far dense probes go where the words alone say little."""
     at = study.probes[(study.probes["state"] == study.provenance["state"]) & (study.probes["method"] == "dense")]
-    columns = ["accuracy", "bag_of_words"]
-    trained, untrained = (at[at["control"] == name].groupby("task")[columns].mean() for name in ("none", "untrained"))
-    if trained.empty:
-        return []
+    means = at.groupby(["control", "task"])[["accuracy", "bag_of_words"]].mean()
+    trained = means.loc["none"]
     hard = trained[trained["bag_of_words"] < _HARD]
     above = int((trained["accuracy"] > trained["bag_of_words"]).sum())
     sentence = f"Dense probes are above the bag of words on {above} of {count(len(trained), 'task')}"
-    if hard.empty:
-        return [sentence + "."]
-    chance = untrained["accuracy"].reindex(hard.index).mean()
-    return [
-        f"{sentence}; on the {count(len(hard), 'task')} where that gets less than {_HARD:g} "
-        f"({hard['bag_of_words'].mean():.3f} on average) they get {hard['accuracy'].mean():.3f}"
-        + (f", those of the untrained model {chance:.3f}." if chance == chance else ".")
-    ]
+    if not hard.empty:
+        words, probes = hard["bag_of_words"].mean(), hard["accuracy"].mean()
+        sentence += f"; on the {count(len(hard), 'task')} where that gets less than {_HARD:g} ({words:.3f} on average) "
+        sentence += f"they get {probes:.3f}"
+        if "untrained" in means.index:
+            chance = means.loc["untrained", "accuracy"].reindex(hard.index).mean()
+            sentence += f", those of the untrained model {chance:.3f}"
+    return f"{sentence}."
 
 
 def _accuracies(study: ProbingStudy, sentences: dict[str, str]) -> str:
@@ -97,23 +98,20 @@ def _summary(study: ProbingStudy) -> str:
     return f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, _PROBES)}; {words}."
 
 
-def _finding(study: ProbingStudy, summary: str) -> str:
-    sentences = [summary]
+def _sentences(study: ProbingStudy) -> Iterator[str]:
     if controls := _accuracies(study, _CONTROLS):
-        sentences.append(f"Controls: {controls}.")
-    sentences += _hard_tasks(study)
+        yield f"Controls: {controls}."
+    if "dense" in study.by_state:
+        yield _hard_tasks(study)
     if not study.transfer.empty:
         other = study.transfer[study.transfer["train_task"] != study.transfer["test_task"]]
         sparse, dense = other["l0_strength"] == study.provenance["l0_strength"], other["method"] == "dense"
         right = [other.loc[probes, "pair_accuracy"].mean() for probes in (sparse, dense)]
-        sentences.append(
-            "On the pairs of other tasks sparse probes are right on {:.3f}, dense ones on {:.3f}.".format(*right)
-        )
+        yield "On the pairs of other tasks sparse probes are right on {:.3f}, dense ones on {:.3f}.".format(*right)
     for mode, part in study.ablated.groupby("mode", sort=False):
-        change = part.set_index("set")["accuracy"]
+        change, n_tasks = part.set_index("set")["accuracy"], count(int(part["n_tasks"].iloc[0]), "task")
         value = "their means" if mode == "mean" else "zero"
-        sentences.append(
+        yield (
             f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
-            f"{count(int(part['n_tasks'].iloc[0]), 'task')}, matched ones by {change['matched']:+z.3f}."
+            f"{n_tasks}, matched ones by {change['matched']:+z.3f}."
         )
-    return " ".join(sentences)

@@ -80,11 +80,7 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
     if not v.any():
         raise ValueError(f"the probe of {probe.task} at state {probe.state} reads no neuron, so it has no direction")
     step = (shift * v / v.square().sum()).to(model.W_U.device)
-
-    def add(resid: Tensor, hook: object) -> Tensor:
-        return (resid + step).to(resid.dtype)
-
-    return [(state_name(model, probe.state), add)]
+    return [(state_name(model, probe.state), lambda resid, hook: (resid + step).to(resid.dtype))]
 
 
 @torch.no_grad()
@@ -134,8 +130,6 @@ def check_probe(model: Model, probe: Probe) -> None:
     check_model(model)
     reads, width = len(probe.direction), model.cfg.d_model
     if reads != width:
-        raise ValueError(
-            f"the probe of {probe.task} reads {reads} dimensions, the residual stream has {width}; it belongs to "
-            "another model"
-        )
+        found = f"the probe of {probe.task} reads {reads} dimensions, the residual stream has {width}"
+        raise ValueError(f"{found}; it belongs to another model")
     state_name(model, probe.state)
