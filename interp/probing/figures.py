@@ -175,11 +175,9 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
 
     Raises ValueError for a study of one task, or without L0 probes.
     """
-    once = (
-        _table(study, "overlap")
-        .eval("above = jaccard - expected")
-        .pivot(index="task_a", columns="task_b", values="above")
-    )
+    table = _table(study, "overlap")
+    above = table.assign(above=table["jaccard"] - table["expected"])
+    once = above.pivot(index="task_a", columns="task_b", values="above")
     return _matrix(study, once.combine_first(once.T), "Neurons in common", "Jaccard index less chance")
 
 
@@ -286,8 +284,8 @@ def _add_means(
     out: go.Figure, part: pd.DataFrame, measure: str, style: Style, panel: int | None = None, **more: Any
 ) -> None:
     """A line over hidden states: means over tasks; in the legend once."""
-    means = part.groupby("state")[measure].mean().round(4)
-    add_series(out, means, style, panel=panel, **({"hover": "state %{x}: %{y:.3f}", "legend": panel != 2} | more))
+    look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}
+    add_series(out, part.groupby("state")[measure].mean().round(4), style, panel=panel, **(look | more))
 
 
 def _l0_styles(found: Sweep) -> dict[float, Style]:

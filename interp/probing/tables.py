@@ -72,7 +72,7 @@ class ProbingStudy(Sweep):
         probes, (sparse, k) = self.probes, (self.provenance["l0_strength"], self.largest_k)
         shown = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
         means = shown.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
-        columns = {}
+        columns: dict[str, Any] = {}
         for name, kind in _BY_STATE.items():
             if kind in means.index:
                 columns[name] = means.loc[kind, "accuracy"]
