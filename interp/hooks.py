@@ -9,7 +9,7 @@ Each acts on every position alike, edits no parameter, and is gone when the cont
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -38,6 +38,19 @@ def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | N
     return [(name, keep)]
 
 
+def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
+    """Call a function with the activations at these hook points, in this order, when the last of them fires; what it
+    returns takes the place of that one, None leaves it.
+    """
+    seen: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> Any:
+        seen[hook.name] = activation
+        return function(*map(seen.pop, names)) if hook.name == names[-1] else None
+
+    return [(name, keep) for name in names]
+
+
 def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     """Multiply a bias of the prediction head by `factor`, as if the parameter had been multiplied.
 
@@ -56,13 +69,11 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     if not math.isfinite(factor):
         raise ValueError(f"factor must be a finite number, found {factor}")
     if bias == "fc":
-        trunk: dict[str, Tensor] = {}
-        layer = model.cfg.n_layers - 1
 
-        def rescale(normalized: Tensor, hook: Any) -> Tensor:
-            return head.encoder_norm(trunk.pop(trunk_output(model)), factor).to(normalized.dtype)
+        def rescale(trunk: Tensor, normalized: Tensor) -> Tensor:
+            return head.encoder_norm(trunk, factor).to(normalized.dtype)
 
-        return [*capture(model, "resid_post", trunk, layer=layer), (hook_name(model, "head_norm"), rescale)]
+        return jointly([trunk_output(model), hook_name(model, "head_norm")], rescale)
     if bias == "ln" and not head.folded:
         assert head.b_ln is not None
         return _add(model, "head_input", (factor - 1) * head.b_ln)
@@ -145,16 +156,12 @@ def ablate_dims(
         raise ValueError(f"unknown where {where!r}; expected 'keys', 'queries' or 'residual'")
     circuit = qk_circuit(model, layer)
     rows = (circuit.W_K_stored if where == "keys" else circuit.W_Q)[:, chosen]
-    seen: dict[str, Tensor] = {}
 
-    def read(activation: Tensor, hook: Any) -> None:
-        seen["x"] = circuit.attn_input(activation.detach())
-
-    def subtract(projected: Tensor, hook: Any) -> Tensor:
-        excess = seen.pop("x")[..., chosen] - fill
+    def subtract(activation: Tensor, projected: Tensor) -> Tensor:
+        excess = circuit.attn_input(activation.detach())[..., chosen] - fill
         return projected - torch.einsum("bpj,hje->bphe", excess, rows).to(projected.dtype)
 
-    return [(circuit.input_name, read), (hook_name(model, "k" if where == "keys" else "q", layer), subtract)]
+    return jointly([circuit.input_name, hook_name(model, "k" if where == "keys" else "q", layer)], subtract)
 
 
 def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | None = None) -> Recipe:

@@ -1,6 +1,6 @@
 """What happens to attention when a dimension is taken away."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp import hooks
-from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received
+from interp.attention.keys import KeyClassBatch, KeyObserver, received
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_mode, check_seed, check_table
@@ -44,42 +44,37 @@ class KeyAblation(KeyObserver):
     """
 
     def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
-        described = {
-            str(layer): {"dims": list(dims), "means": fingerprint(np.array(list(dims.values())))}
-            for layer, dims in fills.items()
-        }
-        super().__init__(model, classes, fills, fills=described)
+        dims = {str(layer): list(filled) for layer, filled in fills.items()}
+        means = fingerprint(torch.tensor([fill for filled in fills.values() for fill in filled.values()]))
+        super().__init__(model, classes, fills, dims=dims, means=means)
         self.fills = fills
-        shape = (model.cfg.n_heads, len(classes.names))
-        for layer, dims in fills.items():
-            self.add_state(f"{layer}.before", shape)
-            self.add_state(f"{layer}.after", (len(dims), *shape))
+        for layer, filled in fills.items():
+            self.add_state(f"{layer}.attention", (1 + len(filled), model.cfg.n_heads, len(classes.names)))
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
         names = circuit.input_name, circuit.query_name, hook_name(self.model, "attn_scores", layer)
-        return jointly(names, partial(self._read, circuit, keys))
+        return hooks.jointly(names, partial(self._read, circuit, keys))
 
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, scores: Tensor) -> None:
         x = circuit.attn_input(x).to(keys.one_hot)
         q, scores = q.to(x), scores.to(x)
 
-        def attention(scores: Tensor) -> Tensor:
-            return keys.by_class(received(scores.softmax(-1), keys.real))
+        def changed() -> Iterator[Tensor]:
+            yield scores
+            for dim, fill in self.fills[circuit.layer].items():
+                direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
+                change = torch.einsum("bmhe,nhe->bhmn", q, direction) * (x[:, None, None, :, dim] - fill)
+                yield scores - change / circuit.scale
 
-        self.add(f"{circuit.layer}.before", attention(scores))
-        after = []
-        for dim, fill in self.fills[circuit.layer].items():
-            direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
-            change = torch.einsum("bmhe,nhe->bhmn", q, direction) * (x[:, None, None, :, dim] - fill)
-            after.append(attention(scores - change / circuit.scale))
-        self.add(f"{circuit.layer}.after", torch.stack(after))
+        attention = [keys.by_class(received(one.softmax(-1), keys.real)) for one in changed()]
+        self.add(f"{circuit.layer}.attention", torch.stack(attention))
 
     def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
-        return (self.state[f"{layer}.before"] / self.tokens.sum()).cpu().numpy()
+        return self.per_query(f"{layer}.attention")[0]
 
     def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
-        return (self.state[f"{layer}.after"] / self.tokens.sum()).cpu().numpy()
+        return self.per_query(f"{layer}.attention")[1:]
 
 
 @runs
@@ -132,7 +127,7 @@ def ablation_effect(
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
     yield [Reading("profile", prepared, [read])]
-    plan = planned(read.table, outliers, drivers, layers=chosen, mode=mode, seed=seed)
+    plan = planned(read.table, outliers, drivers, chosen, mode, seed)
     return (yield from ablate(model, prepared, classes, plan, where, progress))
 
 
@@ -143,20 +138,12 @@ def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], v
     for column in [name for name in key if name in counts]:
         outside = table.loc[~table[column].isin(range(counts[column])), column]
         if len(outside):
-            raise ValueError(
-                f"{what} has {column} {outside.iloc[0]}, this model has 0 … {counts[column] - 1}; "
-                "give the table of this model"
-            )
+            known = f"this model has 0 … {counts[column] - 1}; give the table of this model"
+            raise ValueError(f"{what} has {column} {outside.iloc[0]}, {known}")
 
 
 def planned(
-    profile: pd.DataFrame,
-    outliers: pd.DataFrame,
-    drivers: pd.DataFrame | None,
-    *,
-    layers: Sequence[int],
-    mode: Mode,
-    seed: int,
+    profile: pd.DataFrame, outliers: pd.DataFrame, gaps: pd.DataFrame | None, layers: list[int], mode: Mode, seed: int
 ) -> pd.DataFrame:
     """What `ablate` removes, by the tables of `ablation_effect`: (layer, dim, set, magnitude, mode, fill)."""
     every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
@@ -165,7 +152,7 @@ def planned(
     rng = np.random.default_rng(seed)
     rows = []
     for layer in layers:
-        driving = [] if drivers is None else _drivers(drivers[drivers["layer"] == layer])
+        driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
         sets = _sets(outliers[outliers["state"] == layer], driving, every["magnitude"].loc[layer], rng)
         rows += [(layer, dim, kind) for dim, kind in sets.items()]
     plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
@@ -198,16 +185,19 @@ def ablate(
     """`ablation_effect` of what is `planned`, for `interp.run.passes`: at most one reading."""
     if plan.empty:
         return pd.DataFrame(columns=_COLUMNS)
+    fills: dict[int, dict[int, float]] = {}
+    for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
+        fills.setdefault(layer, {})[dim] = fill
     if where == "keys":
-        fills: dict[int, dict[int, float]] = {}
-        for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
-            fills.setdefault(layer, {})[dim] = fill
         observer = KeyAblation(model, classes, fills)
         yield [Reading("ablation", prepared, [observer])]
         whole = {layer: observer.before(layer) for layer in fills}
         after = np.concatenate([observer.after(layer) for layer in fills])
     else:
-        whole, after = _through_the_stream(model, prepared, classes, plan, progress)
+        unhooked = AttentionByClass(model, classes, layers=[*fills])
+        yield [Reading("ablation", prepared, [unhooked])]
+        whole = {layer: unhooked.by_class(layer) for layer in fills}
+        after = np.stack([*_through_the_stream(model, prepared, classes, plan, progress)])
     before = np.stack([whole[layer] for layer in plan["layer"]])
     head = np.abs(after - before).argmax(1)
     table = plan.merge(pd.DataFrame({"key_class": classes.names}), how="cross").assign(where=where, head=head.ravel())
@@ -219,18 +209,11 @@ def ablate(
 
 def _through_the_stream(
     model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, progress: bool
-) -> tuple[dict[int, np.ndarray], np.ndarray]:
-    """Attention by class of each layer, unhooked; and with each dimension of the stream that enters it replaced."""
-
-    def attention(layer: int) -> np.ndarray:
-        observer = AttentionByClass(model, classes, layers=[layer])
-        observe(model, prepared, observer, progress=progress)
-        return observer.by_class(layer)
-
-    before = {layer: attention(layer) for layer in plan["layer"].unique().tolist()}
-    after = []
+) -> Iterator[Float[np.ndarray, "head classes"]]:
+    """Attention by class of a layer with each dimension of the stream that enters it replaced."""
     for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
+        observer = AttentionByClass(model, classes, layers=[layer])
         means = torch.full((model.cfg.d_model,), fill)
         with running(model, hooks.ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
-            after.append(attention(layer))
-    return before, np.stack(after)
+            observe(model, prepared, observer, progress=progress)
+        yield observer.by_class(layer)

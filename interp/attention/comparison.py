@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from interp.attention.page import DEFINITIONS
 from interp.attention.tables import AttentionStudy
+from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.style import CHANCE, CLASS_NAME, figure, plain, run_styles
 
@@ -38,9 +39,8 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figu
         depth[name] = by_depth(means, layers_of(name, study.provenance))
     draw_runs(out, {name: table["sum"] for name, table in depth.items()}, list(studies))
     for name, style in run_styles(list(studies)).items():
-        uniform = depth[name]["uniform"].round(4)
-        look = {"line": CHANCE | {"color": style["color"]}, "legendgroup": style["name"], "showlegend": False}
-        out.add_scatter(x=uniform.index, y=uniform, mode="lines", hoverinfo="skip", **look)
+        dotted = CHANCE | {"name": style["name"], "color": style["color"]}
+        add_series(out, depth[name]["uniform"].round(4), dotted, legend=False, hoverinfo="skip")
     out.update_yaxes(rangemode="tozero")
     return out
 

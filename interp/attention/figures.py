@@ -8,26 +8,13 @@ import plotly.graph_objects as go
 
 from interp.attention import AttentionInText, AttentionStudy
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
-from interp.figures.style import (
-    AMBER,
-    BLUE,
-    COLOURS,
-    GREY,
-    INK,
-    THIN,
-    VERMILION,
-    Style,
-    class_styles,
-    figure,
-    panels,
-    ramp,
-)
+from interp.figures.style import AMBER, BLUE, COLOURS, GREY, INK, THIN, VERMILION, class_styles, figure, panels, ramp
 from interp.figures.views import safe, shielded
 
 _BLOCK = "layer (TransformerLens' block, from 0)"
 _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
-_REMOVED: dict[str, Style] = {
+_REMOVED = {
     "random": {"name": "random", "color": GREY, "symbol": "circle-open"},
     "matched": {"name": "matched magnitude", "color": AMBER, "symbol": "diamond-open"},
     "outlier": {"name": "outlier dimensions", "color": VERMILION, "symbol": "square"},
@@ -41,12 +28,9 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     """
     table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
     others = table.drop(columns=study.outliers["dim"].unique())
-    out = figure(
-        "Outlier dimensions of the residual stream",
-        "hidden state (0: embeddings)",
-        "mean over tokens",
-        subtitle=f"outliers: more than {study.provenance['k']:g} SD from the mean over dimensions",
-    )
+    subtitle = f"outliers: more than {study.provenance['k']:g} SD from the mean over dimensions"
+    title = "Outlier dimensions of the residual stream"
+    out = figure(title, "hidden state (0: embeddings)", "mean over tokens", subtitle=subtitle)
     for least, most, name, alpha in ((0, 1, "all other dimensions", 0.12), (0.05, 0.95, "90 % of them", 0.2)):
         low, high = (others.quantile(share, axis=1).round(4) for share in (least, most))
         add_band(out, low, high, f"rgba(128,128,128,{alpha})", name=name)
@@ -63,12 +47,8 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
 
     The class `other` is left out: it is what remains.
     """
-    out = figure(
-        "Attention by class of the key",
-        _BLOCK,
-        "attention summed over the class",
-        subtitle="mean and range over heads; dotted: uniform",
-    )
+    title, subtitle = "Attention by class of the key", "mean and range over heads; dotted: uniform"
+    out = figure(title, _BLOCK, "attention summed over the class", subtitle=subtitle)
     names = [name for name in study.provenance["key_classes"] if name != "other"]
     for number, (name, style) in enumerate(class_styles(names).items()):
         heads = study.attention[study.attention["key_class"] == name].groupby("layer")
@@ -91,12 +71,8 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
     known = set(study.dims["dim"])
     if not chosen or not set(chosen) <= known:
         raise ValueError(f"expected dimensions in 0 … {max(known)}, found {chosen}")
-    out = panels(
-        "Outlier dimensions by token class",
-        "hidden state",
-        subtitle="mean over the tokens of a class; state 0: embeddings",
-        names=[f"dimension {dim}" for dim in chosen],
-    )
+    names, subtitle = [f"dimension {dim}" for dim in chosen], "mean over the tokens of a class; state 0: embeddings"
+    out = panels("Outlier dimensions by token class", "hidden state", subtitle=subtitle, names=names)
     for panel, dim in enumerate(chosen, 1):
         of_dim = study.dims[study.dims["dim"] == dim].set_index("state")
         for name, style in class_styles(study.provenance["key_classes"]).items():
@@ -115,12 +91,9 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
     """
     part = only(only(study.scores, "layer", layer), "key_class", key_class)
     unit = "nats" if study.provenance["scaled"] else "score × √d_head"
-    out = figure(
-        f"Scores of {class_styles(study.provenance['key_classes'])[key_class]['name']} keys by dimension",
-        "dimension of the residual stream",
-        f"mean contribution, {unit}",
-        subtitle=f"block {layer}; {_POINTS} largest of each head; dotted: outliers",
-    )
+    title = f"Scores of {class_styles(study.provenance['key_classes'])[key_class]['name']} keys by dimension"
+    subtitle = f"block {layer}; {_POINTS} largest of each head; dotted: outliers"
+    out = figure(title, "dimension of the residual stream", f"mean contribution, {unit}", subtitle=subtitle)
     shown = part[part["mean"].abs().groupby(part["head"]).rank(ascending=False) <= _POINTS].set_index("dim")
     colours = ramp(part["head"].nunique())
     for number, (head, means) in enumerate(shown.groupby("head")["mean"]):
@@ -156,12 +129,9 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     """
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
-    out = figure(
-        f"{class_styles(study.provenance['key_classes'])[key_class]['name']}: a key dimension removed",
-        _BLOCK,
-        "change of attention",
-        subtitle=f"mean over heads; a point a dimension, set to {value}",
-    )
+    title = f"{class_styles(study.provenance['key_classes'])[key_class]['name']}: a key dimension removed"
+    subtitle = f"mean over heads; a point a dimension, set to {value}"
+    out = figure(title, _BLOCK, "change of attention", subtitle=subtitle)
     hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
@@ -189,15 +159,9 @@ def attention_view(shown: AttentionInText) -> Any:
         limit = max(np.abs(contribution).max(), 1e-9)
         panels += [pattern, contribution / limit]
         names += [f"L{shown.layer}H{head}", f"dim {shown.dim} ±{limit:.1f}"]
-    view = attention_heads(
-        attention=np.stack(panels),
-        tokens=shielded(shown.tokens),
-        attention_head_names=names,
-        min_value=-1.0,
-        max_value=1.0,
-        mask_upper_tri=shown.causal,
-    )
-    return safe(view)
+    how = {"min_value": -1.0, "max_value": 1.0, "mask_upper_tri": shown.causal}
+    tokens = shielded(shown.tokens)
+    return safe(attention_heads(attention=np.stack(panels), tokens=tokens, attention_head_names=names, **how))
 
 
 def _named(study: AttentionStudy) -> list[int]:

@@ -1,18 +1,24 @@
 """What the observers of attention share: classes of keys, activations of a layer that are read together, tables."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import warn
 from interp.corpora import Batch, Text, TokenClasses, as_batches
-from interp.models.sites import Model, Recipe
+from interp.hooks import jointly
+from interp.models import check_weights
+from interp.models.qk import QKCircuit, qk_circuit
+from interp.models.running import running
+from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer, observe
 
 
@@ -84,6 +90,10 @@ class KeyObserver(Observer):
         """A state of every layer."""
         return torch.stack([self.state[f"{layer}.{name}"] for layer in self.layers])
 
+    def per_query(self, name: str) -> Float[np.ndarray, "*shape"]:
+        """A state that is a sum over queries, averaged over them."""
+        return (self.state[name] / self.tokens.sum()).cpu().numpy()
+
     def by_head(self, columns: Mapping[str, Tensor], **more: Sequence[Any]) -> pd.DataFrame:
         """A table with a row for each layer, head and class that is present, and each of what is given `more`."""
         heads = range(self.model.cfg.n_heads)
@@ -111,16 +121,24 @@ def received(
     return (pattern * real[:, None, :, None]).sum(2)
 
 
-def jointly(names: Sequence[str], read: Callable[..., None]) -> Recipe:
-    """Hooks that call `read` with the activations at these hook points, in this order, when the last of them fires."""
-    seen: dict[str, Tensor] = {}
+@torch.no_grad()
+def activations(
+    model: Model, tokens: Int[Tensor, " pos"], layers: Sequence[int], site: Site
+) -> list[tuple[QKCircuit, Tensor, Tensor, Tensor]]:
+    """Circuit, attention input, (rotated) queries and what flows at a site, of each layer and for one sequence."""
+    check_weights(model)
+    found = {}
 
-    def keep(activation: Tensor, hook: Any) -> None:
-        seen[hook.name] = activation
-        if hook.name == names[-1]:
-            read(*(seen.pop(name) for name in names))
+    def keep(circuit: QKCircuit, x: Tensor, q: Tensor, values: Tensor) -> None:
+        found[circuit.layer] = circuit, circuit.attn_input(x)[0], q[0], values[0]
 
-    return [(name, keep) for name in names]
+    recipe: Recipe = []
+    for circuit in [qk_circuit(model, layer) for layer in layers]:
+        names = circuit.input_name, circuit.query_name, hook_name(model, site, circuit.layer)
+        recipe += jointly(names, partial(keep, circuit))
+    with running(model, recipe):
+        model(tokens[None].to(model.W_U.device))
+    return [found[layer] for layer in layers]
 
 
 def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received
+from interp.attention.keys import KeyClassBatch, KeyObserver, received
 from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
+from interp.hooks import jointly
 from interp.models.qk import check_layers, span
 from interp.models.sites import Model, Recipe, hook_name
 
@@ -48,7 +49,7 @@ class AttentionByClass(KeyObserver):
 
     def by_class(self, layer: int) -> Float[np.ndarray, "head classes"]:
         """Attention summed over the keys of a class, averaged over queries."""
-        return (self.state[f"{layer}.attention"] / self.tokens.sum()).cpu().numpy()
+        return self.per_query(f"{layer}.attention")
 
     @property
     def table(self) -> pd.DataFrame:

@@ -2,21 +2,23 @@
 
 import os
 from functools import partial, reduce
-from typing import Literal
+from typing import Literal, TypeAlias
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, jointly, received, table_of
+from interp.attention.keys import KeyClassBatch, KeyObserver, received, table_of
 from interp.checks import check_table
 from interp.corpora import Batch, KeyClasses, Text, TokenClasses, token_classes
+from interp.hooks import jointly
 from interp.models.qk import qk_circuit
 from interp.models.sites import Model, Recipe, hook_name, state_name
 from interp.run import moments
 from interp.run.observers import Observer, fingerprint
+
+_Of: TypeAlias = Literal["residual", "attn_input"]
 
 
 class DimensionProfile(KeyObserver):
@@ -26,9 +28,7 @@ class DimensionProfile(KeyObserver):
     After `observe`: `table`, which `dimension_profile` describes.
     """
 
-    def __init__(
-        self, model: Model, classes: TokenClasses, *, of: Literal["residual", "attn_input"] = "residual"
-    ) -> None:
+    def __init__(self, model: Model, classes: TokenClasses, *, of: _Of = "residual") -> None:
         super().__init__(model, classes, range(model.cfg.n_layers + (of == "residual")), of=of)
         self.of = of
         shape = (len(classes.names), model.cfg.d_model)
@@ -75,14 +75,14 @@ class DimensionCorrelations(Observer):
 
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
         super().__init__(model.W_U.device, log_unigram=fingerprint(log_unigram))
-        self.model, self.log_unigram = model, log_unigram.double()
-        for layer in range(model.cfg.n_layers):
+        self.model, self.log_unigram, self.layers = model, log_unigram.double(), range(model.cfg.n_layers)
+        for layer in self.layers:
             self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, model.cfg.d_model), "moments")
 
     def hooks(self, batch: Batch) -> Recipe:
         real = batch.mask.bool()
         log_u = self.log_unigram.to(batch.tokens.device)[batch.tokens][real]
-        return [hook for layer in range(self.model.cfg.n_layers) for hook in self._hooks(layer, real, log_u)]
+        return [hook for layer in self.layers for hook in self._hooks(layer, real, log_u)]
 
     def _hooks(self, layer: int, real: Tensor, log_u: Tensor) -> Recipe:
         circuit = qk_circuit(self.model, layer)
@@ -98,11 +98,10 @@ class DimensionCorrelations(Observer):
 
     @property
     def table(self) -> pd.DataFrame:
-        n_layers, d_model = self.model.cfg.n_layers, self.model.cfg.d_model
-        found = torch.stack([self.state[f"{layer}.moments"] for layer in range(n_layers)], 1)
+        found = torch.stack([self.state[f"{layer}.moments"] for layer in self.layers], 1)
         frequency, attention = moments.correlation(found).unbind(1)
         columns = {"log_unigram": frequency, "attention_received": attention, "n_tokens": found[0, :, 0].long()}
-        return table_of({"layer": range(n_layers), "dim": range(d_model)}, columns)
+        return table_of({"layer": self.layers, "dim": range(self.model.cfg.d_model)}, columns)
 
 
 def dimension_profile(
@@ -151,8 +150,7 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFram
     table = table[table["z"].abs() > k]
     sizes = table["z"].abs().groupby(table["dim"])
     of_dim = pd.DataFrame({"n_states": sizes.count(), "largest": sizes.max()})
-    of_dim = of_dim.sort_values(["n_states", "largest"], ascending=False)
-    of_dim["rank"] = np.arange(1, len(of_dim) + 1)
+    of_dim = of_dim.sort_values(["n_states", "largest"], ascending=False).assign(rank=range(1, len(of_dim) + 1))
     table = table.join(of_dim[["rank", "n_states"]], on="dim")
     return table.sort_values(["rank", "state"]).reset_index(drop=True)
 

@@ -19,14 +19,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, jointly
+from interp.attention.keys import KeyClassBatch, KeyObserver, activations
 from interp.attention.options import Average, Weights
 from interp.checks import check_table
 from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
 from interp.corpora.batching import check_ids
-from interp.models import check_weights
+from interp.hooks import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
-from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, hook_name
 
 
@@ -72,10 +71,8 @@ class ScoreContributions(KeyObserver):
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
-        names = [circuit.input_name, circuit.query_name]
-        if self.weights == "attention":
-            names.append(hook_name(self.model, "pattern", layer))
-        return jointly(names, partial(self._read, circuit, keys))
+        weights = [hook_name(self.model, "pattern", layer)] if self.weights == "attention" else []
+        return jointly([circuit.input_name, circuit.query_name, *weights], partial(self._read, circuit, keys))
 
     def _read(
         self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, pattern: Tensor | None = None
@@ -87,9 +84,8 @@ class ScoreContributions(KeyObserver):
         mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern.to(x), keys.one_hot)
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
-        weight = torch.ones_like(mass_of_row)
-        if self.average == "sentence":
-            weight = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
+        of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
+        weight = of_sentence if self.average == "sentence" else torch.ones_like(mass_of_row)
         layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
         self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
@@ -97,10 +93,7 @@ class ScoreContributions(KeyObserver):
         if pattern is None and not circuit.span.causal:
             contribution, centred, query = _by_row(circuit, q, x, keys.one_hot, weight[:, 0])
         else:
-            if pattern is None:
-                u = _queries_by_key(circuit, q)
-            else:
-                u = circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern.to(x), q))
+            u = _queries_by_key(circuit, q, pattern)
             of_class = zip(keys.one_hot.bool().unbind(-1), weight.unbind(-1), strict=True)
             parts = [_sum_over_keys(circuit, u, x, chosen, of_row) for chosen, of_row in of_class]
             contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
@@ -188,8 +181,13 @@ def _by_row(
     return over_rows(sums), over_rows(centred), torch.einsum("bhe,bc->hce", q, weight * counts)
 
 
-def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
-    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n; one for all keys of a row where all see all."""
+def _queries_by_key(
+    circuit: QKCircuit, q: Tensor, pattern: Tensor | None = None
+) -> Float[Tensor, "batch key head d_head"]:
+    """`u_n = R_nᵀ Σ_m A_mn R_m q_m` over the queries that see key n, A the pattern or else 1; one for all keys of a
+    row where all see all alike."""
+    if pattern is not None:
+        return circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern.to(q), q))
     if not circuit.span.causal:
         return q.sum(1, keepdim=True)
     return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
@@ -277,10 +275,8 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
     """
     row_key = ["layer", "head", "key_class", "dim"]
     check_table(scores, "scores", [*row_key, "mean"], row_key)
-    has_centred = "centred_mean" in scores and scores["centred_mean"].notna().any()
-    column = "centred_mean" if has_centred else "mean"
-    is_other = scores["key_class"] == "other"
-    beside = ["layer", "head", "dim"]
+    column = "centred_mean" if "centred_mean" in scores and scores["centred_mean"].notna().any() else "mean"
+    is_other, beside = scores["key_class"] == "other", ["layer", "head", "dim"]
     other = scores[is_other].set_index(beside)[column].rename("other")
     table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=beside)
     table["gap"] = table[column] - table["other"]
@@ -288,10 +284,10 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
         row = table.loc[lacking, row_key].iloc[0].to_dict()
         raise ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
     table["abs_gap"] = table["gap"].abs()
-    of_class = ["layer", "head", "key_class"]
-    sums = table.groupby(of_class, sort=False)[["gap", "abs_gap"]].transform("sum").replace(0, np.nan)
+    groups = table.groupby(["layer", "head", "key_class"], sort=False)
+    sums = groups[["gap", "abs_gap"]].transform("sum").replace(0, np.nan)
     table[["share", "abs_share"]] = table[["gap", "abs_gap"]] / sums
-    shares = table.groupby(of_class, sort=False)
+    shares = table.groupby(["layer", "head", "key_class"], sort=False)
     table["rank"] = shares["share"].rank(ascending=False, method="first", na_option="bottom").astype(int)
     table["n_dims_90"] = shares["share"].transform(_dims_for_90_percent)
     table["n_dims_90_abs"] = shares["abs_share"].transform(_dims_for_90_percent)
@@ -300,9 +296,8 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dims_for_90_percent(shares: pd.Series) -> int:
-    if shares.isna().any():
-        return 0
-    return int((np.sort(shares.to_numpy())[::-1].cumsum() >= 0.9 - 1e-12).argmax()) + 1
+    reached = np.sort(shares.to_numpy())[::-1].cumsum() >= 0.9 - 1e-12
+    return 0 if shares.isna().any() else int(reached.argmax()) + 1
 
 
 def score_contributions_at(
@@ -320,11 +315,9 @@ def score_contributions_at(
     tokens = _one_sequence(model, tokens)
     n_heads, length = model.cfg.n_heads, len(tokens)
     if not (0 <= head < n_heads and 0 <= query < length and 0 <= key < length):
-        raise ValueError(
-            f"expected a head in 0 … {n_heads - 1} and positions in 0 … {length - 1}, found head {head}, "
-            f"query {query}, key {key}"
-        )
-    ((circuit, x, q, _),) = _activations(model, tokens, [layer])
+        expected = f"expected a head in 0 … {n_heads - 1} and positions in 0 … {length - 1}"
+        raise ValueError(f"{expected}, found head {head}, query {query}, key {key}")
+    ((circuit, x, q, _),) = activations(model, tokens, [layer], "attn_scores")
     if not circuit.span.mask(length)[query, key]:
         raise ValueError(f"the query at {query} does not see the key at {key} in layer {layer}")
     contributions = _contributions(circuit, x, q[query])[head, key]
@@ -345,7 +338,7 @@ def check_decomposition(
     chosen = check_layers(model, layers)
     tokens = _one_sequence(model, tokens)
     rows = []
-    for circuit, x, q, scores in _activations(model, tokens, chosen):
+    for circuit, x, q, scores in activations(model, tokens, chosen, "attn_scores"):
         constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
         error = largest = 0.0
         for query, visible in enumerate(circuit.span.mask(len(tokens)).to(x.device)):
@@ -363,31 +356,10 @@ def _one_sequence(model: Model, tokens: Tensor) -> Int[Tensor, " pos"]:
     n_ctx = model.cfg.n_ctx
     tokens = torch.as_tensor(tokens)
     if tokens.ndim != 1 or tokens.dtype not in (torch.int64, torch.int32) or not 1 <= len(tokens) <= n_ctx:
-        raise ValueError(
-            f"tokens must be the ids of one sequence, whole numbers [1 … {n_ctx}], found {tokens.dtype} "
-            f"{tuple(tokens.shape)}"
-        )
+        expected = f"the ids of one sequence, whole numbers [1 … {n_ctx}]"
+        raise ValueError(f"tokens must be {expected}, found {tokens.dtype} {tuple(tokens.shape)}")
     check_ids(model, tokens)
     return tokens
-
-
-@torch.no_grad()
-def _activations(model: Model, tokens: Tensor, layers: Sequence[int]) -> list[tuple[QKCircuit, Tensor, Tensor, Tensor]]:
-    """Circuit, attention input, (rotated) queries and scores of each layer, for one sequence."""
-    check_weights(model)
-    found = {}
-
-    def keep(circuit: QKCircuit, x: Tensor, q: Tensor, scores: Tensor) -> None:
-        found[circuit.layer] = circuit, circuit.attn_input(x)[0], q[0], scores[0]
-
-    recipe: Recipe = []
-    for layer in layers:
-        circuit = qk_circuit(model, layer)
-        names = circuit.input_name, circuit.query_name, hook_name(model, "attn_scores", layer)
-        recipe += jointly(names, partial(keep, circuit))
-    with running(model, recipe):
-        model(tokens[None].to(model.W_U.device))
-    return [found[layer] for layer in layers]
 
 
 def _contributions(

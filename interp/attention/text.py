@@ -1,20 +1,17 @@
 """One text: the attention patterns of a layer, and what one dimension contributes to their scores."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
+from interp.attention.keys import activations
 from interp.checks import unicode_text
 from interp.corpora.batching import tokenizer_of
-from interp.models import check_weights
 from interp.models.head import token_names
-from interp.models.qk import check_dims, qk_circuit
-from interp.models.running import running
-from interp.models.sites import Model, hook_name
+from interp.models.qk import check_dims
+from interp.models.sites import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +31,6 @@ class AttentionInText:
     causal: bool
 
 
-@torch.no_grad()
 def attention_in_text(model: Model, text: str, layer: int, dim: int) -> AttentionInText:
     """The attention patterns of a layer on a text, beside what one dimension of the key contributes to their scores.
 
@@ -44,25 +40,15 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int) -> Attentio
     without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
     """
     check_dims(model, [dim])
-    check_weights(model)
-    circuit = qk_circuit(model, layer)
-    tokens = tokenizer_of(model)(unicode_text(text, "text"), return_tensors="pt")["input_ids"].to(model.W_U.device)
-    length = tokens.shape[1]
+    tokens = tokenizer_of(model)(unicode_text(text, "text"), return_tensors="pt")["input_ids"][0]
+    length = len(tokens)
     if not 1 <= length <= model.cfg.n_ctx:
         raise ValueError(f"text has {length} tokens; expected 1 … {model.cfg.n_ctx} for this model")
-    seen: dict[str, Tensor] = {}
-
-    def keep(key: str) -> Any:
-        return lambda activation, hook: seen.update({key: activation})
-
-    names = {"input": circuit.input_name, "q": circuit.query_name, "pattern": hook_name(model, "pattern", layer)}
-    with running(model, [(name, keep(key)) for key, name in names.items()]):
-        model(tokens)
-    x = circuit.attn_input(seen["input"])
+    ((circuit, x, q, seen),) = activations(model, tokens, [layer], "pattern")
     direction = circuit.rotate(circuit.W_K[:, dim].expand(1, length, -1, -1))[0]
-    scores = torch.einsum("mhe,nhe->hmn", seen["q"][0], direction) * x[0, :, dim] / circuit.scale
+    scores = torch.einsum("mhe,nhe->hmn", q, direction) * x[:, dim] / circuit.scale
     visible = circuit.span.mask(length).to(scores.device)
     centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
-    pattern, contribution = (values.float().cpu().numpy() for values in (seen["pattern"][0], centred))
-    names_of_tokens = token_names(model, tokens[0].tolist())
-    return AttentionInText(names_of_tokens, layer, dim, pattern, contribution, circuit.span.causal)
+    pattern, contribution = (values.float().cpu().numpy() for values in (seen, centred))
+    names = token_names(model, tokens.tolist())
+    return AttentionInText(names, layer, dim, pattern, contribution, circuit.span.causal)
