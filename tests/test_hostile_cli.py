@@ -158,7 +158,7 @@ CASES: dict[str, tuple[str, Callable[[Workshop, Path], list[str]]]] = {
     ),
     "a merge of nothing": ("found no parts of a run", lambda w, run: ["merge", str(w.root)]),
     "a merge of damage": ("command.json is damaged", merge("{")),
-    "a merge of numbers": ("holds no command and its options", merge("[1, 2]")),
+    "a merge of numbers": ("holds no command", merge("[1, 2]")),
     "a merge of another command": ("holds the command 'report'", merge('{"command": "report", "options": {}}')),
     "a merge of a merge": ("holds the command 'merge'", merge('{"command": "merge", "options": {}}')),
 }

@@ -69,15 +69,8 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     n_layers = size.n_layers if layers is None else len(layers)
     product = 2.0 * heads * size.d_head * d_model
     once = classes * product / sequence if size.encoder else product
-    return Cost(
-        n_layers=n_layers,
-        n_heads=heads,
-        d_model=d_model,
-        n_classes=classes,
-        contribution_bytes=8 * n_layers * heads * classes * (2 * d_model + size.d_head + 1),
-        profile_bytes=8 * 5 * (2 * size.n_layers + 1) * classes * d_model,
-        forward=size.forward,
-        contributions=n_layers * once,
-        centred=n_layers * (once if size.encoder else (classes - 1) * product),
-        rows=n_layers * heads * classes * d_model,
-    )
+    centred = once if size.encoder else (classes - 1) * product
+    rows = n_layers * heads * classes
+    sums, profiles = 8 * rows * (2 * d_model + size.d_head + 1), 8 * 5 * (2 * size.n_layers + 1) * classes * d_model
+    operations = size.forward, n_layers * once, n_layers * centred
+    return Cost(n_layers, heads, d_model, classes, sums, profiles, *operations, rows * d_model)

@@ -28,9 +28,7 @@ class KeyClassBatch:
 
     def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
         if bool((batch.mask.diff(dim=1) > 0).any()):
-            raise ValueError(
-                "a row of this batch is padded on the left; put the padding on the right (interp.corpora.batches does)"
-            )
+            raise ValueError("a row of this batch is padded on the left; pad on the right (corpora.batches does)")
         self.real = batch.mask.bool()
         one_hot = torch.nn.functional.one_hot(classes(batch.tokens), len(classes.names)) * self.real[..., None]
         self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))

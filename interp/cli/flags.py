@@ -130,7 +130,7 @@ def _read(item: dataclasses.Field[Any], value: Any) -> Any:
     if several:
         return _whole_numbers(value, name) if kind is int else numbers(value, name)
     if kind is int:
-        least = -_LARGEST if item.metadata["least"] is None else item.metadata["least"]
+        least = item.metadata["least"] if item.metadata["least"] is not None else -_LARGEST
         if not least <= value <= _LARGEST:
             raise ValueError(f"Invalid value for '{name}': found {value}, expected {least} or more, at most {_LARGEST}")
     if kind is dict:

@@ -31,10 +31,8 @@ class Job:
         """The job that a part noted. Raises ValueError for anything else in its place."""
         try:
             job = cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged ({error}); run this part again") from None
-        except TypeError:
-            raise ValueError(f"{path} holds no command and its options; run this part again") from None
+        except (ValueError, RecursionError, TypeError) as error:
+            raise ValueError(f"{path} is damaged or holds no command ({error}); run this part again") from None
         if path.parent.name != f".{job.command}" or not isinstance(job.options, dict):
             raise ValueError(f"{path} holds the command {job.command!r}, which left no part there; run this part again")
         return job
@@ -66,13 +64,15 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
     if shard is None and not is_grouped():
         yield
         return
-    one = None if shard is None else _parse(shard)
-    if one and is_grouped():
+    if shard is not None and is_grouped():
         raise ValueError("--shard is for processes that torchrun did not start; leave it out")
+    index, _, of = ("0/1" if shard is None else shard).partition("/")
+    if not (index.isdecimal() and of.isdecimal() and int(index) < int(of)):
+        raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
     from interp.run import distributed
 
     try:
-        with distributed.shard(*one) if one else distributed.group(device):
+        with distributed.group(device) if shard is None else distributed.shard(int(index), int(of)):
             yield
     except distributed.Unmerged as error:
         typer.echo(f"{error}; interp merge makes the result when all parts are done")
@@ -81,13 +81,6 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
 def is_grouped() -> bool:
     """Whether `torchrun` has started this process beside others."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def _parse(shard: str) -> tuple[int, int]:
-    index, slash, of = shard.partition("/")
-    if not (slash and index.isdecimal() and of.isdecimal() and int(index) < int(of)):
-        raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
-    return int(index), int(of)
 
 
 def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
@@ -102,30 +95,23 @@ def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
         parts = [path.parent for path in paths if path.parent.name == name]
         jobs = [Job.load(part / COMMAND) for part in parts]
         if len(parts) < len(directories) or any(job != jobs[0] for job in jobs):
-            found = f"found some in {len(parts)} of {len(directories)} directories{_different(jobs)}"
+            first, given = jobs[0].options, [item for job in jobs for item in job.options.items()]
+            apart = ", ".join(sorted({flag(option) for option, value in given if value != first.get(option)}))
+            found = f"found some in {len(parts)} of {len(directories)} directories"
+            found += f", with different options: {apart}" if apart else ""
             raise ValueError(f"expected the parts of one run of {name[1:]}, {found}")
         try:
             run = command(jobs[0].command)
         except ImportError:
             raise ValueError(f"{parts[0]} is of an analysis that is not installed: {jobs[0].command!r}") from None
         for part in parts[1:]:
-            _bring(part, parts[0])
+            ignored = shutil.ignore_patterns("*.tmp")
+            shutil.copytree(part, parts[0], ignore=ignored, copy_function=_copy_whole, dirs_exist_ok=True)
         run(**jobs[0].options, out=directories[0])
         for part in parts[1:]:
             remove(part)
 
 
-def _different(jobs: list[Job]) -> str:
-    first = jobs[0].options
-    names = sorted({name for job in jobs for name, value in job.options.items() if value != first.get(name)})
-    return f", with different options: {', '.join(map(flag, names))}" if names else ""
-
-
-def _bring(source: Path, target: Path) -> None:
-    """Copy what a part left, each file whole."""
-    for path in source.rglob("*"):
-        if path.is_file() and path.suffix != ".tmp":
-            place = target / path.relative_to(source)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(place) as temporary:
-                shutil.copyfile(path, temporary)
+def _copy_whole(source: str, target: str) -> None:
+    with replacing(Path(target)) as temporary:
+        shutil.copyfile(source, temporary)

@@ -138,10 +138,8 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 def show(tables: Mapping[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
     """What a command found, on stdout: its tables `{name: (title, table)}` to read, or one JSON object of all."""
     if as_json:
-        every = {
-            name: json.loads(table.to_json(orient="records", double_precision=15))
-            for name, (_, table) in tables.items()
-        }
+        records = {name: table.to_json(orient="records", double_precision=15) for name, (_, table) in tables.items()}
+        every = {name: json.loads(text) for name, text in records.items()}
         typer.echo(json.dumps(every | ({"written": str(written)} if written else {}), ensure_ascii=False))
         return
     for title, table in tables.values():

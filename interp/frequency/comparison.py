@@ -13,31 +13,28 @@ from interp.models.head import Bias
 
 
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:
-    rows: dict[str, dict[str, Any]] = {}
-    for name, effect in effects.items():
-        by_scale = effect.kl.pivot(index="bias", columns="scale", values=["kl_unigram_model", "perplexity"])
-        row = {}
-        for short, measure in (("kl", "kl_unigram_model"), ("perplexity", "perplexity")):
-            values = by_scale[measure]
-            if 1.0 in values:
-                row[short] = values[1.0].iloc[0]
-            if 0.0 in values:
-                row |= {f"{short}_without_{bias}": value for bias, value in values[0.0].items()}
-        row |= {f"spearman_{one.bias}": one.spearman for one in effect.projection.itertuples()}
-        rows[name] = row
-    numbers = numbers_of(rows)
+    numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})
     figures = {f"kl_{bias}": _kl(having, bias) for bias, having in shared(effects, lambda one: one.kl["bias"].unique())}
     added = numbers.reindex(columns=["kl", "kl_without_ln"]).diff(axis=1)["kl_without_ln"]
     return Sides(DEFINITIONS, numbers, figures, extremes("What removing b_LN adds to KL(u‖q)", added, "{:+z.3f} nats"))
 
 
+def _numbers(effect: BiasEffect) -> dict[Any, Any]:
+    """KL and perplexity as trained and without each bias, and how the projections follow word frequency."""
+    row: dict[Any, Any] = {}
+    for short, measure in (("kl", "kl_unigram_model"), ("perplexity", "perplexity")):
+        values = effect.kl.set_index(["scale", "bias"])[measure]
+        if 1.0 in values:
+            row[short] = values[1.0].iloc[0]
+        if 0.0 in values:
+            row |= values[0.0].add_prefix(f"{short}_without_").to_dict()
+    return row | effect.projection.set_index("bias")["spearman"].add_prefix("spearman_").to_dict()
+
+
 def _kl(effects: Mapping[str, BiasEffect], bias: Bias = "ln") -> go.Figure:
     """KL(u‖q) against the scale of a bias."""
     out = figure(f"Distance from word frequency as {BIAS_NAME[bias]} goes", "scale λ of the bias", "KL(u‖q), nats")
-    lines = {
-        name: effect.kl[effect.kl["bias"] == bias].set_index("scale")["kl_unigram_model"].sort_index()
-        for name, effect in effects.items()
-    }
-    draw_runs(out, lines, list(effects))
+    kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}
+    draw_runs(out, {name: values[bias].sort_index() for name, values in kl.items()}, list(effects))
     out.update_yaxes(rangemode="tozero")
     return out

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from scipy.special import rel_entr
 from torch import Tensor
 
 from interp.corpora import Batch
+from interp.hooks import jointly
 from interp.models.head import prediction_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, trunk_output
@@ -80,16 +82,16 @@ class MeanPredictions(Observer):
         self.add_state("n", ())
 
     def hooks(self, batch: Batch) -> Recipe:
-        trunk: list[Tensor] = []
-        recipe: Recipe = []
+        names = [hook_name(self.model, "logits")]
         if self._scales_fc:
             if head_is_hooked(self.model):
                 raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
-            recipe.append((trunk_output(self.model), lambda resid, hook: trunk.append(batch.select(resid))))
-        read = hook_name(self.model, "logits"), lambda logits, hook: self._read(batch.select(logits), batch, trunk)
-        return [*recipe, read]
+            names = [trunk_output(self.model), *names]
+        return jointly(names, partial(self._read, batch))
 
-    def _read(self, logits: Tensor, batch: Batch, trunk: list[Tensor]) -> None:
+    def _read(self, batch: Batch, *activations: Tensor) -> None:
+        """Add this batch's sums, from the logits and, where b_FC is scaled, the last residual stream before them."""
+        *trunk, logits = map(batch.select, activations)
         targets = batch.read_targets
         scored = targets >= 0
         self.add("n", float(len(targets)))

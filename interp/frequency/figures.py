@@ -4,28 +4,17 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, evenly, only
-from interp.figures.style import (
-    BIAS_NAME,
-    BLUE,
-    CHANCE,
-    GREEN,
-    GREY,
-    LOG,
-    VERMILION,
-    Style,
-    figure,
-    scale_styles,
-    translucent,
-)
+from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, scale_styles, translucent
 from interp.frequency import BiasEffect
 from interp.models.head import Bias
 
 _MOST_CURVES = 5
-_LOOKS: dict[str, Style] = {
-    "ln": {"name": BIAS_NAME["ln"], "color": BLUE, "symbol": "circle"},
-    "fc": {"name": BIAS_NAME["fc"], "color": VERMILION, "symbol": "square"},
-    "last": {"name": BIAS_NAME["last"], "color": GREEN, "symbol": "diamond"},
+_LOOKS = {
+    "ln": {"name": BIAS_NAME["ln"], "color": style.BLUE, "symbol": "circle"},
+    "fc": {"name": BIAS_NAME["fc"], "color": style.VERMILION, "symbol": "square"},
+    "last": {"name": BIAS_NAME["last"], "color": style.GREEN, "symbol": "diamond"},
 }
 
 
@@ -40,21 +29,18 @@ def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
     """
     curve = only(effect.curve, "bias", bias)
     curve = curve.set_axis(np.sqrt(curve["unigram_low"] * curve["unigram_high"]))
-    out = figure(
-        f"What {BIAS_NAME[bias]} does to word frequency",
-        "unigram probability u(w)",
-        "mean predicted probability q(w)",
-        subtitle="geometric mean ± SD over types, in bins of log u",
-    )
+    title = f"What {BIAS_NAME[bias]} does to word frequency"
+    subtitle = "geometric mean ± SD over types, in bins of log u"
+    out = figure(title, "unigram probability u(w)", "mean predicted probability q(w)", subtitle=subtitle)
     scales = curve["scale"].drop_duplicates().sort_values()
-    for scale, style in scale_styles(evenly(scales, _MOST_CURVES)).items():
+    for scale, look in scale_styles(evenly(scales, _MOST_CURVES)).items():
         part = curve[curve["scale"] == scale]
         mean, sd = part["geometric_mean"], part["geometric_sd"]
-        style["name"] += {1.0: " (as trained)", 0.0: " (removed)"}.get(scale, "")
-        band = translucent(style["color"], 0.13)
-        add_band(out, mean / sd, mean * sd, band, legendgroup=style["name"], showlegend=False)
+        look["name"] += {1.0: " (as trained)", 0.0: " (removed)"}.get(scale, "")
+        band = translucent(look["color"], 0.13)
+        add_band(out, mean / sd, mean * sd, band, legendgroup=look["name"], showlegend=False)
         hover = "u = %{x:.2g}<br>q = %{y:.2g}<br>%{customdata} types"
-        add_series(out, mean, style, hover=hover, legend=True, customdata=part["n_types"])
+        add_series(out, mean, look, hover=hover, legend=True, customdata=part["n_types"])
     low, high = curve["unigram_low"].min(), curve["unigram_high"].max()
     add_equal(out, low, high, "q = u (unigram)")
     uniform = pd.Series(1 / len(effect.types), [low, high])
@@ -75,12 +61,8 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
     what = "b<sub>LN</sub>W<sub>U</sub>" if bias == "ln" else BIAS_NAME[bias]
     numbers = effect.projection.set_index("bias").loc[bias]
-    out = figure(
-        f"{what} and word frequency",
-        "log u(w), nats",
-        f"{what}, logits (nats)",
-        subtitle=f"Spearman ρ = {numbers['spearman']:.2f}, slope τ = {numbers['slope']:.2f}",
-    )
+    subtitle = f"Spearman ρ = {numbers['spearman']:.2f}, slope τ = {numbers['slope']:.2f}"
+    out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
     log_u, added = np.log(seen["unigram"]), seen["projection_ln" if bias == "ln" else "bias_last"]
     add_types(out, seen, log_u, added, _LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")

@@ -27,7 +27,8 @@ from interp.models.sites import Model
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks
 
-Effects: TypeAlias = dict[Bias, NDArray[np.float64]]
+Numbers: TypeAlias = NDArray[np.float64]
+Effects: TypeAlias = dict[Bias, Numbers]
 """What each bias adds to every logit; not b_FC, whose effect is no constant."""
 
 _ENOUGH_TOKENS = 10_000_000
@@ -89,8 +90,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
             another vocabulary, a text without a single position to read.
     """
     head = prediction_head(model)
-    chosen = _check_biases(head, options.biases)
-    scales = _check_scales(options.scales)
+    chosen, scales = _check_biases(head, options.biases), _check_scales(options.scales)
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u, real = counts.distribution, head.real.cpu().numpy()
@@ -148,10 +148,9 @@ def word_frequencies(
     """`interp.corpora.unigrams_of`; warns where the counts are the text's own and few."""
     counts = unigrams_of(model, prepared, given, column=column)
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
-        warn(
-            f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens; sampling error raises the KL "
-            f"below about {_ENOUGH_TOKENS:,}. Give counts of a larger corpus (unigram=, --unigram)"
-        )
+        found = f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens"
+        why = f"sampling error raises the KL below about {_ENOUGH_TOKENS:,}"
+        warn(f"{found}; {why}. Give counts of a larger corpus (unigram=, --unigram)")
     return counts
 
 
@@ -170,29 +169,17 @@ def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFr
     q, real = predictions.distributions, predictions.head.real.cpu().numpy()
     foreign = np.flatnonzero((u > 0) & ~real)
     if len(foreign):
-        raise ValueError(
-            f"the unigram counts have {len(foreign)} types at rows of the vocabulary that are no tokens of this model "
-            f"(the first is {foreign[0]}); count with this model's tokenizer"
-        )
+        found = f"{len(foreign)} types at rows of the vocabulary that are no tokens of this model"
+        raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
     for variant, lost in zip(predictions.variants, ((q == 0) & (u > 0)).sum(1), strict=True):
         if lost:
-            raise ValueError(
-                f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308 "
-                "everywhere, which float64 does not hold; leave this scale out"
-            )
-    back, dropped = zip(*(kl_where_seen(one, u) for one in q), strict=True)
-    return pd.DataFrame(
-        {
-            "kl_unigram_model": [kl(u, one) for one in q],
-            "kl_model_unigram": back,
-            "dropped_mass": dropped,
-            "js": [js(u, one) for one in q],
-            "perplexity": [perplexity(nll) for nll in predictions.nll],
-            "balanced_nll": predictions.balanced_nll,
-            "n_tokens": predictions.n_tokens,
-            "n_scored": predictions.n_scored,
-        }
-    )
+            what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
+            raise ValueError(f"{what} everywhere, which float64 does not hold; leave this scale out")
+    each = [(kl(u, one), *kl_where_seen(one, u), js(u, one)) for one in q]
+    table = pd.DataFrame(each, columns=["kl_unigram_model", "kl_model_unigram", "dropped_mass", "js"])
+    table["perplexity"] = [perplexity(nll) for nll in predictions.nll]
+    table["balanced_nll"] = predictions.balanced_nll
+    return table.assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
 
 
 def _types(model: Model, ids: NDArray[np.intp], counts: Unigrams, effects: Effects) -> pd.DataFrame:

@@ -26,9 +26,8 @@ def showing(places: Iterable[Path]) -> Iterator[None]:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
         what, why = " or ".join(map(str, places)), f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{what} is no result of this version of interp, or is damaged ({why}); make it again"
-        ) from error
+        told = f"{what} is no result of this version of interp, or is damaged ({why}); make it again"
+        raise ValueError(told) from error
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
@@ -49,9 +48,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
         if results:
             runs.append(Run(folder, results))
     if not runs:
-        raise FileNotFoundError(
-            f"{directory} holds no result that can be read; expected the --out of a run, or of several"
-        )
+        raise FileNotFoundError(f"{directory} holds no result that can be read; expected the --out of one run or more")
     return runs
 
 

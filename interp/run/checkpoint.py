@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import torch
@@ -25,6 +25,8 @@ from interp.models.sites import Model
 from interp.results import DECIDING, versions
 from interp.run import distributed
 
+Tables: TypeAlias = dict[str, pd.DataFrame]
+
 _ALL = "all"
 SAME = 1e-5  # of numbers in an identity: what float32 computes elsewhere is the same, see `observers.fingerprint`
 
@@ -36,10 +38,8 @@ def identity(model: Model, **described: Any) -> dict[str, Any]:
     Raises ValueError while hooks are active on the model, which no identity can tell.
     """
     if active_hooks(model):
-        raise ValueError(
-            "a checkpoint cannot tell which hooks were active on the model; run without checkpoint or directory, or "
-            "reset the hooks"
-        )
+        why = "a checkpoint cannot tell which hooks were active on the model"
+        raise ValueError(f"{why}; run without checkpoint or directory, or reset the hooks")
     known = {"weights": weight_hash(model), "config": config_hash(model), "versions": versions(*DECIDING)}
     return known | described
 
@@ -61,11 +61,9 @@ class Checkpoint:
     def save(self, tensors: Mapping[str, Tensor], done: int | None = None) -> None:
         """Write tensors, whole or not at all, after `done` pieces of work, None for all of them."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        meta = {
-            "identity": json.dumps(dict(self.identity), sort_keys=True),
-            "done": _ALL if done is None else str(done),
-        }
-        meta["checksums"] = json.dumps({name: _checksum(value) for name, value in tensors.items()})
+        described, checksums = dict(self.identity), {name: _checksum(value) for name, value in tensors.items()}
+        meta = {"identity": json.dumps(described, sort_keys=True), "done": _ALL if done is None else str(done)}
+        meta["checksums"] = json.dumps(checksums)
         meta["checksum"] = checksum("\0".join(meta.values()).encode())
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path) as temporary:
@@ -89,9 +87,8 @@ class Checkpoint:
             if damaged or checksum("\0".join(described).encode()) != meta["checksum"]:
                 raise ValueError(f"the checksum does not match: {', '.join(damaged) or 'identity'}")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            raise ValueError(
-                f"{self.path} is damaged or no checkpoint of interp ({error}); delete it to start anew"
-            ) from None
+            what = f"{self.path} is damaged or no checkpoint of interp ({error})"
+            raise ValueError(f"{what}; delete it to start anew") from None
         what = f"checkpoint {self.path} belongs to another run (delete it to start anew, or choose another place)"
         check_same(what, json.loads(meta["identity"]), dict(self.identity), rel_tol=SAME)
         return tensors, None if meta["done"] == _ALL else int(meta["done"])
@@ -106,7 +103,7 @@ def is_finished(path: Path) -> bool:
         return False
 
 
-def kept(checkpoint: Checkpoint | None, make: Callable[[], dict[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
+def kept(checkpoint: Checkpoint | None, make: Callable[[], Tables]) -> Tables:
     """The tables of a finished checkpoint, or new ones, kept there for the next run; None keeps nothing."""
     if checkpoint is None:
         return make()
@@ -119,9 +116,7 @@ def kept(checkpoint: Checkpoint | None, make: Callable[[], dict[str, pd.DataFram
     return tables
 
 
-def kept_each(
-    work: Sequence[tuple[Checkpoint | None, Callable[[], dict[str, pd.DataFrame]]]],
-) -> list[dict[str, pd.DataFrame]]:
+def kept_each(work: Sequence[tuple[Checkpoint | None, Callable[[], Tables]]]) -> list[Tables]:
     """`kept` for each piece of work, shared out among processes (`interp.run.distributed`) where all are kept."""
     here = distributed.part()
     paths = [checkpoint.path for checkpoint, _ in work if checkpoint is not None]

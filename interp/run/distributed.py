@@ -113,10 +113,9 @@ def meet(missing: Sequence[Path]) -> None:
     if here.grouped:
         torch.distributed.barrier()
     elif missing:
-        raise Unmerged(
-            f"part {here.index} of {here.of} is done as far as it can be; the rest needs {missing[0].name} "
-            f"{f'and {len(missing) - 1} more ' if len(missing) > 1 else ''}of the other parts"
-        )
+        needed = missing[0].name + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+        done = f"part {here.index} of {here.of} is done as far as it can be"
+        raise Unmerged(f"{done}; the rest needs {needed} of the other parts")
 
 
 def parts_of(path: Path) -> list[Path]:

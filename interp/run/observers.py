@@ -6,7 +6,7 @@ all observers listen.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -99,8 +99,7 @@ class Observer:
 
     def commit(self) -> None:
         """Take the scratch over into the state."""
-        for name, value in self._scratch.items():
-            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value)
+        self._take(self._scratch)
         self.discard()
 
     def discard(self) -> None:
@@ -110,8 +109,9 @@ class Observer:
     def clear(self) -> None:
         """Forget everything."""
         self.discard()
-        for name, value in self.state.items():
-            self.state[name] = torch.full_like(value, _NEUTRAL[self.reductions[name]])
+        state, self.state = self.state, {}
+        for name, value in state.items():
+            self.add_state(name, tuple(value.shape), self.reductions[name])
 
     def merge(self, other: "Observer") -> None:
         """Take another observer's state in, as if both corpora had been read here.
@@ -119,7 +119,11 @@ class Observer:
         Raises ValueError for an observer with other options.
         """
         check_same("cannot merge these observers", other.options, self.options, rel_tol=SAME)
-        for name, value in other.state.items():
+        self._take(other.state)
+
+    def _take(self, values: Mapping[str, Tensor]) -> None:
+        """Put values into the state, as its reductions say."""
+        for name, value in values.items():
             self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value.to(self.device))
 
     def all_reduce(self) -> None:
@@ -214,8 +218,7 @@ def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: Ho
     recipe = [hook for observer in observers for hook in observer.hooks(batch)]
     stop = depth(name for name, _ in recipe)
     if stop is None and not batch.reads_all and not head_is_hooked(model):
-        recipe = recipe + [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
-
+        recipe += [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
     try:
         with firing(model, recipe, expected=hooks):
             forward(model, batch, stop)
@@ -240,20 +243,14 @@ def observe_parts(
 ) -> None:
     """`observe` in parts (see `part_of`), one after the other: what the checkpoint of a part has is not read again."""
     n = len(checkpoints)
-    total: dict[tuple[int, str], Tensor] = {}
     for index, path in enumerate(checkpoints):
+        before = [observer.state for observer in observers]
         for observer in observers:
             observer.clear()
-        part = part_of(batches, index, n)
-        observe(
-            model, part, *observers, what=f"{what}, part {index + 1} of {n}", progress=progress, checkpoint=path
-        )  # fmt: skip
-        for number, observer in enumerate(observers):
-            for name, value in observer.state.items():
-                known = total.get((number, name))
-                total[number, name] = value if known is None else _COMBINE[observer.reductions[name]](known, value)
-    for (number, name), value in total.items():
-        observers[number].state[name] = value
+        named = f"{what}, part {index + 1} of {n}"
+        observe(model, part_of(batches, index, n), *observers, what=named, progress=progress, checkpoint=path)
+        for observer, state in zip(observers, before, strict=True):
+            observer._take(state)
 
 
 def part_of(batches: Batches, index: int, of: int) -> Batches:

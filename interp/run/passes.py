@@ -173,9 +173,8 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
 
 def _merged(wanted: list[Reading]) -> Iterator[Reading]:
     """One reading for all that read the same batches, in order of appearance."""
-    settings = [reading.batches.settings for reading in wanted]
-    for number, reading in enumerate(wanted):
-        if settings[number] not in settings[:number]:
-            same = [one for one in wanted if one.batches.settings == settings[number]]
+    for reading in wanted:
+        same = [one for one in wanted if one.batches.settings == reading.batches.settings]
+        if same[0] is reading:
             what = " + ".join(dict.fromkeys(one.what for one in same))
             yield Reading(what, reading.batches, [observer for one in same for observer in one.observers])
