@@ -65,7 +65,7 @@ def rows(quick: bool) -> Iterator[Row]:
         yield from curves(model, batches, found["fit"], repeats)
         yield from scans(model, corpora.batches(model, ids[:1], batch_size=1), repeats)
     tiny = interp.load("tiny-gpt2")
-    text = corpora.sample_positions(corpora.batches(tiny, "bundled", bos=True), 0.005 if quick else 0.02)
+    text = corpora.batching.sample_positions(corpora.batches(tiny, "bundled", bos=True), 0.005 if quick else 0.02)
     full = encoding.frequency_neurons(tiny, text, scan="exact", progress=False)
     screened = encoding.frequency_neurons(tiny, text, top=0, progress=False)
     for column in ("delta_loss", "delta_entropy", "delta_kl_unigram"):
@@ -75,8 +75,8 @@ def rows(quick: bool) -> Iterator[Row]:
         )
 
 
-def curves(model: HookedTransformer, batches: Batches, fit: encoding.Fit, repeats: int) -> Iterator[Row]:
-    orders = {order: encoding.removal_order(fit, order) for order in ORDERS}
+def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.Fit, repeats: int) -> Iterator[Row]:
+    orders = {order: encoding.pruning.removal_order(fit, order) for order in ORDERS}
     removed = [round(fraction * 768) for fraction in FRACTIONS]
     found = {}
     some = removed[1 : 1 + RUN]

@@ -19,8 +19,8 @@ from together import PROFILE
 from transformer_lens import HookedTransformer
 
 from interp import corpora, encoding
-from interp.attention import ScoreContributions
 from interp.attention.profile import DimensionProfile
+from interp.attention.scores import ScoreContributions
 from interp.frequency import bias_effect
 from interp.run.observers import observe
 

@@ -17,7 +17,8 @@ from timing import Row, agrees, alternate, command, row
 from transformer_lens import HookedTransformer
 
 from interp import probing
-from interp.corpora import Batch, pairs
+from interp.corpora import pairs
+from interp.corpora.batching import Batch
 from interp.models.sites import Model
 from interp.probing.accuracy import sentence_log_probability
 from interp.probing.states import batches_of, state_rows

@@ -12,9 +12,9 @@ from models import CLASSES, GPT2, random_model, tokens
 from timing import Measured, Row, alternate, command, row
 
 from interp import corpora
-from interp.attention import ScoreContributions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.attention.scores import ScoreContributions
 from interp.encoding.reading import SiteMean
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.run.observers import Observer, observe

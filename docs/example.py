@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
-from interp.corpora import Batch, Text, as_batches
+from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.options import TextOptions
 from interp.declare import Analysis, option
 from interp.figures.section import Section

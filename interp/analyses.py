@@ -10,6 +10,8 @@ from typing import Any
 from interp.corpora.options import PAIRS, CountsOptions, Pairs, TextOptions
 from interp.declare import Analysis, find, option
 
+__all__ = ["GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
+
 GROUP = "interp.analyses"
 OWN = ("frequency", "generation", "attention", "encoding", "probing")
 _COMMANDS = ("report", "merge", "page", "compare", "unigrams", "models", "corpora")

@@ -10,6 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+__all__ = ["check_choice", "check_mode", "check_same", "check_seed", "check_table", "check_token_ids"]
+__all__ += ["list_of_strings", "refuse", "unicode_text", "warn", "whole_number"]
+
 _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of this package
 
 

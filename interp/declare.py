@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+__all__ = ["Analysis", "Options", "option"]
+
 if TYPE_CHECKING:
     from interp.results import Result
 

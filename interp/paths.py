@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+__all__ = ["BUNDLED", "HUB_CORPORA", "TEXT_SUFFIXES", "bundled_models", "cached", "check_mauve", "corpus_file"]
+__all__ += ["hub_answers", "is_counts", "model_directory", "printable", "short_name", "text_suffix"]
+
 BUNDLED = Path(__file__).parent / "bundled"
 TEXT_SUFFIXES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _HUB_SECONDS = 3.0

@@ -16,6 +16,8 @@ import pandas as pd
 from interp.disk.files import replacing_directory
 from interp.disk.marks import result_names
 
+__all__ = ["Result", "provenance"]
+
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
 DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
@@ -103,7 +105,7 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """What a reader needs to make a result again: model, what was read of it, settings, machine kind and versions."""
-    from interp.models import origin, weight_hash
+    from interp.models.identity import origin, weight_hash
     from interp.models.running import active_hooks
 
     source = origin(model)

@@ -8,17 +8,20 @@ from typing import Any
 from interp import corpora
 from interp.analyses import ReportOptions, analyses
 from interp.checks import warn
-from interp.corpora import Source, pairs as minimal_pairs
+from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
+from interp.corpora.sources import Source
 from interp.declare import Analysis, find
-from interp.frequency import word_frequencies
+from interp.frequency.tables import word_frequencies
 from interp.generation import prompts
-from interp.models import origin
+from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.probing.split import split_tasks
 from interp.probing.states import state_rows
 from interp.results import Result
 from interp.run.passes import Passes, asks, side_by_side
+
+__all__ = ["ask_all"]
 
 _BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
 _DEFAULT = ReportOptions()

@@ -86,7 +86,7 @@ class Workshop:
     def bare_encoder(self) -> Any:
         return toy(encoder=True)
 
-    def fit(self) -> encoding.Fit:
+    def fit(self) -> encoding.regression.Fit:
         if "fit" not in self._models:
             self._models["fit"] = encoding.fit(self.model("gpt2"), self.texts, progress=False)
         return self._models["fit"]

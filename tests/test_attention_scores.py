@@ -17,7 +17,9 @@ from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformer
 
 import interp
 from interp import attention, corpora
-from interp.attention import AttentionByClass, ScoreContributions, score_contributions
+from interp.attention import score_contributions
+from interp.attention.patterns import AttentionByClass
+from interp.attention.scores import ScoreContributions
 
 KINDS = ["bert", "gpt2", "opt", "gpt_neox", "gptj", "llama", "qwen2", "gpt_neo"]
 WAYS = [(weights, average) for weights in ("mean", "attention") for average in ("pair", "sentence")]
@@ -185,7 +187,7 @@ def test_means_equal_brute_force_with_several_frequencies(adjacent, load_toy, sh
     randomise(model)
     batches = corpora.batches(load_toy("gpt2"), short, layout="texts", batch_size=3)
     check_against_brute_force(model, batches, [0], CLASSES)
-    table = attention.check_decomposition(model, torch.arange(7, 27))
+    table = attention.scores.check_decomposition(model, torch.arange(7, 27))
     assert (table["max_error"] < 1e-10 * np.maximum(1, table["max_score"])).all()
 
 
@@ -237,18 +239,18 @@ def test_one_entry(kind, load_toy):
         for head, query, key in ((0, 12, 0), (3, 12, 8), (1, 3, 3), (2, 2, 7), (2, 12, 7), (2, 12, 6)):
             entry = (model, tokens, layer, head, query, key)
             if e.seen[query, key]:
-                found = attention.score_contributions_at(*entry)
+                found = attention.scores.score_contributions_at(*entry)
                 np.testing.assert_allclose(found, e.C[head, query, key], rtol=0, atol=1e-9)
-                nats = attention.score_contributions_at(*entry, scaled=True)
+                nats = attention.scores.score_contributions_at(*entry, scaled=True)
                 np.testing.assert_allclose(nats * scale, found, rtol=0, atol=1e-12)
             else:
                 with pytest.raises(ValueError, match=f"query at {query} does not see the key at {key}"):
-                    attention.score_contributions_at(*entry)
+                    attention.scores.score_contributions_at(*entry)
         assert e.seen[12, 6] == (kind != "gpt_neo" or layer == 0), "the window of 6 cuts, and only in the local layer"
         assert e.seen[12, 7]
     for position in ((2, 0, 3, 3), (0, 4, 3, 3), (0, 0, 13, 3), (0, 0, 3, 13), (0, 0, 3, -1)):
         with pytest.raises(ValueError, match="layer in 0 … 1|head in 0 … 3 and positions in 0 … 12"):
-            attention.score_contributions_at(model, tokens, *position)
+            attention.scores.score_contributions_at(model, tokens, *position)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -268,7 +270,7 @@ def test_one_text(kind, load_toy):
 def test_decomposition_is_exact_and_can_fail(kind, load_toy):
     model = load_toy(kind, dtype=torch.float64)
     tokens = torch.randint(7, 67, (20,), generator=torch.Generator().manual_seed(2))
-    table = attention.check_decomposition(model, tokens)
+    table = attention.scores.check_decomposition(model, tokens)
     assert list(table["layer"]) == [0, 1]
     assert (table["max_error"] < 1e-10 * np.maximum(1, table["max_score"])).all()
     e = brute(model, tokens.tolist(), 1)
@@ -279,11 +281,11 @@ def test_decomposition_is_exact_and_can_fail(kind, load_toy):
         return scores
 
     with model.hooks(fwd_hooks=[("blocks.1.attn.hook_attn_scores", edit)]):
-        wrong = attention.check_decomposition(model, tokens)
+        wrong = attention.scores.check_decomposition(model, tokens)
     scale = model.blocks[1].attn.attn_scale
     np.testing.assert_allclose(wrong["max_error"], [0, 1e-3 * scale], rtol=1e-6, atol=1e-10 * table["max_score"].max())
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_k", lambda k, hook: k * 1.001)]):
-        assert attention.check_decomposition(model, tokens)["max_error"].max() > 1e-4
+        assert attention.scores.check_decomposition(model, tokens)["max_error"].max() > 1e-4
 
 
 @torch.no_grad()
@@ -348,7 +350,7 @@ def test_attention_by_class_equals_transformers(kind, load_toy, hf_directory, sh
     ],
 )
 def test_class_function_that_is_wrong(function, assign, message, load_toy, short):
-    classes = corpora.TokenClasses(("a", "b"), assign)
+    classes = corpora.classes.TokenClasses(("a", "b"), assign)
     with pytest.raises(ValueError, match=message):
         function(load_toy("gpt2"), short, key_classes=classes, progress=False)
 
@@ -397,7 +399,7 @@ def test_models_whose_scores_are_no_such_sum_are_refused(option, message):
     with pytest.raises(ValueError, match=message):
         score_contributions(model, tokens[None], key_classes=CLASSES, progress=False)
     with pytest.raises(ValueError, match=message):
-        attention.score_contributions_at(model, tokens, 0, 0, 5, 2)
+        attention.scores.score_contributions_at(model, tokens, 0, 0, 5, 2)
 
 
 def test_folded_model_is_refused(load_toy, short):

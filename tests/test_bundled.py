@@ -103,7 +103,7 @@ def test_regression_equals_a_plain_one():
     W_U, noise = rng.normal(size=(5, 80)), rng.normal(size=80)
     alpha = np.exp(-(W_U.T @ np.arange(5.0) + 2 + 0.3 * noise))
     alpha[3] = 0
-    fit = encoding.fit_arrays(W_U, alpha)
+    fit = encoding.regression.fit_arrays(W_U, alpha)
     X = np.delete(W_U.T, 3, axis=0)
     y = -np.log(np.delete(alpha, 3))
     centred = X - X.mean(0)
@@ -114,7 +114,7 @@ def test_regression_equals_a_plain_one():
     residual = y - y.mean() - centred @ slope
     assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
     with pytest.raises(ValueError, match="6 usable types for 5 independent dimensions"):
-        encoding.fit_arrays(W_U[:, :6], np.full(6, 0.1))
+        encoding.regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
 
 
 @torch.no_grad()

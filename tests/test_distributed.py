@@ -245,7 +245,7 @@ def test_a_part_without_a_directory_reads_all(load_toy, texts):
 @given(n=st.integers(1, 9), size=st.integers(1, 7), n_texts=st.integers(1, 25))
 def test_every_batch_is_read_once_whatever_the_parts(n, size, n_texts):
     tokens = torch.arange(n_texts * 4).reshape(n_texts, 4)
-    made = [corpora.Batch(t, torch.ones_like(t), torch.ones_like(t).bool(), t) for t in tokens.split(size)]
+    made = [corpora.batching.Batch(t, torch.ones_like(t), torch.ones_like(t).bool(), t) for t in tokens.split(size)]
     batches = corpora.Batches({}, n_texts, lambda: iter(made))
     parts = [[batch.tokens.tolist() for batch in part_of(batches, index, n)] for index in range(n)]
     whole = [batch.tokens.tolist() for batch in batches]

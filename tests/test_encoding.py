@@ -20,7 +20,7 @@ from interp import corpora, encoding, hooks
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.pruning import PrunedPredictions
 from interp.frequency.distributions import MeanPredictions, Variant
-from interp.models import weight_hash
+from interp.models.identity import weight_hash
 from interp.run.observers import observe
 
 DOUBLE = torch.float64
@@ -247,14 +247,14 @@ def test_arrays_from_anywhere():
     W, alpha = rng.normal(size=(6, 40)), rng.dirichlet(np.ones(40))
     alpha[7], use = 0, np.arange(40) != 3
     for chosen, given in ((alpha > 0, None), ((alpha > 0) & use, use)):
-        found = encoding.fit_arrays(W, alpha, use=given)
+        found = encoding.regression.fit_arrays(W, alpha, use=given)
         slope, intercept, r2, adjusted = least_squares(W.T[chosen], -np.log(alpha[chosen]))
         np.testing.assert_allclose(found.slope, slope)
         np.testing.assert_allclose([found.intercept, found.r2, found.adj_r2], [intercept, r2, adjusted])
         assert (found.n_types, found.n_dims) == (chosen.sum(), 6)
     for n in (5, 6, 7):  # with the intercept, 7 types are fitted exactly too
         with pytest.raises(ValueError, match=f"{n} usable types"):
-            encoding.fit_arrays(W[:, 10 : 10 + n], alpha[10 : 10 + n])
+            encoding.regression.fit_arrays(W[:, 10 : 10 + n], alpha[10 : 10 + n])
 
 
 def bare(d_vocab, **options):
@@ -279,7 +279,7 @@ def test_fits_that_are_refused(load_toy, texts):
     for call in (
         lambda: encoding.fit(folded, texts, **QUIET),
         lambda: encoding.pruning_curve(folded, texts, fit=fit, **QUIET),
-        lambda: encoding.directions(folded, fit),
+        lambda: encoding.regression.directions(folded, fit),
         lambda: encoding.frequency_neurons(folded, texts, **QUIET),
     ):
         with pytest.raises(ValueError, match=r"[Ff]old|other weights"):
@@ -327,7 +327,7 @@ def test_pruning_is_zeroing_columns_of_an_untied_matrix(kind, basis, case):
     assert (table["n_dims"] - table["fraction"] * d).abs().max() <= 0.5
     full, targets, _ = predictions(it.hf, batches)
     for row in table.itertuples():
-        dims = encoding.removal_order(it.fit, row.order, basis, seed=3)[: row.n_dims]
+        dims = encoding.pruning.removal_order(it.fit, row.order, basis, seed=3)[: row.n_dims]
         undo = prune(it.hf, dims, it.fit.components if basis == "pca" else None)
         pruned = predictions(it.hf, batches)[0]
         undo()
@@ -348,10 +348,13 @@ def test_pruning_is_zeroing_columns_of_an_untied_matrix(kind, basis, case):
 def test_removal_orders(basis, toy):
     fit = toy("gpt2").fit
     table = fit.dims.query("basis == @basis").set_index("dim")
-    assert encoding.removal_order(fit, "spearman", basis) == list(table["spearman"].abs().sort_values().index)
-    assert encoding.removal_order(fit, "slope", basis) == list(table["slope"].abs().sort_values().index)
-    assert encoding.removal_order(fit, "reverse", basis) == encoding.removal_order(fit, "spearman", basis)[::-1]
-    drawn = [encoding.removal_order(fit, "random", basis, seed=seed) for seed in (0, 0, 1)]
+    assert encoding.pruning.removal_order(fit, "spearman", basis) == list(table["spearman"].abs().sort_values().index)
+    assert encoding.pruning.removal_order(fit, "slope", basis) == list(table["slope"].abs().sort_values().index)
+    assert (
+        encoding.pruning.removal_order(fit, "reverse", basis)
+        == encoding.pruning.removal_order(fit, "spearman", basis)[::-1]
+    )
+    drawn = [encoding.pruning.removal_order(fit, "random", basis, seed=seed) for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert sorted(drawn[0]) == list(range(16))
 
@@ -410,7 +413,7 @@ def test_one_pass_is_each_alone(toy):
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_a_sample_of_positions(kind, toy):
     it = toy(kind)
-    sample = corpora.sample_positions(it.batches, 0.3, seed=1)
+    sample = corpora.batching.sample_positions(it.batches, 0.3, seed=1)
     chosen = []
     for whole, part in zip(it.batches, sample, strict=True):
         for name in ("tokens", "mask"):
@@ -418,9 +421,9 @@ def test_a_sample_of_positions(kind, toy):
         assert not (part.read & ~whole.read).any()
         torch.testing.assert_close(part.targets[part.read], whole.targets[part.read])
         chosen.append(part.read)
-    for again in (sample, corpora.sample_positions(it.batches, 0.3, seed=1)):
+    for again in (sample, corpora.batching.sample_positions(it.batches, 0.3, seed=1)):
         assert all(torch.equal(a.read, b) for a, b in zip(again, chosen, strict=True))
-    other = corpora.sample_positions(it.batches, 0.3, seed=2)
+    other = corpora.batching.sample_positions(it.batches, 0.3, seed=2)
     assert not all(torch.equal(a.read, b) for a, b in zip(other, chosen, strict=True))
     n, total = sum(int(read.sum()) for read in chosen), sum(batch.n_read for batch in it.batches)
     assert abs(n - 0.3 * total) < 4 * np.sqrt(0.21 * total)
@@ -430,10 +433,10 @@ def test_a_sample_of_positions(kind, toy):
     np.testing.assert_allclose(observer.distributions[0], logits.softmax(-1).mean(0), rtol=1e-8)
     nll = torch.nn.functional.cross_entropy(logits[targets >= 0], targets[targets >= 0])
     assert observer.nll[0] == pytest.approx(float(nll), rel=1e-8)
-    assert sum(batch.n_read for batch in corpora.sample_positions(it.batches, 1)) == total
+    assert sum(batch.n_read for batch in corpora.batching.sample_positions(it.batches, 1)) == total
     for share in (0, 2, -0.5, float("nan")):
         with pytest.raises(ValueError, match="share"):
-            corpora.sample_positions(it.batches, share)
+            corpora.batching.sample_positions(it.batches, share)
 
 
 # Steering.
@@ -571,14 +574,14 @@ def test_directions(kind, case):
     z = np.abs(stats.zscore(mean))
     vectors |= {f"dim {j}": np.sign(mean[j]) * np.eye(len(mean))[j] for j in np.argsort(-z)[:3] if z[j] > 3}
     assert kind != "yelp" or len(vectors) > 5
-    table = encoding.directions(it.model, it.fit, unigram=counts)
+    table = encoding.regression.directions(it.model, it.fit, unigram=counts)
     found = table.pivot(index="name_a", columns="name_b", values="cosine").loc[list(vectors), list(vectors)].to_numpy()
     assert len(table) == len(vectors) ** 2
     units = np.array([v / np.linalg.norm(v) for v in vectors.values()])
     np.testing.assert_allclose(found, units @ units.T, atol=1e-3 if kind in ROUGH else 1e-7)
     np.testing.assert_array_equal(found, found.T)
     np.testing.assert_allclose(np.diag(found), 1)
-    again = encoding.directions(it.model, it.fit, unigram=counts)
+    again = encoding.regression.directions(it.model, it.fit, unigram=counts)
     pd.testing.assert_frame_equal(again, table)
     if kind == "yelp":
         usual = table[table["name_a"].isin(["-A", "unigram", "b_LN"]) & table["name_b"].isin(["-A", "unigram", "b_LN"])]
@@ -593,11 +596,11 @@ def test_directions(kind, case):
 def test_directions_that_are_refused(toy):
     it = toy("gpt2")
     with pytest.raises(ValueError, match="66"):
-        encoding.directions(it.model, it.fit, unigram=np.ones(66, int))
+        encoding.regression.directions(it.model, it.fit, unigram=np.ones(66, int))
     with torch.no_grad():
         it.model.ln_final.b[0] += 1
     with pytest.raises(ValueError, match="other weights"):
-        encoding.directions(it.model, it.fit, unigram=np.ones(67, int))
+        encoding.regression.directions(it.model, it.fit, unigram=np.ones(67, int))
 
 
 # Neurons.
@@ -694,7 +697,7 @@ def test_neurons_on_a_share_of_the_positions(load_toy, texts):
     batches = corpora.batches(model, texts[:12], layout="texts")
     options = {"unigram": counts, "scan": "exact", "share": 0.3, **QUIET}
     table = encoding.frequency_neurons(model, batches, seed=5, **options)
-    sample = corpora.sample_positions(batches, 0.3, seed=5)
+    sample = corpora.batching.sample_positions(batches, 0.3, seed=5)
     expected = ablations(model, sample, [0, 21, 40], counts, 67, means_over=batches)
     for name in expected:
         np.testing.assert_allclose(table[name][[0, 21, 40]], expected[name], atol=1e-8, rtol=0, err_msg=name)
@@ -741,7 +744,7 @@ def run(tmp_path_factory):
 def test_dynamics_are_those_of_each_checkpoint(run):
     last = interp.load(run)
     counts = corpora.count_unigrams(last, TEXTS)
-    table = encoding.dynamics(encoding.checkpoints(run), HELD_OUT, unigram=counts, **QUIET)
+    table = encoding.dynamics(encoding.training.checkpoints(run), HELD_OUT, unigram=counts, **QUIET)
     assert list(table["step"]) == [0, 2, 10]
     u = counts.distribution
     seen = u > 0
@@ -761,9 +764,9 @@ def test_dynamics_are_those_of_each_checkpoint(run):
             expected = stats.spearmanr((E @ bias)[seen], u[seen]).statistic
             assert row.spearman == pytest.approx(expected, abs=1e-3)
     assert table["loss"].is_monotonic_decreasing
-    some = encoding.dynamics(encoding.checkpoints(run, [2, 10]), HELD_OUT, unigram=counts, **QUIET)
+    some = encoding.dynamics(encoding.training.checkpoints(run, [2, 10]), HELD_OUT, unigram=counts, **QUIET)
     pd.testing.assert_frame_equal(some, table.iloc[1:].reset_index(drop=True))
-    [(step, model)] = encoding.checkpoints(run, [2])
+    [(step, model)] = encoding.training.checkpoints(run, [2])
     by_hand = encoding.dynamics([(step, model)], HELD_OUT, unigram=counts, **QUIET)
     pd.testing.assert_frame_equal(by_hand, some.iloc[:1])
 
@@ -771,15 +774,17 @@ def test_dynamics_are_those_of_each_checkpoint(run):
 def test_dynamics_that_are_refused(run, hf_directory):
     counts = Unigrams(np.ones(300, int), "ones")
     with pytest.raises(FileNotFoundError, match="checkpoints/step-N"):
-        list(encoding.checkpoints(hf_directory("gpt2")))
+        list(encoding.training.checkpoints(hf_directory("gpt2")))
     with pytest.raises(FileNotFoundError, match="3"):
-        list(encoding.checkpoints(run, [2, 3]))
+        list(encoding.training.checkpoints(run, [2, 3]))
     with pytest.raises(ValueError, match="steps"):
-        list(encoding.checkpoints("pythia-70m"))
+        list(encoding.training.checkpoints("pythia-70m"))
     with pytest.raises(ValueError, match="checkpoint"):
         encoding.dynamics([], HELD_OUT, unigram=counts, **QUIET)
     with pytest.raises(ValueError, match="299"):
-        encoding.dynamics(encoding.checkpoints(run), HELD_OUT, unigram=Unigrams(np.ones(299, int), "ones"), **QUIET)
+        encoding.dynamics(
+            encoding.training.checkpoints(run), HELD_OUT, unigram=Unigrams(np.ones(299, int), "ones"), **QUIET
+        )
 
 
 def arrays(d=20, n=500, seed=0):
@@ -794,12 +799,14 @@ def test_dimensions_that_follow_from_others_do_not_count():
     from sklearn.linear_model import LinearRegression
 
     W, alpha = arrays()
-    whole = encoding.fit_arrays(W, alpha)
+    whole = encoding.regression.fit_arrays(W, alpha)
     assert (whole.rank, whole.n_dims) == (20, 20)
-    deficient = encoding.fit_arrays(np.concatenate([W, W[:10] * 2, W[:3] + W[3:6], np.ones((1, 500))]), alpha)
+    deficient = encoding.regression.fit_arrays(
+        np.concatenate([W, W[:10] * 2, W[:3] + W[3:6], np.ones((1, 500))]), alpha
+    )
     assert (deficient.rank, deficient.n_dims) == (20, 34)
     r2 = LinearRegression().fit(W.T, -np.log(alpha)).score(W.T, -np.log(alpha))
-    few = encoding.fit_arrays(np.concatenate([W[:5, :20]] * 6), alpha[:20])
+    few = encoding.regression.fit_arrays(np.concatenate([W[:5, :20]] * 6), alpha[:20])
     assert (few.rank, few.n_types) == (5, 20), "fewer types than dimensions, but more than independent ones"
     for found in (whole, deficient):
         assert found.r2 == pytest.approx(r2, abs=1e-12)
@@ -809,7 +816,7 @@ def test_dimensions_that_follow_from_others_do_not_count():
 @pytest.mark.parametrize("scale", [1e-300, 1e-20, 1e20, 1e200, 1e307])
 def test_the_unit_of_the_embeddings_does_not_matter(scale):
     W, alpha = arrays()
-    one, other = encoding.fit_arrays(W, alpha), encoding.fit_arrays(W * scale, alpha)
+    one, other = encoding.regression.fit_arrays(W, alpha), encoding.regression.fit_arrays(W * scale, alpha)
     np.testing.assert_allclose(other.slope * scale, one.slope, rtol=1e-10)
     assert (other.r2, other.adj_r2, other.intercept, other.rank) == pytest.approx(
         (one.r2, one.adj_r2, one.intercept, one.rank), rel=1e-11
@@ -824,4 +831,4 @@ def test_fits_of_nothing_are_refused():
         (W * 1e-310, alpha, "too small for a slope in float64"),
     ):
         with pytest.raises(ValueError, match=message):
-            encoding.fit_arrays(embeddings, probabilities)
+            encoding.regression.fit_arrays(embeddings, probabilities)

@@ -18,19 +18,11 @@ import interp
 from interp import hooks
 from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
-from interp.generation import (
-    DECODERS,
-    GenerationStudy,
-    frequent_types,
-    generate,
-    mauve_scores,
-    prompts,
-    study,
-    text_features,
-    text_metrics,
-)
+from interp.generation import GenerationStudy, generate, prompts, study, text_metrics
 from interp.generation.adapter import Shell
 from interp.generation.decoding import decode
+from interp.generation.metrics import frequent_types, mauve_scores, text_features
+from interp.generation.options import DECODERS
 from interp.models.running import active_hooks
 from interp.models.sites import hook_name
 

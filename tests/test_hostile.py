@@ -276,14 +276,14 @@ ANALYSES: dict[str, Case] = {
     "NaN in a check": (
         BAD,
         "has NaN",
-        lambda w: attention.check_decomposition(w.broken("gpt2", np.nan), torch.arange(5)),
+        lambda w: attention.scores.check_decomposition(w.broken("gpt2", np.nan), torch.arange(5)),
     ),
     "NaN in sentences": (
         BAD,
         "has NaN",
         lambda w: probing.sentence_log_probability(w.broken("gpt2", np.nan), ["w1 w2"], **quiet),
     ),
-    "NaN in features": (BAD, "has NaN", lambda w: generation.text_features(w.broken("gpt2", np.nan), ["w1"])),
+    "NaN in features": (BAD, "has NaN", lambda w: generation.metrics.text_features(w.broken("gpt2", np.nan), ["w1"])),
     "an encoder without tokenizer": (BAD, "has no tokenizer", lambda w: corpora.batches(w.bare_encoder(), w.texts)),
     "no blocks to write with": (BAD, "no blocks", lambda w: generation.generate(w.toy(n_layers=0), ["w1"], **quiet)),
     "no blocks to profile": (
@@ -417,7 +417,7 @@ ANALYSES: dict[str, Case] = {
     "half a seed": (
         TYPE,
         "seed must be a whole number",
-        lambda w: corpora.sample_positions(corpora.batches(w.model("gpt2"), w.texts), 0.5, seed=0.5),
+        lambda w: corpora.batching.sample_positions(corpora.batches(w.model("gpt2"), w.texts), 0.5, seed=0.5),
     ),
     "a seed below zero": (
         BAD,
@@ -443,17 +443,17 @@ ANALYSES: dict[str, Case] = {
     "a probability of NaN": (
         BAD,
         "alpha must hold prob",
-        lambda w: encoding.fit_arrays(np.ones((2, 9)), np.full(9, np.nan)),
+        lambda w: encoding.regression.fit_arrays(np.ones((2, 9)), np.full(9, np.nan)),
     ),
     "embeddings of NaN": (
         BAD,
         "W_U has NaN or infinite",
-        lambda w: encoding.fit_arrays(np.full((2, 9), np.nan), np.full(9, 0.1)),
+        lambda w: encoding.regression.fit_arrays(np.full((2, 9), np.nan), np.full(9, 0.1)),
     ),
     "embeddings of other types": (
         BAD,
         "of the 8 types of alpha",
-        lambda w: encoding.fit_arrays(np.ones((2, 9)), np.full(8, 0.1)),
+        lambda w: encoding.regression.fit_arrays(np.ones((2, 9)), np.full(8, 0.1)),
     ),
     "no prompts": (BAD, "found none", lambda w: generation.generate(w.model("gpt2"), [], **quiet)),
     "a string of prompts": (BAD, "found the string", lambda w: generation.generate(w.model("gpt2"), "w1 w2", **quiet)),

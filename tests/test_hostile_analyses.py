@@ -80,21 +80,21 @@ def steered(w: Workshop, **options: Any) -> pd.DataFrame:
 
 
 def one_score(w: Workshop, tokens: Any) -> Any:
-    return attention.score_contributions_at(w.model("gpt2"), tokens, 0, 0, 0, 0)
+    return attention.scores.score_contributions_at(w.model("gpt2"), tokens, 0, 0, 0, 0)
 
 
 def viewed(w: Workshop, model: Any = None, text: str = "w1 w2", dim: int = 1) -> Any:
     return attention.attention_in_text(model or w.model("gpt2"), text, 0, dim)
 
 
-def regressed(**options: Any) -> encoding.Regression:
+def regressed(**options: Any) -> encoding.regression.Regression:
     rng = np.random.default_rng(0)
-    return encoding.fit_arrays(rng.normal(size=(2, 40)), rng.dirichlet(np.ones(40)), **options)
+    return encoding.regression.fit_arrays(rng.normal(size=(2, 40)), rng.dirichlet(np.ones(40)), **options)
 
 
 OUTLYING: dict[str, Case] = {
     "a mode in capitals": (BAD, "unknown mode 'Mean'; expected one of zero", lambda w: studied(w, mode="Mean")),
-    "k of NaN": (BAD, "k must be above 0, found nan", lambda w: attention.find_outliers(profile(), k=NAN)),
+    "k of NaN": (BAD, "k must be above 0, found nan", lambda w: attention.profile.find_outliers(profile(), k=NAN)),
     "k of NaN in a study": (BAD, "k must be above 0, found nan", lambda w: studied(w, k=NAN)),
     "a sample of none": (BAD, "sample must be at least 1, found 0", lambda w: studied(w, sample=0)),
     "a sample below none": (BAD, "sample must be at least 1, found -1", lambda w: studied(w, sample=-1)),
@@ -102,15 +102,19 @@ OUTLYING: dict[str, Case] = {
     "two profiles": (
         BAD,
         "profile has two rows for {'state': 0, 'dim': 0,",
-        lambda w: attention.find_outliers(pd.concat([profile(), profile()])),
+        lambda w: attention.profile.find_outliers(pd.concat([profile(), profile()])),
     ),
     "a profile with a hole": (
         BAD,
         "profile has missing values in mean",
-        lambda w: attention.find_outliers(with_value(profile(), 4, "mean", NAN)),
+        lambda w: attention.profile.find_outliers(with_value(profile(), 4, "mean", NAN)),
     ),
-    "no profile": (BAD, "profile lacks the columns state", lambda w: attention.find_outliers(scores(0))),
-    "a list for a profile": (TYPE, "profile must be a pandas.DataFrame", lambda w: attention.find_outliers([1.0])),
+    "no profile": (BAD, "profile lacks the columns state", lambda w: attention.profile.find_outliers(scores(0))),
+    "a list for a profile": (
+        TYPE,
+        "profile must be a pandas.DataFrame",
+        lambda w: attention.profile.find_outliers([1.0]),
+    ),
     "two tables of outliers": (
         BAD,
         "outliers has two rows for {'state': 0, 'dim': 3}",
@@ -181,17 +185,17 @@ ATTENTION: dict[str, Case] = {
     "a class of everything": (
         BAD,
         "class names must be different, and 'all' is made of all; found a, all",
-        lambda w: by_class(w, corpora.TokenClasses(("a", "all"), lambda tokens: tokens % 2)),
+        lambda w: by_class(w, corpora.classes.TokenClasses(("a", "all"), lambda tokens: tokens % 2)),
     ),
     "a class twice": (
         BAD,
         "class names must be different",
-        lambda w: by_class(w, corpora.TokenClasses(("a", "a"), lambda tokens: tokens % 2)),
+        lambda w: by_class(w, corpora.classes.TokenClasses(("a", "a"), lambda tokens: tokens % 2)),
     ),
     "a string of classes": (
         TYPE,
         "class names must be a list of strings, found the string 'ab'",
-        lambda w: by_class(w, corpora.TokenClasses("ab", lambda tokens: tokens % 2)),
+        lambda w: by_class(w, corpora.classes.TokenClasses("ab", lambda tokens: tokens % 2)),
     ),
     "a number for a class": (TYPE, "class names must be a list of strings, found int", lambda w: by_class(w, {1: [3]})),
     "truth for a token": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": [True]})),
@@ -205,35 +209,35 @@ ATTENTION: dict[str, Case] = {
     "ids below 0": (
         BAD,
         "0 … 66 for this model, found -1 … 9",
-        lambda w: attention.check_decomposition(w.model("gpt2"), torch.arange(-1, 10)),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), torch.arange(-1, 10)),
     ),
     "ids below 0 for one score": (BAD, "found -1 … 9", lambda w: one_score(w, torch.arange(-1, 10))),
     "ids past the vocabulary": (
         BAD,
         "0 … 66 for this model, found 60 … 69",
-        lambda w: attention.check_decomposition(w.model("gpt2"), torch.arange(60, 70)),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), torch.arange(60, 70)),
     ),
     "rows of ids": (BAD, "found torch.int64 (1, 10)", lambda w: one_score(w, IDS[None])),
     "rows of ids to check": (
         BAD,
         "tokens must be the ids of one sequence",
-        lambda w: attention.check_decomposition(w.model("gpt2"), IDS[None]),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), IDS[None]),
     ),
     "no ids": (
         BAD,
         "[1 … 24], found torch.int64 (0,)",
-        lambda w: attention.check_decomposition(w.model("gpt2"), IDS[:0]),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), IDS[:0]),
     ),
     "more ids than fit": (
         BAD,
         "[1 … 24], found torch.int64 (25,)",
-        lambda w: attention.check_decomposition(w.model("gpt2"), torch.arange(25)),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), torch.arange(25)),
     ),
     "fractions for ids": (BAD, "found torch.float32 (10,)", lambda w: one_score(w, IDS.float())),
     "a name for one score": (
         TYPE,
         "expected a HookedTransformer",
-        lambda w: attention.score_contributions_at("gpt2", IDS, 0, 0, 0, 0),
+        lambda w: attention.scores.score_contributions_at("gpt2", IDS, 0, 0, 0, 0),
     ),
     "a name for a model": (
         TYPE,
@@ -272,12 +276,12 @@ HOOKS: dict[str, Case] = {
     "part of a layer": (
         TYPE,
         "a layer must be a whole number, found 1.9",
-        lambda w: attention.check_decomposition(w.model("gpt2"), IDS, layers=[1.9]),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), IDS, layers=[1.9]),
     ),
     "a string of layers": (
         TYPE,
         "a layer must be a whole number, found '0'",
-        lambda w: attention.check_decomposition(w.model("gpt2"), IDS, layers="01"),
+        lambda w: attention.scores.check_decomposition(w.model("gpt2"), IDS, layers="01"),
     ),
     "a name for a model": (
         TYPE,
@@ -329,7 +333,11 @@ ENCODING: dict[str, Case] = {
     ),
     "an unknown order": (BAD, "order must be one or more different ones of", lambda w: encoded(w, orders=["up"])),
     "no order": (BAD, "order must be one or more different ones", lambda w: encoded(w, orders=[])),
-    "an order of its own": (BAD, "random, reverse; found ['up']", lambda w: encoding.removal_order(w.fit(), "up")),
+    "an order of its own": (
+        BAD,
+        "random, reverse; found ['up']",
+        lambda w: encoding.pruning.removal_order(w.fit(), "up"),
+    ),
     "an unknown basis": (BAD, "different ones of axis, pca; found ['ica']", lambda w: encoded(w, bases=["ica"])),
     "an unknown mode": (BAD, "expected shifts of exact, constant", lambda w: encoded(w, shifts=["Exact"])),
     "a ratio of NaN": (BAD, "ratio must be a positive number, found [nan]", lambda w: encoded(w, ratios=[NAN])),
@@ -355,12 +363,12 @@ ENCODING: dict[str, Case] = {
     "a seed for directions": (
         BAD,
         "seed must be at least 0",
-        lambda w: encoding.directions(w.model("gpt2"), w.fit(), unigram=w.counts, seed=-1),
+        lambda w: encoding.regression.directions(w.model("gpt2"), w.fit(), unigram=w.counts, seed=-1),
     ),
     "a seed for an order": (
         BAD,
         "seed must be at least 0",
-        lambda w: encoding.removal_order(w.fit(), "random", seed=-1),
+        lambda w: encoding.pruning.removal_order(w.fit(), "random", seed=-1),
     ),
 }
 
@@ -422,7 +430,7 @@ def test_numbers_of_any_kind(workshop: Workshop) -> None:
         by_class(workshop, {"x": ids}) for ids in ([7, 8], np.array([8, 7, 8]), torch.tensor([7, 8, 8]))
     )
     assert set(by_list["key_class"]) == {"x", "other"}
-    table, *same = (attention.check_decomposition(model, tokens) for tokens in (IDS, IDS.numpy(), IDS.tolist()))
+    table, *same = (attention.scores.check_decomposition(model, tokens) for tokens in (IDS, IDS.numpy(), IDS.tolist()))
     for one, other in [*((by_list, other) for other in others), *((table, other) for other in same)]:
         pd.testing.assert_frame_equal(one, other)
     sampled = studied(workshop, sample=np.int64(5), seed=np.int64(3), k=np.float64(2))
@@ -451,4 +459,4 @@ def test_steps_of_any_kind(workshop: Workshop) -> None:
     (run / "checkpoints").mkdir(parents=True)
     (workshop.root / "step-2").rename(run / "checkpoints/step-2")
     for steps in ([2], iter([2]), np.array([2])):
-        assert [step for step, _ in encoding.checkpoints(run, steps)] == [2]
+        assert [step for step, _ in encoding.training.checkpoints(run, steps)] == [2]

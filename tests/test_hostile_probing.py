@@ -17,8 +17,11 @@ from training import run as training
 import interp
 from interp import generation, plots, probing
 from interp.corpora import pairs
-from interp.probing import Probe, SparseProbe, States, Sweep
 from interp.probing.fitting import fit_sparse
+from interp.probing.probes import Probe
+from interp.probing.sparse import SparseProbe
+from interp.probing.states import States
+from interp.probing.sweeps import Sweep
 
 BAD, TYPE = ValueError, TypeError
 quiet: Any = {"progress": False}
@@ -73,7 +76,7 @@ def read_by(width: int = 16, state: int = 1, task: str = "t") -> list[Probe]:
     return [Probe(task, state, np.eye(width)[0], 0.0)]
 
 
-def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.Prompts:
+def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.prompting.Prompts:
     return generation.prompts(
         model or w.model("gpt2"), w.texts, **({"n": 3, "prompt_tokens": 3, "new_tokens": 4} | options)
     )
@@ -154,7 +157,7 @@ TABLES: dict[str, Case] = {
     "scores of a task that is not": (
         BAD,
         "no pair of task 'z'; found t, u",
-        lambda w: probing.pair_scores(w.model("gpt2"), pair_table(), read_by(task="z")),
+        lambda w: probing.probes.pair_scores(w.model("gpt2"), pair_table(), read_by(task="z")),
     ),
     "fewer pairs than vectors": (BAD, "from 40 pairs, the table beside it has 20", lambda w: fewer_pairs().load(1)),
     "a sweep of fewer pairs": (BAD, "collected from 40 pairs", lambda w: probing.sweep(fewer_pairs(), **fast)),
@@ -209,14 +212,22 @@ TEXTS: dict[str, Case] = {
         "has the lone surrogate",
         lambda w: probing.token_scores(w.model("gpt2"), read_by()[0], "\udcff"),
     ),
-    "features of a table": (TYPE, "found DataFrame", lambda w: generation.text_features(w.model("gpt2"), table_of(w))),
+    "features of a table": (
+        TYPE,
+        "found DataFrame",
+        lambda w: generation.metrics.text_features(w.model("gpt2"), table_of(w)),
+    ),
     "features of one text": (
         TYPE,
         "found the string 'w1 w2'; put them in a list",
-        lambda w: generation.text_features(w.model("gpt2"), "w1 w2"),
+        lambda w: generation.metrics.text_features(w.model("gpt2"), "w1 w2"),
     ),
-    "features of nothing": (BAD, "texts is empty", lambda w: generation.text_features(w.model("gpt2"), [])),
-    "features of NaN": (TYPE, "found float in it", lambda w: generation.text_features(w.model("gpt2"), [np.nan])),
+    "features of nothing": (BAD, "texts is empty", lambda w: generation.metrics.text_features(w.model("gpt2"), [])),
+    "features of NaN": (
+        TYPE,
+        "found float in it",
+        lambda w: generation.metrics.text_features(w.model("gpt2"), [np.nan]),
+    ),
     "prompts of a table": (TYPE, "or lists of token ids, found DataFrame", lambda w: write(w, table_of(w))),
     "prompts of a mapping": (TYPE, "or lists of token ids, found dict", lambda w: write(w, {"w1": 1})),
     "prompts of bytes": (TYPE, "or lists of token ids, found bytes", lambda w: write(w, b"w1")),
@@ -254,7 +265,7 @@ TEXTS: dict[str, Case] = {
     "a token too many in a text": (
         BAD,
         "token id 67, beyond the model's vocabulary of 67",
-        lambda w: generation.text_features(w.more_tokens(), ["w1 extra"]),
+        lambda w: generation.metrics.text_features(w.more_tokens(), ["w1 extra"]),
     ),
     "prompts of another tokenizer": (
         BAD,
@@ -266,7 +277,7 @@ TEXTS: dict[str, Case] = {
         "expected a HookedTransformer",
         lambda w: probing.sentence_log_probability("gpt2", ["w1 w2"], **quiet),  # type: ignore[arg-type]
     ),
-    "features by a name": (TYPE, "expected a Hooked", lambda w: generation.text_features("gpt2", ["w1"])),  # type: ignore[arg-type]
+    "features by a name": (TYPE, "expected a Hooked", lambda w: generation.metrics.text_features("gpt2", ["w1"])),  # type: ignore[arg-type]
     "a name untrained": (TYPE, "expected a Hooked", lambda w: interp.models.untrained("gpt2")),  # type: ignore[arg-type]
     "states of a model's name": (
         TYPE,
@@ -306,7 +317,7 @@ NUMBERS: dict[str, Case] = {
         lambda w: probing.sweep(made_states(), **fast | {"steps": 1.5}),
     ),
     "a transfer of no steps": (BAD, "steps must be at", lambda w: probing.transfer(made_states(), steps=0)),
-    "a general probe of no steps": (BAD, "steps must be at", lambda w: probing.general(made_states(), steps=0)),
+    "a general probe of no steps": (BAD, "steps must be at", lambda w: probing.shared.general(made_states(), steps=0)),
     "a probe of no steps": (BAD, "steps must be at least 1, found 0", lambda w: sparse_probe(steps=0)),
     "a study of no steps": (
         BAD,
@@ -326,7 +337,11 @@ NUMBERS: dict[str, Case] = {
         lambda w: probing.study(w.model("gpt2"), pair_table(), seeds=[-1], **quiet),
     ),
     "a transfer of a negative seed": (BAD, "seed must be", lambda w: probing.transfer(made_states(), seed=-1)),
-    "a general probe of a seed of 2⁶⁴": (BAD, "seed must be", lambda w: probing.general(made_states(), seed=2**64)),
+    "a general probe of a seed of 2⁶⁴": (
+        BAD,
+        "seed must be",
+        lambda w: probing.shared.general(made_states(), seed=2**64),
+    ),
     "a probe of a negative seed": (BAD, "seed must be", lambda w: sparse_probe(seed=-1)),
     "an ablation of a negative seed": (BAD, "seed must be", lambda w: ablate(w, seed=-1)),
     "prompts of a negative seed": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=-1)),
@@ -400,7 +415,9 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
     )
     model, few = w.model("gpt2"), ["w1 w2 w3", "w4 w5"]
     np.testing.assert_array_equal(log_probability(w, of(few)), log_probability(w, few))
-    np.testing.assert_array_equal(generation.text_features(model, of(few)), generation.text_features(model, few))
+    np.testing.assert_array_equal(
+        generation.metrics.text_features(model, of(few)), generation.metrics.text_features(model, few)
+    )
     assert write(w, of(["w1", "w2 w3"])) == write(w, ["w1", "w2 w3"])
     assert write(w, of([[7, 8], [9, 10]])) == write(w, [[7, 8], [9, 10]])
     assert written(w, decoders=of(["greedy"])).metrics.equals(written(w).metrics)

@@ -1,7 +1,9 @@
 """How the house is built: what may import what, and that an analysis is declared in one place."""
 
 import ast
+import importlib
 from pathlib import Path
+from types import ModuleType
 
 import interp
 
@@ -117,3 +119,22 @@ def test_figures_run_no_model():
         found += sorted(named & {"model", "Model", "torch"})
         wrong += [f"{path.relative_to(HOME).as_posix()}: {name}" for name in found]
     assert not wrong
+
+
+PUBLIC = ["", ".attention", ".corpora", ".declare", ".encoding", ".frequency", ".generation", ".hooks", ".models"]
+PUBLIC += [".pages", ".probing", ".results", ".run", ".survey"]
+
+
+def test_every_module_says_what_it_offers():
+    for name in graph():
+        if name.endswith("__main__"):
+            continue
+        module = importlib.import_module(name.removesuffix(".__init__"))
+        assert all(hasattr(module, offered) for offered in module.__all__), name
+
+
+def test_public_names_are_few():
+    """What the packages themselves offer; their modules offer more to those who build on them."""
+    modules = [importlib.import_module(f"interp{name}") for name in PUBLIC]
+    offered = [getattr(module, name) for module in modules for name in module.__all__]
+    assert len({id(thing) for thing in offered if not isinstance(thing, ModuleType)}) <= 60

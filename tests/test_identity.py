@@ -111,13 +111,13 @@ def test_versions_of_a_half_done_pass(load_toy, texts, tmp_path, monkeypatch):
     model = load_toy("gpt2")
     path = tmp_path / "pass.safetensors"
     read(model, texts, path)
-    weights = interp.models.weight_hash(model)
+    weights = interp.models.identity.weight_hash(model)
     real = results.version
     for package in ("interp", "transformer-lens", "transformers", "tokenizers"):
         monkeypatch.setattr(results, "version", lambda name, p=package: "0.0.1" if name == p else real(name))
         with pytest.raises(ValueError, match=rf"versions.{package}: '{real(package)}', here '0.0.1'"):
             read(model, texts, path)
-        assert interp.models.weight_hash(model) == weights
+        assert interp.models.identity.weight_hash(model) == weights
     monkeypatch.setattr(results, "version", real)
     read(model, texts, path)
 

@@ -39,7 +39,7 @@ class Subject:
         return self._made[name]
 
     @property
-    def fit(self) -> encoding.Fit:
+    def fit(self) -> encoding.regression.Fit:
         return self.once("fit", lambda: encoding.fit(self.model, self.texts, **quiet))
 
     @property
@@ -50,10 +50,10 @@ class Subject:
         return pairs.load(pd.DataFrame(table | {"UID": ["a", "b"] * 20}))
 
     @property
-    def probe(self) -> probing.Probe:
+    def probe(self) -> probing.probes.Probe:
         """A fitted one of which the three largest weights are kept."""
 
-        def fitted() -> probing.Probe:
+        def fitted() -> probing.probes.Probe:
             states = probing.collect(self.model, self.pairs, states=[1], **quiet)
             found = probing.probe(probing.sweep(states, methods=["l0"], l0_strengths=[0.5], steps=30, **quiet), "a", 1)
             largest = np.argsort(-np.abs(found.direction))[:3]
@@ -62,7 +62,7 @@ class Subject:
         return self.once("probe", fitted)
 
     @property
-    def prompts(self) -> generation.Prompts:
+    def prompts(self) -> generation.prompting.Prompts:
         return generation.prompts(self.model, self.texts, n=3, prompt_tokens=3, new_tokens=4)
 
     def forward(self, recipe: Any) -> Any:
@@ -86,10 +86,12 @@ Analysis = Callable[[Subject], Any]
 ANALYSES: dict[str, Analysis] = {
     "attention.attention_by_class": lambda s: attention.attention_by_class(s.model, s.texts, **quiet),
     "attention.attention_in_text": lambda s: attention.attention_in_text(s.model, "w1 w2 w3", 1, 3).contribution,
-    "attention.check_decomposition": lambda s: attention.check_decomposition(s.model, TOKENS),
+    "attention.scores.check_decomposition": lambda s: attention.scores.check_decomposition(s.model, TOKENS),
     "attention.score_contributions": lambda s: attention.score_contributions(s.model, s.texts, **quiet),
-    "attention.score_contributions_at": lambda s: attention.score_contributions_at(s.model, TOKENS, 1, 2, 4, 3),
-    "encoding.directions": lambda s: encoding.directions(s.model, s.fit, unigram=COUNTS),
+    "attention.scores.score_contributions_at": lambda s: attention.scores.score_contributions_at(
+        s.model, TOKENS, 1, 2, 4, 3
+    ),
+    "encoding.regression.directions": lambda s: encoding.regression.directions(s.model, s.fit, unigram=COUNTS),
     "encoding.dynamics": lambda s: encoding.dynamics([(1, s.model)], s.texts, unigram=COUNTS, **quiet),
     "encoding.few_shot": lambda s: encoding.few_shot(s.model, s.fit, tokens=[50, 100]),
     "encoding.fit": lambda s: s.fit,
@@ -104,7 +106,7 @@ ANALYSES: dict[str, Analysis] = {
     "generation.study": lambda s: generation.study(
         s.model, s.prompts, unigram=COUNTS, scales=[0, 1], decoders=["greedy"], **quiet
     ),
-    "generation.text_features": lambda s: generation.text_features(s.model, s.texts[:3]),
+    "generation.metrics.text_features": lambda s: generation.metrics.text_features(s.model, s.texts[:3]),
     "hooks.ablate_dims": lambda s: s.forward(hooks.ablate_dims(s.model, 1, [3], where="keys")),
     "hooks.adjust_logits": lambda s: s.forward(hooks.adjust_logits(s.model, COUNTS.log_prior(), 1.0)),
     "hooks.capture": lambda s: hooks.capture(s.model, "resid_post", {}, layer=1),
@@ -117,7 +119,7 @@ ANALYSES: dict[str, Analysis] = {
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
-    "probing.pair_scores": lambda s: probing.pair_scores(s.model, s.pairs, [s.probe]),
+    "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
     "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, ["w1 w2 w3"], **quiet),
     "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
     "probing.study": lambda s: probing.study(
@@ -304,7 +306,7 @@ def test_every_kind_of_result_has_its_contract() -> None:
         return {kind for one in kind.__subclasses__() for kind in (one, *below(one))}
 
     ours = {kind for kind in below(Result) if kind.__module__.startswith("interp.")}
-    assert ours - {probing.Sweep} == set(CONTRACT), "a Sweep is part of a ProbingStudy"
+    assert ours - {probing.sweeps.Sweep} == set(CONTRACT), "a Sweep is part of a ProbingStudy"
     for kind, tables in CONTRACT.items():
         assert set(tables) == set(kind.table_names()), kind
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import interp
 from interp import paths
-from interp.models import origin, weight_hash
+from interp.models.identity import origin, weight_hash
 from interp.models.sites import check_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -295,7 +295,7 @@ def test_no_folder_has_a_name_that_matters(kind, hf_directory, tmp_path, monkeyp
         monkeypatch.setattr(tempfile, "tempdir", str(place))
         model = interp.load(hf_directory(kind))
         assert weight_hash(model) == weight_hash(expected)
-        assert interp.models.config_hash(model) == interp.models.config_hash(expected)
+        assert interp.models.identity.config_hash(model) == interp.models.identity.config_hash(expected)
         assert kind == "bert" or model.tokenizer.name_or_path == kind
         assert list(place.iterdir()) == []
 

@@ -138,7 +138,7 @@ def test_outliers_by_hand():
     means[1, 30] = -1.5
     rows = [(state, dim, "all", means[state, dim]) for state in range(3) for dim in range(100)]
     rows += [(0, 5, "other", 99.0)]
-    found = attention.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
+    found = attention.profile.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
     z = stats.zscore(means, axis=1)
     expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(z) > 3)}
     assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
@@ -147,7 +147,7 @@ def test_outliers_by_hand():
     for row in found.itertuples():
         assert row.z == pytest.approx(z[row.state, row.dim])
     with pytest.raises(ValueError, match="k must be above 0"):
-        attention.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
+        attention.profile.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -107,7 +107,7 @@ def test_figures_of_generated_text(written):
 
 
 def test_the_section_says_what_the_table_says(written):
-    section = pages.section(written)
+    section = pages.page.section(written)
     table = written.metrics.set_index(["decoder", "scale"])
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
     assert f"({before['diversity']:.3f} to {after['diversity']:.3f})" in section.finding
@@ -124,15 +124,15 @@ def test_the_section_says_what_the_table_says(written):
     clear.loc[clear["scale"] == 0, "diversity"] += 0.2
     clear.loc[clear["scale"] == 0.25, "diversity"] += 9
     clear["diversity_se"] = 0.01
-    rises = pages.section(type(written)(written.provenance, written.texts, clear)).finding
+    rises = pages.page.section(type(written)(written.provenance, written.texts, clear)).finding
     assert "Diversity rises clearly by beam (" in rises
     assert "falls" not in rises
     clear["diversity_se"] = 1.0
-    same = pages.section(type(written)(written.provenance, written.texts, clear)).finding
+    same = pages.page.section(type(written)(written.provenance, written.texts, clear)).finding
     assert "Diversity does not change clearly by beam (" in same
     assert "rises" not in same
     one = written.metrics[written.metrics["scale"].isna() | (written.metrics["scale"] == 1)]
-    assert "Diversity at λ = 1: beam" in pages.section(
+    assert "Diversity at λ = 1: beam" in pages.page.section(
         type(written)(written.provenance, written.texts, one)
     ).finding  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_figures_of_probes(probed):
 
 
 def test_the_probing_section_says_what_the_tables_say(probed):
-    section = pages.section(probed)
+    section = pages.page.section(probed)
     state = probed.provenance["state"]
     at = probed.probes.query(f"state == {state}")
     dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
@@ -253,7 +253,7 @@ def test_the_page_shows_what_the_report_command_writes(results):
 
 def test_figures_are_kept_beside_the_results(page, results):
     for analysis, result in results.items():
-        section = pages.section(result)
+        section = pages.page.section(result)
         folder = page.parent / analysis / "figures"
         assert {file.stem for file in folder.glob("[!.]*")} == set(section.figures)
         for name, figure in section.figures.items():
@@ -270,7 +270,7 @@ def test_figures_are_kept_beside_the_results(page, results):
 
 def test_every_section_is_summarised_by_one_of_its_figures(results):
     for result in results.values():
-        section = pages.section(result)
+        section = pages.page.section(result)
         assert section.main in section.figures
         assert re.search(r"\d", section.summary)
         assert section.summary.endswith(".")
@@ -281,7 +281,7 @@ def test_every_figure_is_drawn_and_nothing_is_fetched(browser, page, results):
     drawn = browser.run(
         "plots.map(plot => plot.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path').length)"
     )
-    sections = [pages.section(result) for result in results.values()]
+    sections = [pages.page.section(result) for result in results.values()]
     assert len(drawn) == sum(len(section.figures) + 1 for section in sections)
     assert all(drawn), "every figure has drawn something"
     assert browser.requests == [page.as_uri()]

@@ -42,7 +42,7 @@ def same(one, other):
 def test_three_questions_of_a_causal_model_share_their_passes(observed):
     model = interp.load("tiny-gpt2")
     text = corpora.batches(model, corpora.load("bundled", limit=20), bos=True)
-    counts = corpora.unigrams_of(model, text, None)
+    counts = corpora.counts.unigrams_of(model, text, None)
     found = execute(
         model,
         side_by_side(
@@ -183,4 +183,6 @@ def test_weights_are_hashed_once_for_each_call(load_toy, texts, tmp_path, monkey
         model.unembed.W_U.data += 0.01
     second = encoding_study(model, texts, directory=tmp_path / "b", **options)
     assert len(hashed) == 2
-    assert first.provenance["weight_hash"] != second.provenance["weight_hash"] == interp.models.weight_hash(model)
+    assert (
+        first.provenance["weight_hash"] != second.provenance["weight_hash"] == interp.models.identity.weight_hash(model)
+    )

@@ -17,8 +17,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import interp
 from interp import probing
 from interp.corpora import pairs
-from interp.probing import SparseProbe, selection
+from interp.probing import selection
 from interp.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
+from interp.probing.sparse import SparseProbe
 from interp.probing.split import bag_of_words, split_pairs
 from interp.probing.states import States
 from interp.probing.sweeps import _agreement
@@ -323,7 +324,7 @@ def test_sweep_tables(swept):
 def test_a_probe_has_the_number_of_its_method_alone(swept, tmp_path):
     _, _, found = swept
     found.save(tmp_path)
-    for probes in (found.probes, probing.Sweep.load(tmp_path).probes):
+    for probes in (found.probes, probing.sweeps.Sweep.load(tmp_path).probes):
         assert probes[["l0_strength", "k", "C"]].dtypes.astype(str).tolist() == ["float64", "Int64", "float64"]
         assert set(probes.loc[probes["method"] == "l0", "l0_strength"]) == {0.05, 0.1, 0.2, 0.4, 0.7, 1.0}
         assert set(probes.loc[probes["method"] == "topk:welch", "k"]) == {1, 6, 64}

@@ -24,8 +24,10 @@ import interp
 from interp import probing
 from interp.cli import main
 from interp.corpora import pairs
-from interp.probing import Probe, ProbingStudy, SparseProbe
+from interp.probing import ProbingStudy
 from interp.probing.fitting import fit_sparse
+from interp.probing.probes import Probe
+from interp.probing.sparse import SparseProbe
 from interp.probing.split import split_pairs
 from interp.probing.states import States
 
@@ -408,7 +410,7 @@ def shared_direction() -> tuple[dict[str, np.ndarray], States]:
 
 def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarray], States]) -> None:
     named, states = shared_direction
-    found = probing.general(states, steps=150)
+    found = probing.shared.general(states, steps=150)
     table, vectors = states.pairs, states.load(3).astype(np.float64)
     assert len(split_pairs(table, "a").train) == 105, "more than the 100 that are used"
     used = {task: split_pairs(table, task).train[:100] for task in named}
@@ -445,7 +447,7 @@ def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarr
     assert (rest.loc[list("abc")] > 0.8).all(axis=None), "the direction that tasks share"
     assert (abs(rest.loc["d"] - 0.5) < 0.2).all(), "the one that no other task has"
     with pytest.raises(ValueError, match="needs two tasks or more, found a"):
-        probing.general(states, tasks=["a"])
+        probing.shared.general(states, tasks=["a"])
 
 
 # Intervals and controls

@@ -36,7 +36,9 @@ def effect(load_toy, texts):
 
 def test_a_bias_that_changes_nothing_is_not_called_closer(effect):
     same = effect.kl.assign(kl_unigram_model=0.137, perplexity=5.0)
-    flat = pages.section(replaced(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan)))
+    flat = pages.page.section(
+        replaced(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan))
+    )
     assert flat.summary == ("Without b_LN predictions are as far from word frequency: KL(u‖q) stays at 0.137 nats.")
     assert "perplexity stays at 5.0" in flat.finding
     assert "log u: undefined." in flat.finding
@@ -73,25 +75,25 @@ def test_a_layer_without_a_gap_is_left_out(attended):
     gaps = attended.gaps.assign(
         gap=attended.gaps["gap"].mask(gone, 0.0), abs_share=attended.gaps["abs_share"].mask(gone)
     )
-    table = pages.section(replaced(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
+    table = pages.page.section(replaced(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
     assert set(table["layer"]) == {0, 1, 3, 4, 5}
-    none = pages.section(replaced(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
+    none = pages.page.section(replaced(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
     assert "contributions" not in none.figures
 
 
 def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
     table = attended.ablation
     alone = table[table["set"].isin(["outlier", "driver"])]
-    section = pages.section(replaced(attended, ablation=alone))
+    section = pages.page.section(replaced(attended, ablation=alone))
     assert "lowers attention to" in section.finding
     assert "control" not in section.summary + section.finding
     still = table.assign(attention_after=table["attention_before"])
-    section = pages.section(replaced(attended, ablation=still))
+    section = pages.page.section(replaced(attended, ablation=still))
     assert "none lowers attention to a class by 0.0001 or more." in section.finding
     assert "most when removed" not in section.summary + section.finding
     controls = table["set"].isin(["matched", "random"])
     weak = table.assign(attention_after=table["attention_after"].mask(controls, table["attention_before"]))
-    section = pages.section(replaced(attended, ablation=weak))
+    section = pages.page.section(replaced(attended, ablation=weak))
     assert "(no control lowers it by 0.0001 or more)" in section.summary
     assert section.summary in section.finding
     drop = table[(table["set"] == "outlier") & (table["key_class"] != "other")]
@@ -109,7 +111,7 @@ def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
     def said(agreement, fractions=(0.0, 0.1, 0.3, 0.5)):
         curve = encoded.pruning[(encoded.pruning["basis"] == "axis") & (encoded.pruning["order"] == "spearman")]
         curve = curve.head(len(fractions)).assign(fraction=list(fractions), top1_agreement=agreement)
-        return pages.section(replaced(encoded, pruning=curve)), curve
+        return pages.page.section(replaced(encoded, pruning=curve)), curve
 
     section, curve = said([1.0, 0.97, 0.6, 0.96])
     assert "falls below 95 % between 10 % and 30 % of the dimensions removed" in section.finding
@@ -123,12 +125,12 @@ def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
 def test_a_fit_is_said_beside_that_before_training(encoded):
     fitted = encoded.regression.set_index("target")["adj_r2"]
     step = encoded.dynamics.set_index("step")["adj_r2"]
-    assert pages.section(encoded).summary == (
+    assert pages.page.section(encoded).summary == (
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training)."
     )
     without = replaced(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
-    assert "before training" not in pages.section(without).summary
+    assert "before training" not in pages.page.section(without).summary
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,7 @@ def probed():
 
 
 def test_probes_of_one_task_are_said_as_numbers(probed):
-    section = pages.section(probed)
+    section = pages.page.section(probed)
     at = probed.probes[probed.probes["control"] == "none"].set_index("method")
     sparse, dense = at.loc["l0", "accuracy"], at.loc["dense", "accuracy"]
     words = probed.tasks["bag_of_words"].item()
@@ -157,7 +159,7 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
 def test_top_k_alone_has_its_number(probed):
     probes = probed.probes[probed.probes["method"] == "topk:welch"]
     others = {name: getattr(probed, name).iloc[:0] for name in ("transfer", "general", "overlap", "ablation", "views")}
-    section = pages.section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
+    section = pages.page.section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
     accuracy = probes.loc[probes["k"] == 4, "accuracy"].item()
     assert f"1 task: probes of the top 4 dimensions {accuracy:.3f}; a bag of words" in section.summary
 

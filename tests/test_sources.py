@@ -440,7 +440,7 @@ def test_texts_are_chosen_where_batches_are_made(load_toy: Any, texts: list[str]
     options = {"column": "two", "limit": 4, "separator": " w1"}
     source = corpora.load(table, **options)
     expected = corpora.batches(model, source)
-    for found in (corpora.batches(model, table, **options), corpora.as_batches(model, table, **options)):
+    for found in (corpora.batches(model, table, **options), corpora.batching.as_batches(model, table, **options)):
         assert found.settings == expected.settings
         assert [batch.tokens.tolist() for batch in found] == [batch.tokens.tolist() for batch in expected]
     assert expected.settings["limit"] == 4
@@ -451,10 +451,10 @@ def test_texts_are_chosen_where_batches_are_made(load_toy: Any, texts: list[str]
         with pytest.raises(ValueError, match="leave column, limit and separator out, which are for texts"):
             corpora.batches(model, tokens, **{name: value})
         with pytest.raises(ValueError, match="leave column, limit and separator out, which are for texts"):
-            corpora.as_batches(model, tokens, **{name: value})
+            corpora.batching.as_batches(model, tokens, **{name: value})
         with pytest.raises(ValueError, match=f"these batches have their texts; give {name} to interp.corpora.batches"):
-            corpora.as_batches(model, expected, **{name: value})
-    assert corpora.as_batches(model, expected, column=None, limit=None, separator="") is expected
+            corpora.batching.as_batches(model, expected, **{name: value})
+    assert corpora.batching.as_batches(model, expected, column=None, limit=None, separator="") is expected
 
 
 def test_the_command_line_reads_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

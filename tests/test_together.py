@@ -11,8 +11,11 @@ from hostile import toy
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from interp import corpora, encoding
-from interp.attention import AttentionByClass, DimensionCorrelations, DimensionProfile, KeyAblation, ScoreContributions
-from interp.corpora import TokenClasses
+from interp.attention.ablation import KeyAblation
+from interp.attention.patterns import AttentionByClass
+from interp.attention.profile import DimensionCorrelations, DimensionProfile
+from interp.attention.scores import ScoreContributions
+from interp.corpora.classes import TokenClasses
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.reading import SiteMean
@@ -29,7 +32,7 @@ TOKENS = torch.randint(7, 67, (8, 20), generator=torch.Generator().manual_seed(0
 
 
 @functools.cache
-def fitted(model: Any) -> encoding.Fit:
+def fitted(model: Any) -> encoding.regression.Fit:
     return encoding.fit(model, TOKENS, progress=False)
 
 

@@ -38,7 +38,7 @@ def test_a_long_one_is_not_read_to_its_end(load_toy):
             yield "猫 が"
 
     model = load_toy("gpt2")
-    corpus = interp.corpora.Corpus("endless", "0", texts)
+    corpus = interp.corpora.sources.Corpus("endless", "0", texts)
     with pytest.raises(ValueError, match="of endless are"):
         effect(model, corpus)
 

@@ -1,18 +1,15 @@
-from .ablation import KeyAblation as KeyAblation, ablation_effect as ablation_effect
-from .costs import Cost as Cost, cost as cost
-from .patterns import AttentionByClass as AttentionByClass, attention_by_class as attention_by_class
-from .profile import (
-    DimensionCorrelations as DimensionCorrelations,
-    DimensionProfile as DimensionProfile,
-    dimension_profile as dimension_profile,
-    find_outliers as find_outliers,
+from . import (
+    ablation as ablation,
+    costs as costs,
+    patterns as patterns,
+    profile as profile,
+    scores as scores,
+    text as text,
 )
-from .scores import (
-    ScoreContributions as ScoreContributions,
-    check_decomposition as check_decomposition,
-    gaps as gaps,
-    score_contributions as score_contributions,
-    score_contributions_at as score_contributions_at,
-)
+from .ablation import ablation_effect as ablation_effect
+from .costs import cost as cost
+from .patterns import attention_by_class as attention_by_class
+from .profile import dimension_profile as dimension_profile
+from .scores import gaps as gaps, score_contributions as score_contributions
 from .tables import AttentionStudy as AttentionStudy, study as study
-from .text import AttentionInText as AttentionInText, attention_in_text as attention_in_text
+from .text import attention_in_text as attention_in_text

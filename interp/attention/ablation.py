@@ -15,13 +15,17 @@ from interp.attention.keys import KeyClassBatch, KeyObserver, received
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_mode, check_seed, check_table
-from interp.corpora import Batches, KeyClasses, Text, TokenClasses, as_batches, token_classes
+from interp.corpora import Batches, token_classes
+from interp.corpora.batching import Text, as_batches
+from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.models.options import Mode
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["KeyAblation", "Where", "ablate", "ablation_effect", "planned"]
 
 Where = Literal["keys", "residual"]
 _OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first

@@ -11,6 +11,8 @@ from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.style import CHANCE, CLASS_NAME, figure, plain, run_styles
 
+__all__ = ["sides"]
+
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}

@@ -6,6 +6,8 @@ from typing import Any
 
 from interp.models.shapes import shape
 
+__all__ = ["Cost", "cost", "dry_run"]
+
 
 @dataclass(frozen=True)
 class Cost:

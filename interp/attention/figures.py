@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from interp.attention import AttentionInText, AttentionStudy
+from interp.attention import AttentionStudy
+from interp.attention.text import AttentionInText
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
 from interp.figures.style import AMBER, BLUE, COLOURS, GREY, INK, THIN, VERMILION, class_styles, figure, panels, ramp
 from interp.figures.views import safe, shielded
+
+__all__ = ["ablation", "attention_by_layer", "attention_view", "contribution_table", "contributions", "dimension_means"]
+__all__ += ["outlier_values"]
 
 _BLOCK = "layer (TransformerLens' block, from 0)"
 _NAMED = 6  # outlier dimensions that get a line of their own

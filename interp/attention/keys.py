@@ -13,13 +13,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checks import warn
-from interp.corpora import Batch, Text, TokenClasses, as_batches
+from interp.corpora.batching import Batch, Text, as_batches
+from interp.corpora.classes import TokenClasses
 from interp.hooks import jointly
-from interp.models import check_weights
+from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer, observe
+
+__all__ = ["KeyClassBatch", "KeyObserver", "activations", "received", "table_of"]
 
 
 class KeyClassBatch:

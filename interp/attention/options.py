@@ -8,6 +8,8 @@ from interp.corpora.options import CountsOptions, KeyClasses, TextOptions
 from interp.declare import Analysis, option
 from interp.models.options import Mode
 
+__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Weights"]
+
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
 

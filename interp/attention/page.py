@@ -7,6 +7,8 @@ from interp.figures.section import Section
 from interp.figures.style import CLASS_NAME
 from interp.figures.words import count
 
+__all__ = ["DEFINITIONS", "section"]
+
 _FROM = {
     "outlier": "Of the outlier dimensions tried",
     "driver": "Of the other dimensions tried (each has the largest gap of some class)",

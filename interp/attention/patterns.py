@@ -11,10 +11,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.keys import KeyClassBatch, KeyObserver, received
-from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
+from interp.corpora import token_classes
+from interp.corpora.batching import Text
+from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.hooks import jointly
 from interp.models.qk import check_layers, span
 from interp.models.sites import Model, Recipe, hook_name
+
+__all__ = ["AttentionByClass", "attention_by_class"]
 
 
 class AttentionByClass(KeyObserver):

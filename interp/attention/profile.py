@@ -11,12 +11,16 @@ from torch import Tensor
 
 from interp.attention.keys import KeyClassBatch, KeyObserver, received, table_of
 from interp.checks import check_table
-from interp.corpora import Batch, KeyClasses, Text, TokenClasses, token_classes
+from interp.corpora import token_classes
+from interp.corpora.batching import Batch, Text
+from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.hooks import jointly
 from interp.models.qk import qk_circuit
 from interp.models.sites import Model, Recipe, hook_name, state_name
 from interp.run import moments
 from interp.run.observers import Observer, fingerprint
+
+__all__ = ["DimensionCorrelations", "DimensionProfile", "check_k", "dimension_profile", "find_outliers"]
 
 _Of: TypeAlias = Literal["residual", "attn_input"]
 

@@ -22,11 +22,14 @@ from torch import Tensor
 from interp.attention.keys import KeyClassBatch, KeyObserver, activations
 from interp.attention.options import Average, Weights
 from interp.checks import check_table
-from interp.corpora import KeyClasses, Text, TokenClasses, token_classes
-from interp.corpora.batching import check_ids
+from interp.corpora import token_classes
+from interp.corpora.batching import Text, check_ids
+from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.hooks import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, check_model, hook_name
+
+__all__ = ["ScoreContributions", "check_decomposition", "gaps", "score_contributions", "score_contributions_at"]
 
 
 class ScoreContributions(KeyObserver):
@@ -237,7 +240,7 @@ def score_contributions(
     Args:
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
         layers: TransformerLens' block numbers; all.
-        key_classes: names and token ids, or `interp.corpora.TokenClasses`; see `interp.corpora.token_classes`.
+        key_classes: names and token ids, or `interp.corpora.classes.TokenClasses`; see `interp.corpora.token_classes`.
         weights: `"mean"` over pairs, or weighted by `"attention"`: `Σ α C_j / Σ α`.
         centred: also `C_j` less its mean over all keys that the same query sees. Only differences over keys change
             the attention.

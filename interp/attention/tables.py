@@ -13,12 +13,16 @@ from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
 from interp.attention.scores import ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
-from interp.corpora import Batches, Text, as_batches, batches, token_classes, unigrams_of
+from interp.corpora import Batches, batches, token_classes
+from interp.corpora.batching import Text, as_batches
+from interp.corpora.counts import unigrams_of
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers
 from interp.models.sites import Model
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks
+
+__all__ = ["AttentionStudy", "study"]
 
 
 @dataclass(frozen=True, eq=False)

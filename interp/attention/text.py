@@ -13,6 +13,8 @@ from interp.models.head import token_names
 from interp.models.qk import check_dims
 from interp.models.sites import Model
 
+__all__ = ["AttentionInText", "attention_in_text"]
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionInText:

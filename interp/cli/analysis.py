@@ -16,6 +16,8 @@ from interp.disk.marks import check_page
 from interp.models.options import ModelOptions
 from interp.paths import check_mauve, corpus_file, is_counts, model_directory
 
+__all__ = ["command_of"]
+
 _DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Print sizes and costs from the model's config alone.")]
 _OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR")]
 

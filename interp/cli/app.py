@@ -24,6 +24,8 @@ from interp.cli.output import Stopped
 from interp.cli.report import report
 from interp.disk.files import FULL
 
+__all__ = ["app", "main", "run"]
+
 app = typer.Typer(
     name="interp",
     help="Mechanistic interpretability of language models: hook functions on TransformerLens.",

@@ -14,6 +14,8 @@ from interp.corpora.options import CORPUS, TextOptions
 from interp.models.options import ModelOptions
 from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached, corpus_file, model_directory
 
+__all__ = ["compare", "corpora", "models", "page", "unigrams"]
+
 _OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
 
 

@@ -15,6 +15,9 @@ import typer
 
 from interp.paths import HUB_CORPORA, bundled_models, cached
 
+__all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "complete_corpus", "complete_model", "flag"]
+__all__ += ["numbers", "parameter", "parameters", "read", "signed", "with_flags"]
+
 Command: TypeAlias = Callable[..., None]
 _LARGEST = 2**63 - 1
 

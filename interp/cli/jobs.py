@@ -16,6 +16,8 @@ import typer
 from interp.cli.flags import Command, flag, parameter, signed
 from interp.disk.files import remove, replacing
 
+__all__ = ["COMMAND", "Job", "in_parts", "is_grouped", "merge"]
+
 COMMAND = "command.json"
 
 

@@ -16,6 +16,9 @@ from interp.disk.files import FULL, remove, tidy
 from interp.disk.interrupts import uninterrupted
 from interp.disk.marks import check_own, result_names
 
+__all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "resumable", "save", "show"]
+__all__ += ["unfinished"]
+
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
 _NOTHING_DONE = {_STARTED, _SAVING, COMMAND}  # what says only whose a directory is

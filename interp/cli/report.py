@@ -19,6 +19,8 @@ from interp.disk.marks import check_own, check_page, result_names
 from interp.models.options import ModelOptions
 from interp.paths import bundled_models, corpus_file, is_counts, model_directory, short_name
 
+__all__ = ["report"]
+
 _MODELS = "Hub name, local directory or bundled model; again for another.  [default: the bundled ones]"
 
 

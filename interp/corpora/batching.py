@@ -21,6 +21,9 @@ from interp.corpora.unigrams import tokenizer_hash
 from interp.corpora.unknown import Unknown
 from interp.models.sites import Model, check_model, is_encoder
 
+__all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
+__all__ += ["predicted_batches", "sample_positions"]
+
 _WINDOW = 1_000
 _LOGITS_PER_BATCH = 2**26
 _TOKENS_PER_BATCH = 4_096

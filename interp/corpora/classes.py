@@ -13,6 +13,8 @@ from torch import Tensor
 from interp.checks import list_of_strings, whole_number
 from interp.models.sites import Model, check_model, is_encoder
 
+__all__ = ["KeyClasses", "TokenClasses", "token_classes"]
+
 
 @dataclass(frozen=True, eq=False)
 class TokenClasses:

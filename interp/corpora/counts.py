@@ -14,9 +14,11 @@ from interp.corpora.sources import Source, load
 from interp.corpora.tokens import tokens_of
 from interp.corpora.unigrams import Unigrams
 from interp.corpora.unknown import Unknown, unknown_id
-from interp.models import origin
+from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.paths import is_counts
+
+__all__ = ["Counts", "count_unigrams", "shipped_counts", "unigrams_of"]
 
 Counts: TypeAlias = Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str]
 """What `unigrams_of` takes: counts, an array of them, a file of them, or a text to count (a file or a name)."""

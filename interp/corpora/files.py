@@ -22,6 +22,8 @@ from pyarrow.parquet import ParquetFile
 from interp.corpora.tables import SAMPLE, STRINGS, UNNAMED, Row, Table, numbered, sampled
 from interp.paths import text_suffix
 
+__all__ = ["has_header", "opened"]
+
 _LONGEST_LINE = 2**28
 _ROWS_AT_ONCE = 256
 _DELIMITERS = {".csv": (",", "comma"), ".tsv": ("\t", "tab")}

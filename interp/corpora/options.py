@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.declare import Options, option
 
+__all__ = ["CORPUS", "PAIRS", "CountsOptions", "Layout", "MaskedTextOptions", "TextOptions"]
+
 if TYPE_CHECKING:
     import os
 

@@ -27,6 +27,8 @@ from interp.corpora.files import opened
 from interp.corpora.tables import Table, frame_table
 from interp.paths import BUNDLED, TEXT_SUFFIXES, text_suffix
 
+__all__ = ["COLUMNS", "TASKS", "check_pairs", "generate", "load"]
+
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
 

@@ -23,6 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 from interp.checks import check_token_ids, list_of_strings
 from interp.models.sites import Model, check_model, is_encoder
 
+__all__ = ["Row", "encode", "frame", "masked_positions", "packed_rows", "padded", "sentence_rows", "text_rows"]
+__all__ += ["tokenizer_of"]
+
 _NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", "cls": "[CLS]", "sep": "[SEP]"}
 
 

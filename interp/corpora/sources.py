@@ -17,6 +17,8 @@ from interp.corpora.files import opened
 from interp.corpora.tables import UNNAMED, dataset_table, frame_table, is_dataset, reads_network
 from interp.paths import HUB_CORPORA, corpus_file, printable
 
+__all__ = ["Corpus", "Source", "load"]
+
 _FIRST_TEXTS = 100
 
 

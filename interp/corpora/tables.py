@@ -11,6 +11,9 @@ import pandas as pd
 
 from interp.checks import unicode_text
 
+__all__ = ["SAMPLE", "STRINGS", "UNNAMED", "Columns", "Row", "Table", "dataset_table", "frame_table", "is_dataset"]
+__all__ += ["numbered", "reads_network", "sampled"]
+
 SAMPLE = 100
 """Rows that are looked at to see which columns hold strings, where no schema says it."""
 STRINGS = ("string", "large_string", "string_view")

@@ -15,6 +15,8 @@ from interp.corpora.sources import Corpus
 from interp.corpora.unigrams import chunked, tokenizer_hash
 from interp.corpora.unknown import Unknown, unknown_id
 
+__all__ = ["Tokens", "tokens_of"]
+
 _MOST = 2**28  # tokens that are kept, a gigabyte
 _ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
 

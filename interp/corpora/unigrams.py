@@ -28,6 +28,8 @@ from tokenizers import Tokenizer
 from interp.checks import check_token_ids
 from interp.disk.files import replacing
 
+__all__ = ["Unigrams", "check_counts_file", "chunked", "count", "load", "tokenizer_hash", "total"]
+
 _TEXTS_AT_ONCE = 1_000
 _CHARACTERS_AT_ONCE = 1_000_000
 _AROUND_A_TEXT = {"truncation", "padding", "post_processor"}

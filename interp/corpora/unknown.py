@@ -8,6 +8,8 @@ from jaxtyping import Integer
 
 from interp.checks import warn
 
+__all__ = ["Unknown", "unknown_id"]
+
 _WARN_ABOVE = 0.05
 
 

@@ -19,6 +19,8 @@ import xxhash
 from interp.disk.interrupts import uninterrupted
 from interp.disk.marks import CONTENTS, Listed, check_own, contents
 
+__all__ = ["FULL", "checksum", "remove", "replacing", "replacing_directory", "tidy"]
+
 try:
     import fcntl
 except ImportError:  # Windows: what killed processes left there stays

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias
 
+__all__ = ["CONTENTS", "FIGURES", "GENERATOR", "Listed", "check_own", "check_page", "contents", "result_names"]
+
 CONTENTS = ".interp"
 """The list of what interp wrote in a folder, inside it."""
 FIGURES = "figures"

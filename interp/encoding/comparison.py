@@ -12,6 +12,8 @@ from interp.figures.draw import add_series, only
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.style import GREY, figure, run_styles
 
+__all__ = ["sides"]
+
 _PRUNED = 0.3  # by the paper
 
 

@@ -10,6 +10,8 @@ from interp.encoding import EncodingStudy
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, only
 from interp.figures.style import BLUE, CHANCE, DIVERGING, GREEN, GREY, INK, LOG, VERMILION, Style, figure, panels, plain
 
+__all__ = ["dimension_slopes", "direction_cosines", "dynamics", "neurons", "probability_fit", "pruning", "steering"]
+
 _MOST_NEURONS = 1_500
 _PRUNED_BY_THE_PAPER = 0.3
 _ORDERS: dict[str, Style] = {

@@ -18,13 +18,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora import Text, as_batches, sample_positions, unigrams_of
-from interp.corpora.counts import Counts
+from interp.corpora.batching import Text, as_batches, sample_positions
+from interp.corpora.counts import Counts, unigrams_of
 from interp.encoding.reading import LogitsObserver, SiteMean, raw_head
 from interp.models.head import real_tokens
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output
 from interp.run.observers import fingerprint
 from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["NeuronEffects", "Scan", "frequency_neurons"]
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache

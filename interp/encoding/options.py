@@ -7,6 +7,8 @@ from typing import Literal, get_args
 from interp.corpora.options import CountsOptions, MaskedTextOptions, Text
 from interp.declare import Analysis, option
 
+__all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift"]
+
 Order = Literal["spearman", "slope", "random", "reverse"]
 Basis = Literal["axis", "pca"]
 Shift = Literal["exact", "constant", "regression"]

@@ -7,6 +7,8 @@ from interp.encoding import figures as plots
 from interp.encoding.tables import EncodingStudy, around
 from interp.figures.section import Section
 
+__all__ = ["DEFINITIONS", "section"]
+
 DEFINITIONS = {
     "Source": "Cho et al., “Understanding Token Probability Encoding in Output Embeddings”, COLING 2025 (arXiv "
     "2406.01468); neurons: Stolfo et al. 2024.",

@@ -11,14 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora import Text
-from interp.corpora.batching import predicted_batches
+from interp.corpora.batching import Text, predicted_batches
 from interp.encoding.options import Basis, Order
 from interp.encoding.reading import LogitsObserver, raw_head
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import js, perplexity
 from interp.models.sites import Model, hook_name
 from interp.run.observers import fingerprint, observe
+
+__all__ = ["FRACTIONS", "ORDERS", "PrunedPredictions", "check_orders", "pruning_curve", "removal_order"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
@@ -149,7 +150,7 @@ def pruning_curve(
     """Take dimensions off the unembedding's input and compare predictions, all fractions and orders in one pass.
 
     Cho et al. (2025), §5: rank dimensions by how much they have to do with token probability and remove those that
-    have least. To pay for fewer positions, pass `interp.corpora.sample_positions(batches, share)`.
+    have least. To pay for fewer positions, pass `interp.corpora.batching.sample_positions(batches, share)`.
 
     Args:
         fit: of this model; it ranks the dimensions (on its text).

@@ -6,11 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.corpora import Batch
+from interp.corpora.batching import Batch
 from interp.frequency.distributions import real_logits
 from interp.models.head import PredictionHead, prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer
+
+__all__ = ["LogitsObserver", "SiteMean", "raw_head"]
 
 
 def raw_head(model: Model) -> PredictionHead:

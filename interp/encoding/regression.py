@@ -15,15 +15,17 @@ from scipy import stats
 from sklearn.decomposition import PCA
 
 from interp.checks import check_seed
-from interp.corpora import Batches, Text, unigrams_of
-from interp.corpora.batching import predicted_batches
-from interp.corpora.counts import Counts
+from interp.corpora import Batches
+from interp.corpora.batching import Text, predicted_batches
+from interp.corpora.counts import Counts, unigrams_of
 from interp.encoding.reading import SiteMean, raw_head
 from interp.frequency.distributions import Distribution, MeanPredictions, Variant
-from interp.models import weight_hash
+from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.run.observers import observe
 from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays"]
 
 _DRAWS = 1_000
 _OUTLIERS = 3

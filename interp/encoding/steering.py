@@ -13,8 +13,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from interp.checks import check_seed, unicode_text, whole_number
-from interp.corpora import Text
-from interp.corpora.batching import predicted_batches
+from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.sentences import encode, tokenizer_of
 from interp.encoding.options import RATIOS, Shift
 from interp.encoding.reading import LogitsObserver
@@ -25,6 +24,9 @@ from interp.models.head import real_tokens, token_names
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "check_asked", "log_odds", "sample_tokens", "steer", "steering_report"]
+__all__ += ["token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 _LOG_ODDS = 60.0

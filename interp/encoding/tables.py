@@ -6,8 +6,9 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from interp.corpora import Batches, Text, sample_positions, unigrams_of
-from interp.corpora.batching import predicted_batches
+from interp.corpora import Batches
+from interp.corpora.batching import Text, predicted_batches, sample_positions
+from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.neurons import frequency_neurons
 from interp.encoding.options import EncodingOptions
@@ -15,11 +16,13 @@ from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS
-from interp.models import origin
 from interp.models.head import token_names
+from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks, side_by_side
+
+__all__ = ["EncodingStudy", "around", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first per cent matter most
 _PRUNED = 5_000  # positions, at random, that the pruning curves are averaged over

@@ -13,14 +13,17 @@ from jaxtyping import Integer
 from scipy import stats
 
 from interp import models
-from interp.corpora import batches, load, unigrams_of
+from interp.corpora import batches, load
 from interp.corpora.batching import MASK_RATE
+from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.reading import raw_head
 from interp.encoding.regression import fit_arrays
 from interp.frequency.distributions import MeanPredictions, Variant, kl
 from interp.models.sites import Model, is_encoder
 from interp.run.observers import observe
+
+__all__ = ["COLUMNS", "checkpoints", "dynamics"]
 
 COLUMNS = ["step", "adj_r2", "spearman", "kl_unigram_model", "loss"]
 

@@ -8,6 +8,8 @@ import plotly.graph_objects as go
 
 from interp.figures.style import DIVERGING, GREY, Style, plain
 
+__all__ = ["add_band", "add_equal", "add_grid", "add_series", "add_types", "error_bars", "evenly", "only"]
+
 _MOST_TYPES = 1_500
 
 

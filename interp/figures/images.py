@@ -6,6 +6,8 @@ import plotly.graph_objects as go
 import plotly.io as pio
 from plotly.io.base_renderers import PngRenderer
 
+__all__ = ["show_images"]
+
 
 class _OnWhite(PngRenderer):
     """PNG on white, so that dark ink can be read on a dark page."""

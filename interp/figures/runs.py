@@ -10,6 +10,8 @@ import plotly.graph_objects as go
 from interp.figures.draw import add_series
 from interp.figures.style import run_styles
 
+__all__ = ["DEPTH", "Sides", "by_depth", "draw_runs", "extremes", "layers_of", "numbers_of", "shared"]
+
 DEPTH = "relative depth (1: after the last layer)"
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
+__all__ = ["Section"]
+
 
 @dataclass(frozen=True, eq=False)
 class Section:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+__all__ = ["safe", "shielded"]
+
 _STAND_IN, _STAND_IN_AS_JSON = "\ue000", "\\ue000"
 
 

@@ -1,5 +1,7 @@
 """Numbers as sentences say them."""
 
+__all__ = ["change", "count"]
+
 
 def change(before: float, after: float, form: str) -> str:
     """`goes from … to …`, or `stays at …` where both print the same."""

@@ -11,6 +11,8 @@ from interp.frequency.page import DEFINITIONS
 from interp.frequency.tables import BiasEffect
 from interp.models.head import Bias
 
+__all__ = ["sides"]
+
 
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})

@@ -11,12 +11,14 @@ from jaxtyping import Bool, Float
 from scipy.special import rel_entr
 from torch import Tensor
 
-from interp.corpora import Batch
+from interp.corpora.batching import Batch
 from interp.hooks import jointly
 from interp.models.head import prediction_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, trunk_output
 from interp.run.observers import Observer, fingerprint
+
+__all__ = ["Distribution", "MeanPredictions", "Variant", "js", "kl", "kl_where_seen", "perplexity", "real_logits"]
 
 Distribution = Float[np.ndarray, " d_vocab"]
 

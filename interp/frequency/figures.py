@@ -10,6 +10,8 @@ from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, scale_sty
 from interp.frequency import BiasEffect
 from interp.models.head import Bias
 
+__all__ = ["bias_curve", "kl_by_scale", "projection"]
+
 _MOST_CURVES = 5
 _LOOKS = {
     "ln": {"name": BIAS_NAME["ln"], "color": style.BLUE, "symbol": "circle"},

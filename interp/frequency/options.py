@@ -7,6 +7,8 @@ from interp.corpora.options import CountsOptions, MaskedTextOptions
 from interp.declare import Analysis, option
 from interp.models.options import Bias
 
+__all__ = ["ANALYSIS", "FrequencyOptions"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrequencyOptions(CountsOptions, MaskedTextOptions):

@@ -8,6 +8,8 @@ from interp.figures.section import Section
 from interp.figures.words import change
 from interp.frequency import BiasEffect, figures as plots
 
+__all__ = ["DEFINITIONS", "section"]
+
 _BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
 
 DEFINITIONS = {

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from interp.checks import warn
-from interp.corpora import Text, shipped_counts, unigrams_of
-from interp.corpora.batching import Batches, predicted_batches
-from interp.corpora.counts import Counts
+from interp.corpora.batching import Batches, Text, predicted_batches
+from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.frequency.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.frequency.options import FrequencyOptions
@@ -26,6 +25,8 @@ from interp.models.head import Bias, PredictionHead, prediction_head, token_name
 from interp.models.sites import Model
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks
+
+__all__ = ["BiasEffect", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
 
 Numbers: TypeAlias = NDArray[np.float64]
 Effects: TypeAlias = dict[Bias, Numbers]
@@ -145,7 +146,7 @@ def _check_scales(scales: Iterable[float | int]) -> list[float]:
 def word_frequencies(
     model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None
 ) -> Unigrams:
-    """`interp.corpora.unigrams_of`; warns where the counts are the text's own and few."""
+    """`interp.corpora.counts.unigrams_of`; warns where the counts are the text's own and few."""
     counts = unigrams_of(model, prepared, given, column=column)
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
         found = f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens"

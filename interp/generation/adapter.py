@@ -11,6 +11,8 @@ from transformer_lens.cache.key_value_cache_entry import TransformerLensKeyValue
 from transformers import Cache, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+__all__ = ["HeadsFirst", "HookedCache", "Shell"]
+
 
 class HeadsFirst(TransformerLensKeyValueCacheEntry):
     """Keys and values of a layer, `[batch, pos, head, d_head]`, with the positions of a head side by side in memory.

@@ -12,6 +12,8 @@ from interp.figures.style import DECODER_NAME, figure, plain
 from interp.generation.page import DEFINITIONS
 from interp.generation.tables import HUMAN, GenerationStudy
 
+__all__ = ["sides"]
+
 
 def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}

@@ -15,11 +15,14 @@ from interp.checks import check_seed, unicode_text, whole_number
 from interp.corpora.sentences import encode, frame, padded
 from interp.generation.adapter import HookedCache, Shell
 from interp.generation.options import DECODERS, Decoder
-from interp.models import check_weights
 from interp.models.head import token_names
+from interp.models.identity import check_weights
 from interp.models.running import firing, hooks_of_others
 from interp.models.sites import Model, check_vocabulary, is_encoder
 from interp.run.checkpoint import Checkpoint
+
+__all__ = ["BATCH_SIZE", "NEW_TOKENS", "NO_DECODER", "PRESETS", "Generation", "check_decodes", "continuation", "decode"]
+__all__ += ["generate", "resolved"]
 
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},

@@ -10,6 +10,8 @@ from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
 from interp.generation import GenerationStudy
 from interp.generation.tables import HUMAN
 
+__all__ = ["TextMeasure", "generation_tradeoff", "text_measure"]
+
 TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "perplexity"]
 """What `text_measure` draws."""
 _TITLE = {

@@ -19,10 +19,12 @@ from interp.checks import check_seed, check_token_ids, list_of_strings, whole_nu
 from interp.corpora.sentences import encode, frame, padded
 from interp.corpora.unigrams import Unigrams
 from interp.hooks import capture
-from interp.models import check_weights
+from interp.models.identity import check_weights
 from interp.models.running import running
 from interp.models.sites import Model, hook_name, is_encoder
 from interp.paths import check_mauve
+
+__all__ = ["MAUVE_MODEL", "MAUVE_SEEDS", "ORDERS", "frequent_types", "mauve_scores", "text_features", "text_metrics"]
 
 ORDERS = (1, 2, 3, 4)
 MAUVE_SEEDS = (0, 1, 2, 3, 4)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from interp.corpora.options import CountsOptions
 from interp.declare import Analysis, option
 
+__all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions"]
+
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
@@ -15,7 +17,7 @@ else:
     GenerationConfig = Model = Any
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
-"""A decoder by name; what each stands for is in `interp.generation.PRESETS`."""
+"""A decoder by name; what each stands for is in `interp.generation.decoding.PRESETS`."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 """The decoders that have a name."""
 

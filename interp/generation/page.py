@@ -9,6 +9,8 @@ from interp.figures.words import change
 from interp.generation import GenerationStudy, figures as plots
 from interp.generation.tables import HUMAN
 
+__all__ = ["DEFINITIONS", "section"]
+
 _SAMPLES = 2
 _SIDE_BY_SIDE = 3
 _FORMS = {"diversity": "{:.3f}", "perplexity": "{:.1f}"}

@@ -20,7 +20,9 @@ from transformers import GenerationConfig
 
 from interp import models
 from interp.checks import check_seed, whole_number
-from interp.corpora import Source, batches, unigrams_of
+from interp.corpora import batches
+from interp.corpora.counts import unigrams_of
+from interp.corpora.sources import Source
 from interp.frequency import bias_effect
 from interp.generation.decoding import NO_DECODER, Generation, check_decodes, continuation, decode, resolved
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
@@ -33,6 +35,8 @@ from interp.paths import check_mauve
 from interp.results import Result, provenance
 from interp.run.checkpoint import Checkpoint, identity, is_finished, kept_each
 from interp.run.passes import Passes, asks
+
+__all__ = ["HUMAN", "GenerationStudy", "study", "why_impossible"]
 
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
@@ -126,7 +130,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         "seed": seed, "batch_size": batch_size,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
-        "features": None if judge is None else models.weight_hash(judge),
+        "features": None if judge is None else models.identity.weight_hash(judge),
     }  # fmt: skip
     work = []
     for decoder, scale in product(configs, perplexity):
@@ -141,7 +145,9 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     about = {"scales": list(perplexity), "decoders": described, "seed": seed, "batch_size": batch_size}
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
-    about["mauve"] = None if judge is None else {"features": models.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    about["mauve"] = (
+        None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    )
     return GenerationStudy(
         provenance=provenance(model, given.settings, **about),
         texts=texts[_TEXTS],

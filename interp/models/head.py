@@ -17,6 +17,8 @@ from interp.checks import check_choice
 from interp.models.options import Bias
 from interp.models.sites import Model, is_encoder
 
+__all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens", "token_names"]
+
 BIASES: tuple[Bias, ...] = get_args(Bias)
 _DESCRIPTION = {
     "ln": "layer-norm bias b_LN before the unembedding",

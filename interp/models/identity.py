@@ -14,6 +14,8 @@ import xxhash
 
 from interp.models.sites import Model, check_model
 
+__all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "weight_hash"]
+
 _NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 
 

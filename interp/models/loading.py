@@ -23,6 +23,8 @@ from interp.models.running import running
 from interp.models.sites import Model, check_model, is_encoder
 from interp.paths import model_directory, printable
 
+__all__ = ["PARITY_TOLERANCE", "find_device", "load", "untrained"]
+
 PARITY_TOLERANCE = 1e-4
 """Largest difference of log-probabilities from transformers with which a model is loaded."""
 

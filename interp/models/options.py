@@ -5,6 +5,8 @@ from typing import Literal, TypeAlias
 
 from interp.declare import option
 
+__all__ = ["Bias", "Mode", "ModelOptions"]
+
 Bias: TypeAlias = Literal["ln", "fc", "last"]
 """The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
 Mode: TypeAlias = Literal["zero", "mean"]

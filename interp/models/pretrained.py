@@ -15,6 +15,8 @@ from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATION
 
 from interp.paths import hub_answers
 
+__all__ = ["ARCHITECTURES", "place", "read", "read_config"]
+
 ARCHITECTURES = {
     "gpt2": "GPT2LMHeadModel",
     "gpt_neo": "GPTNeoForCausalLM",

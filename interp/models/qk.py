@@ -15,6 +15,8 @@ from interp.checks import whole_number
 from interp.models.head import LOAD_RAW, is_identity
 from interp.models.sites import Model, check_model, hook_name, is_encoder
 
+__all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "span"]
+
 _POSITIONS = {
     "alibi": "ALiBi adds a bias that belongs to no residual dimension",
     "relative_positional_bias": "relative positions add a bias that belongs to no residual dimension",

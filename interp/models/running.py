@@ -15,6 +15,8 @@ import torch
 
 from interp.models.sites import Model, head_sites
 
+__all__ = ["Hook", "HooksOfOthers", "active_hooks", "firing", "head_is_hooked", "hooks_of_others", "running"]
+
 Hook: TypeAlias = tuple[str, Callable[..., Any]]
 HooksOfOthers: TypeAlias = frozenset[tuple[str, int]]
 

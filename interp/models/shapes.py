@@ -8,6 +8,8 @@ from interp.checks import whole_number
 from interp.models.pretrained import read_config
 from interp.paths import model_directory
 
+__all__ = ["Shape", "cost", "shape"]
+
 _GATED = ("llama", "mistral", "qwen2")
 
 

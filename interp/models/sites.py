@@ -11,6 +11,9 @@ from transformer_lens import HookedEncoder, HookedTransformer
 
 from interp.checks import check_choice
 
+__all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth", "head_sites", "hook_name"]
+__all__ += ["is_encoder", "state_name", "trunk_output"]
+
 Model: TypeAlias = HookedTransformer | HookedEncoder
 Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
 """`[(hook name, hook function), …]`, what `run_with_hooks(fwd_hooks=…)` and `model.hooks(fwd_hooks=…)` take."""

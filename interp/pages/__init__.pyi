@@ -1,2 +1,3 @@
+from . import page as page
 from .compare import write_comparison as write_comparison
-from .page import section as section, write_page as write_page
+from .page import write_page as write_page

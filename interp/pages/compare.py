@@ -17,6 +17,8 @@ from interp.figures.section import Section
 from interp.pages.page import Part, keep_figures, render
 from interp.pages.runs import Run, find_runs, saved_results, showing
 
+__all__ = ["run_names", "write_comparison"]
+
 
 def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
     """Write `out/index.html`: for each question that two runs or more have, their key numbers and one trace a run;

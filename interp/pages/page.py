@@ -30,6 +30,8 @@ from interp.figures.style import DARK
 from interp.pages.runs import find_runs, showing
 from interp.results import Result
 
+__all__ = ["Part", "keep_figures", "render", "section", "write_page"]
+
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 Part: TypeAlias = tuple[str, Analysis, Section]

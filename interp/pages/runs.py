@@ -10,6 +10,8 @@ from interp.analyses import load, names
 from interp.checks import warn
 from interp.results import Result
 
+__all__ = ["Run", "find_runs", "saved_results", "showing"]
+
 
 @dataclass(frozen=True, eq=False)
 class Run:

@@ -13,10 +13,12 @@ from tqdm.auto import tqdm
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
-from interp.models import check_weights
+from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, hooks_of_others, running
 from interp.models.sites import Model, check_vocabulary, is_encoder, trunk_output
 from interp.run.observers import forward
+
+__all__ = ["minimal_pair_accuracy", "sentence_log_probability"]
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192

@@ -22,6 +22,8 @@ from interp.probing.probes import Probe, check_probe
 from interp.probing.split import split_pairs
 from interp.run.observers import observe
 
+__all__ = ["LEAST_ACCURACY", "ablation_effect"]
+
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude

@@ -10,6 +10,8 @@ from interp.figures.style import CHANCE, figure, run_styles
 from interp.probing.page import DEFINITIONS
 from interp.probing.tables import ProbingStudy
 
+__all__ = ["sides"]
+
 _PROBES = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
 
 

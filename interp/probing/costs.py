@@ -11,6 +11,8 @@ from interp.corpora import pairs
 from interp.models.shapes import shape
 from interp.probing.options import ProbingOptions
 
+__all__ = ["Cost", "dry_run", "rate"]
+
 _TRAIN = 0.6
 _TIMED_SIZE = 1_024
 

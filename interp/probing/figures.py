@@ -28,8 +28,12 @@ from interp.figures.style import (
     scale_styles,
 )
 from interp.figures.views import safe, shielded
-from interp.probing import ProbingStudy, Sweep
+from interp.probing import ProbingStudy
+from interp.probing.sweeps import Sweep
 from interp.probing.tables import changes
+
+__all__ = ["beyond_words", "gate_agreement", "general_probes", "neuron_overlap", "probe_ablation", "probe_view"]
+__all__ += ["random_dims", "sparse_probes", "token_views", "topk_probes", "transfer_matrix"]
 
 _DENSE: Style = {"name": "dense", "color": INK, "width": 2.5}
 _FLIP: Style = {"name": "dense, labels flipped", "color": VERMILION, "dash": "dot", "width": 1.8}

@@ -16,6 +16,9 @@ from torch import Tensor
 from interp.checks import check_seed, whole_number
 from interp.probing.options import STEPS
 
+__all__ = ["LEARNING_RATE", "Sparse", "check_l0_strengths", "deterministic_gate", "fit_dense", "fit_sparse"]
+__all__ += ["open_probability", "sample_gate"]
+
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # of the gates
 LEARNING_RATE = 0.05
 _START = 2.0  # of the gates' log α: all open

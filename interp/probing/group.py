@@ -14,6 +14,8 @@ from interp.probing.options import Control
 from interp.probing.selection import welch
 from interp.probing.split import Split
 
+__all__ = ["Group", "hits"]
+
 _RESAMPLES = 1_000
 _INTERVAL = (0.025, 0.975)
 

@@ -6,6 +6,8 @@ from typing import Any, Literal, get_args
 
 from interp.declare import Analysis, Options, option
 
+__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "STEPS", "Control", "Method", "Position", "ProbingOptions", "Selector"]
+
 Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
 Control = Literal["none", "flip", "rotation"]

@@ -6,6 +6,8 @@ from interp.figures.section import Section
 from interp.figures.words import count
 from interp.probing import ProbingStudy, figures as plots
 
+__all__ = ["DEFINITIONS", "section"]
+
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 _PROBES = {
     "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g}) {l0:.3f}",

@@ -17,6 +17,8 @@ from interp.models.sites import Model, Recipe, check_model, state_name
 from interp.probing.states import state_rows
 from interp.probing.sweeps import Sweep, check_neurons
 
+__all__ = ["Probe", "check_probe", "pair_scores", "probe", "steer", "token_scores"]
+
 
 @dataclass(frozen=True, eq=False)
 class Probe:

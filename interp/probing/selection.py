@@ -7,6 +7,8 @@ from sklearn.feature_selection import mutual_info_classif
 
 from interp.probing.options import Selector
 
+__all__ = ["scores", "top", "welch"]
+
 
 def welch(
     good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"], *, pooled: bool = False

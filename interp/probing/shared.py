@@ -10,13 +10,15 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from interp.models import find_device
+from interp.models.loading import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.group import Group, hits
 from interp.probing.options import STEPS
 from interp.probing.split import Split, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons
+
+__all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer"]
 
 _PAIRS_A_TASK = 100  # of training, in a probe of many tasks
 _HOW = ["method", "l0_strength", "C", "accuracy", "pair_accuracy"]

@@ -12,6 +12,8 @@ from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.options import STEPS
 from interp.probing.selection import scores, top
 
+__all__ = ["SparseProbe"]
+
 
 class SparseProbe(ClassifierMixin, BaseEstimator):
     """A linear probe without intercept that reads few dimensions: `p = σ(w ⊙ m · x)`.

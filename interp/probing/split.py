@@ -11,6 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from interp.checks import list_of_strings
 
+__all__ = ["FEWEST_PAIRS", "Split", "bag_of_words", "of_equal_size", "split_pairs", "split_tasks"]
+
 FEWEST_PAIRS = 10
 _TRAIN, _VALIDATION = 0.6, 0.2
 _SEED = 0

@@ -17,18 +17,20 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.checks import warn, whole_number
-from interp.corpora import Batch
+from interp.corpora.batching import Batch
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
 from interp.corpora.unknown import Unknown, unknown_id
 from interp.disk.interrupts import uninterrupted
-from interp.models import check_weights, config_hash, weight_hash
+from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
 from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name
 from interp.probing.options import Position
 from interp.run import distributed
 from interp.run.checkpoint import Checkpoint, identity, is_finished
 from interp.run.observers import forward
+
+__all__ = ["Of", "States", "batches_of", "collect", "state_rows"]
 
 Of = Literal["residual", "neurons", "heads"]
 _TOKENS_AT_ONCE = 4_096

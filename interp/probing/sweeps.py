@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
-from interp.models import find_device
+from interp.models.loading import find_device
 from interp.probing.fitting import check_l0_strengths, fit_dense, fit_sparse
 from interp.probing.group import Group
 from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
@@ -26,6 +26,8 @@ from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.results import Result
 from interp.run.checkpoint import Checkpoint, is_finished, kept_each
+
+__all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
 
 _TOP_SHARE = 0.01
 _DRAWS = 10

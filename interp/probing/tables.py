@@ -23,6 +23,8 @@ from interp.probing.sweeps import Sweep, checked_options, shown_l0_strength, swe
 from interp.results import provenance
 from interp.run.passes import Passes, asks
 
+__all__ = ["ProbingStudy", "changes", "study"]
+
 _ABLATED = 100  # test pairs a task, at most
 _VIEWED = 3  # tasks
 _BY_STATE = {

@@ -19,11 +19,13 @@ from torch import Tensor
 
 from interp.checks import check_same
 from interp.disk.files import checksum, replacing
-from interp.models import config_hash, weight_hash
+from interp.models.identity import config_hash, weight_hash
 from interp.models.running import active_hooks
 from interp.models.sites import Model
 from interp.results import DECIDING, versions
 from interp.run import distributed
+
+__all__ = ["SAME", "Checkpoint", "Tables", "identity", "is_finished", "kept", "kept_each"]
 
 Tables: TypeAlias = dict[str, pd.DataFrame]
 

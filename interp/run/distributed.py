@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+__all__ = ["Part", "Unmerged", "group", "is_shard", "meet", "part", "parts_of", "shard", "writes"]
+
 
 class Unmerged(Exception):
     """The rest of a run needs the parts of other processes, which are not there yet."""

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+__all__ = ["ROWS", "all_reduce", "by_group", "correlation", "mean", "merged", "of_pairs", "variance"]
+
 ROWS = {1: 4, 2: 8}
 """Rows of a moments tensor of one variable, and of two."""
 

@@ -18,14 +18,16 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.checks import check_same
-from interp.corpora import Batch, Batches
-from interp.corpora.batching import check_batches
+from interp.corpora import Batches
+from interp.corpora.batching import Batch, check_batches
 from interp.disk.interrupts import uninterrupted
-from interp.models import check_weights
+from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others
 from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output
 from interp.run import moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
+
+__all__ = ["Observer", "Reduction", "fingerprint", "forward", "observe", "observe_parts", "part_of"]
 
 Reduction = Literal["sum", "max", "min", "moments"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

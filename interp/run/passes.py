@@ -30,6 +30,8 @@ from interp.run import distributed
 from interp.run.checkpoint import is_finished
 from interp.run.observers import Observer, observe, observe_parts, part_of
 
+__all__ = ["Asked", "Passes", "Reading", "Runs", "asks", "execute", "runs", "side_by_side"]
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _R_co = TypeVar("_R_co", covariant=True)
