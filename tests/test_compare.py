@@ -161,7 +161,7 @@ def test_depth_is_of_the_layers_of_the_model(results):
     ).figures
     assert list(numbers(figures["dense"].data[0].x)) == [0]
     older = {key: value for key, value in probed["tiny-bert"].provenance.items() if key != "n_layers"}
-    with pytest.raises(ValueError, match=r"provenance of tiny-bert .*\(n_layers\): it was saved by another version"):
+    with pytest.raises(ValueError, match="provenance of tiny-bert has no n_layers: another version saved it"):
         probing_sides(probed | {"tiny-bert": replace(probed["tiny-bert"], provenance=older)})
 
 

@@ -166,7 +166,7 @@ def test_figures_of_probes(probed):
     names = [tick.replace(" ", "_") for tick in figures[5].layout.xaxis.ticktext]
     assert figures[5].data[0].z[0][2] == pytest.approx(transfer.loc[(names[0], names[2]), "pair_accuracy"], abs=1e-3)
     without = type(probed)(probed.provenance, **(probed.tables | {"ablation": pd.DataFrame()}))
-    with pytest.raises(ValueError, match="has no ablation"):
+    with pytest.raises(ValueError, match="table ablation of this result is empty"):
         plots.probe_ablation(without)
     with pytest.raises(ValueError, match="state 5 is not in this result"):
         plots.random_dims(probed, 5)

@@ -245,6 +245,8 @@ def observe_parts(
 ) -> None:
     """`observe` in parts (see `part_of`), one after the other: what the checkpoint of a part has is not read again."""
     n = len(checkpoints)
+    for observer in observers:
+        observer.clear()
     for index, path in enumerate(checkpoints):
         before = [observer.state for observer in observers]
         for observer in observers:
