@@ -15,7 +15,9 @@ __all__ = ["BUNDLED", "HUB_CORPORA", "TEXT_SUFFIXES", "bundled_models", "cached"
 __all__ += ["hub_answers", "is_counts", "model_directory", "printable", "short_name", "text_suffix"]
 
 BUNDLED = Path(__file__).parent / "bundled"
+"""The folder of the models and texts that ship with the package."""
 TEXT_SUFFIXES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+"""The endings of files that hold text; each also with `.gz`."""
 _HUB_SECONDS = 3.0
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _HUB_MODEL = re.compile(r"[^\s./~][^/]*(/[^/]+)?")

@@ -44,8 +44,8 @@ def test_every_public_name_has_its_place(site):
     listed = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines()}
     modules = [name for name in interp.__all__ if isinstance(getattr(interp, name), ModuleType)]
     public = {f"interp.{module}.{name}" for module in modules for name in public_names(module)}
-    assert len(public) > 100
-    assert not public - listed
+    assert len(public) > 80
+    assert sorted(public - listed) == []
     assert not [name for name in listed if "._" in name]
 
 

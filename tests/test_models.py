@@ -88,7 +88,7 @@ def test_hub_names_from_the_cache(hf_directory, tmp_path, monkeypatch):
         (tmp_path / "hub" / repo / "refs" / revision).write_text(COMMIT)
     code = (
         "import interp, warnings; warnings.simplefilter('ignore');"
-        "from interp.models import origin;"
+        "from interp.models.identity import origin;"
         "m = interp.load('gpt2-small'); print(type(m).__name__, origin(m).revision);"
         "m = interp.load('pythia-70m', checkpoint=1000); print(m.cfg.positional_embedding_type)\n"
         "try: interp.load('gpt2-medium')\n"

@@ -7,7 +7,6 @@ from . import (
     text as text,
 )
 from .ablation import ablation_effect as ablation_effect
-from .costs import cost as cost
 from .patterns import attention_by_class as attention_by_class
 from .profile import dimension_profile as dimension_profile
 from .scores import gaps as gaps, score_contributions as score_contributions
