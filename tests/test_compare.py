@@ -14,12 +14,12 @@ from interp import attention, corpora, encoding, pages, probing
 from interp.cli import main
 from interp.corpora import pairs
 from interp.disk import marks
-from interp.encoding.comparison import sides as encoding_sides
+from interp.encoding.page import sides as encoding_sides
 from interp.frequency import bias_effect
-from interp.frequency.comparison import sides as frequency_sides
+from interp.frequency.page import sides as frequency_sides
 from interp.pages.compare import run_names
 from interp.pages.runs import Run, find_runs
-from interp.probing.comparison import sides as probing_sides
+from interp.probing.page import sides as probing_sides
 from interp.results import Result
 
 MODELS = {"tiny-gpt2": True, "tiny-bert": False}

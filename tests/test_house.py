@@ -97,7 +97,7 @@ def test_the_analyses_are_listed_once():
 
 
 def test_only_figures_and_pages_know_plotly():
-    files = {"figures.py", "page.py", "comparison.py", "plots.py"}
+    files = {"figures.py", "page.py", "plots.py"}
     others = [
         path.relative_to(HOME).as_posix()
         for path in HOME.rglob("*.py")

@@ -10,7 +10,7 @@ from interp.corpora import pairs
 from interp.figures.runs import extremes
 from interp.figures.words import change, count
 from interp.frequency import bias_effect, page as frequency
-from interp.generation import comparison as generation
+from interp.generation import page as generation
 
 
 def replaced(result, **tables):

@@ -35,7 +35,7 @@ ANALYSIS = Analysis(
     answer="interp.encoding.tables:study",
     result="interp.encoding.tables:EncodingStudy",
     section="interp.encoding.page:section",
-    sides="interp.encoding.comparison:sides",
+    sides="interp.encoding.page:sides",
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",)},
     paper_help="axes by |Spearman| and at random, steering by the regression",
 )

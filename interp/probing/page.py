@@ -1,13 +1,20 @@
 """What the page says of `interp probing`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import pandas as pd
+import plotly.graph_objects as go
+
+from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Section
+from interp.figures.style import CHANCE, figure, run_styles
 from interp.figures.words import count
-from interp.probing import ProbingStudy, figures as plots
+from interp.probing import figures as plots
+from interp.probing.tables import ProbingStudy
 
-__all__ = ["DEFINITIONS", "section"]
+__all__ = ["DEFINITIONS", "section", "sides"]
 
+_COMPARED = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 _PROBES = {
     "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g}) {l0:.3f}",
@@ -117,3 +124,30 @@ def _sentences(study: ProbingStudy) -> Iterator[str]:
             f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
             f"{n_tasks}, matched ones by {change['matched']:+z.3f}."
         )
+
+
+def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
+    rows, depth = {}, {}
+    for name, study in studies.items():
+        table, state = study.by_state.set_index("state"), study.provenance["state"]
+        tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
+        rows[name] = tested | table.loc[state].to_dict()
+        depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
+    common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
+    numbers, figures = numbers_of(rows), {measure: _probes(having, measure) for measure, having in common}
+    best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
+    what = "What the best probes add to a bag of words in accuracy"
+    return Sides(DEFINITIONS, numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
+
+
+def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> go.Figure:
+    """Accuracy of probes by relative depth, mean over tasks, from the tables `by_state`; dotted a bag of words."""
+    out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
+    draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
+    for name, style in run_styles(list(tables)).items():
+        words = tables[name]["bag_of_words"].round(4)
+        out.add_scatter(
+            x=words.index, y=words, mode="lines", line=CHANCE | {"color": style["color"]}, legendgroup=style["name"],
+            showlegend=False, hoverinfo="skip",
+        )  # fmt: skip
+    return out
