@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from timing import AXES, Row, markdown
 
-from interp.disk.files import replacing
+from interp.disk import replacing
 
 HERE = Path(__file__).parent
 NAMES = (

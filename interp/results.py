@@ -13,8 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 
-from interp.disk.files import replacing_directory
-from interp.disk.marks import result_names
+from interp.disk import replacing_directory, result_names
 
 __all__ = ["Result", "provenance"]
 

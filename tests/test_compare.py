@@ -10,10 +10,9 @@ import pytest
 from browser import CHROMIUM, Browser
 
 import interp
-from interp import attention, corpora, encoding, pages, probing
+from interp import attention, corpora, disk, encoding, pages, probing
 from interp.cli import main
 from interp.corpora import pairs
-from interp.disk import marks
 from interp.encoding.page import sides as encoding_sides
 from interp.frequency import bias_effect
 from interp.frequency.page import sides as frequency_sides
@@ -137,7 +136,7 @@ def test_a_directory_of_several_runs_gives_all(root, tmp_path):
 def test_an_earlier_comparison_leaves_no_figures(root, tmp_path):
     pages.write_comparison([root], tmp_path)
     (tmp_path / "comparison" / "stale.json").write_text("{}")
-    contents = tmp_path / "comparison" / marks.CONTENTS
+    contents = tmp_path / "comparison" / disk.CONTENTS
     contents.write_text(contents.read_text().replace("[", '["stale.json", '))
     pages.write_comparison([root], tmp_path)
     assert not (tmp_path / "comparison" / "stale.json").exists()

@@ -13,9 +13,9 @@ import pytest
 from conftest import run_command
 
 import interp
+from interp import disk
 from interp.cli import main
 from interp.corpora.unigrams import Unigrams
-from interp.disk import files, marks
 from interp.run.checkpoint import Checkpoint, kept
 
 OURS = ("frequency", "generation", "attention", "encoding", "probing", "report", "comparison", "figures")
@@ -116,7 +116,7 @@ def test_interps_own_is_replaced(run, tmp_path):
     assert main(["page", str(out)]) == 0
     assert (out / "notes.txt").read_text() == "remember"
     assert content(out).keys() == content(run).keys() | {"notes.txt"}
-    assert marks.GENERATOR in (out / "index.html").read_text()
+    assert disk.GENERATOR in (out / "index.html").read_text()
 
 
 def test_page_and_compare(run, home, tmp_path, capsys):
@@ -195,8 +195,8 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path):
     """A lock tells, so that it does not matter which numbers processes have, or on which machine."""
     path = tmp_path / "a"
     writing = (
-        "import sys, time; from pathlib import Path; from interp.disk import files\n"
-        "with files.replacing(Path(sys.argv[1])) as temporary:\n"
+        "import sys, time; from pathlib import Path; from interp import disk\n"
+        "with disk.replacing(Path(sys.argv[1])) as temporary:\n"
         "    temporary.write_text('theirs'); print('ready', flush=True); time.sleep(60)\n"
     )
     command = [sys.executable, "-c", writing, str(path)]
@@ -206,16 +206,16 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path):
         assert process.stdout.readline() == "ready\n"
     left = set(tmp_path.iterdir())
     assert len(left) == 2
-    files.tidy(path)
+    disk.tidy(path)
     assert set(tmp_path.iterdir()) == left, "both are alive"
     theirs[0].kill()
     theirs[0].communicate()
     (tmp_path / ".a.notes.tmp").write_text("the user's")
-    with files.replacing(path) as temporary:
+    with disk.replacing(path) as temporary:
         temporary.write_text("whole")
     assert path.read_text() == "whole"
     assert len(list(tmp_path.glob(".a.interp-*.tmp"))) == 1, "what the dead one left is gone"
     theirs[1].kill()
     theirs[1].communicate()
-    files.tidy(path)
+    disk.tidy(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".a.notes.tmp", "a"]

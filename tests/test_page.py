@@ -13,10 +13,9 @@ from browser import CHROMIUM, Browser
 from plotly.colors import hex_to_rgb
 
 import interp
-from interp import attention, corpora, encoding, generation, pages, plots, probing
+from interp import attention, corpora, disk, encoding, generation, pages, plots, probing
 from interp.analyses import analyses
 from interp.corpora import pairs
-from interp.disk import marks
 from interp.figures import style
 from interp.figures.section import Section
 from interp.figures.words import count
@@ -262,7 +261,7 @@ def test_figures_are_kept_beside_the_results(page, results):
             assert plotly.io.read_json(folder / f"{name}.json").layout.title == figure.layout.title
     folder = page.parent / "frequency" / "figures"
     (folder / "stale.json").write_text("{}")
-    contents = folder / marks.CONTENTS
+    contents = folder / disk.CONTENTS
     contents.write_text(contents.read_text().replace("[", '["stale.json", '))
     pages.write_page(page.parent)
     assert not (page.parent / "frequency" / "figures" / "stale.json").exists()

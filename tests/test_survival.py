@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import run_command
 
+from interp import disk
 from interp.cli import main
-from interp.disk import files
 from interp.probing.states import States
 from interp.run.checkpoint import Checkpoint, kept
 
@@ -184,18 +184,18 @@ def test_a_full_disk(commands, tmp_path):
 
 def test_a_folder_takes_the_place_of_another_or_leaves_it(tmp_path):
     target = tmp_path / "t"
-    with files.replacing_directory(target) as temporary:
+    with disk.replacing_directory(target) as temporary:
         (temporary / "a").write_text("first")
 
     def fail():
-        with files.replacing_directory(target) as temporary:
+        with disk.replacing_directory(target) as temporary:
             (temporary / "a").write_text("second")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert (target / "a").read_text() == "first"
-    with files.replacing_directory(target) as temporary:
+    with disk.replacing_directory(target) as temporary:
         (temporary / "b").write_text("third")
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["t", "t/.interp", "t/b"]
 
@@ -204,22 +204,22 @@ def test_a_folder_takes_the_place_of_another_or_leaves_it(tmp_path):
 def test_a_folder_is_there_before_and_after(dies, tmp_path, monkeypatch):
     """Ctrl-C or SIGKILL between the renames of the old folder and the new: one of the two has the name."""
     target = tmp_path / "t"
-    with files.replacing_directory(target) as temporary:
+    with disk.replacing_directory(target) as temporary:
         (temporary / "a").write_text("first")
     code = (
-        "import os, signal, sys; from pathlib import Path; from interp.disk import files\n"
+        "import os, signal, sys; from pathlib import Path; from interp import disk\n"
         "rename, sent = os.replace, signal.SIGKILL if sys.argv[2] == 'True' else signal.SIGINT\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def replaces(a, b):\n"
         "    rename(a, b)\n"
         "    if Path(b).name == 'old': os.kill(os.getpid(), sent)\n"
         "os.replace = replaces\n"
-        "with files.replacing_directory(Path(sys.argv[1])) as temporary:\n"
+        "with disk.replacing_directory(Path(sys.argv[1])) as temporary:\n"
         "    (temporary / 'a').write_text('second')\n"
     )
     run = subprocess.run([sys.executable, "-c", code, str(target), str(dies)], capture_output=True, check=False)
     assert run.returncode == -(signal.SIGKILL if dies else signal.SIGINT)
-    files.tidy(target)
+    disk.tidy(target)
     assert (target / "a").read_text() == ("first" if dies else "second")
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
 
@@ -271,7 +271,7 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
 
 MOMENTS = """
 import os, signal, sys
-import interp.disk.interrupts
+import interp.disk
 from interp.cli import main
 from training.command import main as train
 import {module} as module
@@ -396,7 +396,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
 def test_ctrl_c_waits_for_the_end_of_what_is_not_interrupted():
     import threading
 
-    from interp.disk.interrupts import uninterrupted
+    from interp.disk import uninterrupted
 
     done = []
 

@@ -22,7 +22,7 @@ from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
 from interp.cli.report import report
-from interp.disk.files import FULL
+from interp.disk import FULL
 
 __all__ = ["app", "main", "run"]
 

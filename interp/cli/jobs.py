@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from interp.cli.flags import Command, flag, parameter, signed
-from interp.disk.files import remove, replacing
+from interp.disk import remove, replacing
 
 __all__ = ["COMMAND", "Job", "in_parts", "is_grouped", "merge"]
 

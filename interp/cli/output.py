@@ -12,9 +12,7 @@ from typing import Any
 import typer
 
 from interp.cli.jobs import COMMAND, Job
-from interp.disk.files import FULL, remove, tidy
-from interp.disk.interrupts import uninterrupted
-from interp.disk.marks import check_own, result_names
+from interp.disk import FULL, check_own, remove, result_names, tidy, uninterrupted
 
 __all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "resumable", "save", "show"]
 __all__ += ["unfinished"]

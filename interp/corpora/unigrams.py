@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from interp.checks import check_token_ids
-from interp.disk.files import replacing
+from interp.disk import replacing
 
 __all__ = ["Unigrams", "check_counts_file", "chunked", "count", "load", "tokenizer_hash", "total"]
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from interp.analyses import load, names
 from interp.declare import find
-from interp.disk.marks import check_own, check_page
+from interp.disk import check_own, check_page
 from interp.figures.runs import Sides
 from interp.figures.section import Section
 from interp.pages.page import Part, keep_figures, render

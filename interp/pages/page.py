@@ -23,8 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from interp.analyses import load, names
 from interp.declare import Analysis, find
-from interp.disk.files import replacing, replacing_directory
-from interp.disk.marks import FIGURES, GENERATOR, check_own, check_page
+from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, replacing_directory
 from interp.figures.section import Section
 from interp.figures.style import DARK
 from interp.pages.runs import find_runs, showing

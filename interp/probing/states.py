@@ -21,7 +21,7 @@ from interp.corpora.batching import Batch
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
 from interp.corpora.unknown import Unknown, unknown_id
-from interp.disk.interrupts import uninterrupted
+from interp.disk import uninterrupted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
 from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name

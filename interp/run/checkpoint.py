@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.checks import check_same
-from interp.disk.files import checksum, replacing
+from interp.disk import checksum, replacing
 from interp.models.identity import config_hash, weight_hash
 from interp.models.running import active_hooks
 from interp.models.sites import Model

@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from interp.checks import check_same
 from interp.corpora import Batches
 from interp.corpora.batching import Batch, check_batches
-from interp.disk.interrupts import uninterrupted
+from interp.disk import uninterrupted
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others
 from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output

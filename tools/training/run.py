@@ -24,8 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from interp.checks import check_seed, whole_number
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
-from interp.disk.files import checksum, replacing, replacing_directory
-from interp.disk.interrupts import uninterrupted
+from interp.disk import checksum, replacing, replacing_directory, uninterrupted
 from training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
 
 log = logging.getLogger(__name__)

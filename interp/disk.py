@@ -1,7 +1,11 @@
-"""Files and folders that are whole or not there, whatever happens to the process, the disk or the machine.
+"""What interp writes: whole files and folders or none, and only in place of its own.
 
 What is written goes to a folder beside its place, locked by the living process, to the disk (fsync), and then by one
-rename to its place. A folder is replaced only where all of it is interp's (`interp.disk.marks`).
+rename to its place: it is whole or not there, whatever happens to the process, the disk or the machine.
+
+A folder is replaced or removed only where all of it is interp's; no flag changes that. A result is known by its
+`result.json`, a page by its generator, any other folder by the list of contents that lies in it. In a folder of
+interp's, what it did not write is the user's. Imports nothing heavy.
 """
 
 import errno
@@ -10,16 +14,18 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import TypeAlias
 
 import xxhash
 
-from interp.disk.interrupts import uninterrupted
-from interp.disk.marks import CONTENTS, Listed, check_own, contents
-
-__all__ = ["FULL", "checksum", "remove", "replacing", "replacing_directory", "tidy"]
+__all__ = ["CONTENTS", "FIGURES", "FULL", "GENERATOR", "Listed", "check_own", "check_page", "checksum", "contents"]
+__all__ += ["remove", "replacing", "replacing_directory", "result_names", "tidy", "uninterrupted"]
 
 try:
     import fcntl
@@ -29,6 +35,71 @@ except ImportError:  # Windows: what killed processes left there stays
 _OLD = "old"  # what a folder that takes the place of another calls that one until it is removed
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What `OSError.errno` is where there is no room to write."""
+CONTENTS = ".interp"
+"""The list of what interp wrote in a folder, inside it."""
+FIGURES = "figures"
+"""The folder of a result in which its page keeps the figures."""
+GENERATOR = '<meta name="generator" content="interp">'
+"""What a page of interp's has in its head."""
+
+_MOVE = "move it, or choose another place"
+Listed: TypeAlias = Callable[[Path], Collection[str] | None]
+"""A function from a folder to the names of what interp wrote in it, None for one that it did not make."""
+
+
+def contents(folder: Path) -> Collection[str] | None:
+    """What interp wrote in a folder by its own list, None where there is no such list."""
+    try:
+        return [*json.loads((folder / CONTENTS).read_text(encoding="utf-8"))["written by interp"], CONTENTS]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def result_names(folder: Path) -> Collection[str] | None:
+    """The names of what `Result.save` and the page wrote in a folder, None for one that holds no result.
+
+    Raises FileExistsError for a folder of figures that holds something else.
+    """
+    try:
+        saved = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(saved, dict) or saved.get("analysis") != folder.name or "provenance" not in saved:
+        return None
+    check_own(folder / FIGURES)
+    tables = saved.get("tables", [path.stem for path in folder.glob("*.parquet")])
+    return ["result.json", FIGURES, *(f"{name}.parquet" for name in tables)]
+
+
+def check_own(target: Path, listed: Listed = contents) -> None:
+    """See that a folder may be replaced or removed: there is none, or nothing in it that interp did not write.
+
+    Args:
+        listed: the names of what interp wrote in a folder, None for one that it did not make.
+
+    Raises FileExistsError naming what is in the way.
+    """
+    if not os.path.lexists(target):
+        return
+    what = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
+    names = listed(target) if what == "folder" else None
+    if names is None:
+        raise FileExistsError(f"{target} is a {what} that interp did not make and would replace; {_MOVE}")
+    if foreign := sorted(path.name for path in target.iterdir() if path.name not in names):
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise FileExistsError(f"{target} holds {foreign[0]}{more}, which interp did not write; {_MOVE}")
+
+
+def check_page(directory: Path) -> None:
+    """Raise FileExistsError where `directory/index.html` is something that interp did not write."""
+    target = directory / "index.html"
+    if not os.path.lexists(target):
+        return
+    if target.is_file() and not target.is_symlink():
+        with target.open(encoding="utf-8", errors="replace") as file:
+            if GENERATOR in file.read(4_096):
+                return
+    raise FileExistsError(f"{target} was not written by interp, and would be replaced; {_MOVE}")
 
 
 @contextmanager
@@ -95,6 +166,23 @@ def tidy(path: Path) -> None:
 def checksum(content: bytes) -> str:
     """XXH3, 128 bits."""
     return xxhash.xxh3_128(content).hexdigest()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Have Ctrl-C wait until this context ends. Outside the main thread, which alone gets it, do nothing."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    waiting: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting:
+            before(*waiting[0])
 
 
 @contextmanager

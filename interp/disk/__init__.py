@@ -1,3 +1,0 @@
-"""What interp writes: whole files or none, and only in place of its own."""
-
-__all__ = []
