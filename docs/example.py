@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from interp.corpora.batching import Batch, Text, as_batches
-from interp.corpora.options import TextOptions
 from interp.declare import Analysis, option
 from interp.figures.section import Section
 from interp.figures.style import figure
 from interp.models.sites import Model, Recipe, hook_name
+from interp.options import TextOptions
 from interp.results import Result, provenance
 from interp.run.observers import Observer
 from interp.run.passes import Passes, Reading, asks

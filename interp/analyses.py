@@ -7,8 +7,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from interp.corpora.options import PAIRS, CountsOptions, Pairs, TextOptions
 from interp.declare import Analysis, find, option
+from interp.options import PAIRS, CountsOptions, Pairs, TextOptions
 
 __all__ = ["GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
 

@@ -18,10 +18,10 @@ from interp.checks import check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
-from interp.models.options import Mode
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name
+from interp.options import Mode
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 

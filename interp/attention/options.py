@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.corpora.options import CountsOptions, KeyClasses, TextOptions
 from interp.declare import Analysis, option
-from interp.models.options import Mode
+from interp.options import CountsOptions, KeyClasses, Mode, TextOptions
 
 __all__ = ["ANALYSIS", "AttentionOptions", "Average", "Weights"]
 

@@ -10,10 +10,9 @@ import typer
 from interp.cli import flags
 from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, is_saving, save, show, unfinished
-from interp.corpora.options import CORPUS, PAIRS
 from interp.declare import Analysis, find
 from interp.disk import check_page
-from interp.models.options import ModelOptions
+from interp.options import CORPUS, PAIRS, ModelOptions
 from interp.paths import check_mauve, corpus_file, is_counts, model_directory
 
 __all__ = ["command_of"]

@@ -10,8 +10,7 @@ import typer
 
 from interp.cli import flags
 from interp.cli.output import check_writable, show
-from interp.corpora.options import CORPUS, TextOptions
-from interp.models.options import ModelOptions
+from interp.options import CORPUS, ModelOptions, TextOptions
 from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached, corpus_file, model_directory
 
 __all__ = ["compare", "corpora", "models", "page", "unigrams"]

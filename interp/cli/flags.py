@@ -138,8 +138,6 @@ def _read(item: dataclasses.Field[Any], value: Any) -> Any:
             raise ValueError(f"Invalid value for '{name}': found {value}, expected {least} or more, at most {_LARGEST}")
     if kind is dict:
         return _mapping(value, name)
-    if item.name == "separator":
-        return value.replace("\\n", "\n").replace("\\t", "\t")
     return kind(value) if isinstance(value, str) else value
 
 

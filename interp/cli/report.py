@@ -13,9 +13,8 @@ from interp.analyses import ReportOptions, analyses
 from interp.cli import flags
 from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, check_working, is_saving, save, show, unfinished
-from interp.corpora.options import CORPUS
 from interp.disk import check_own, check_page, remove, result_names
-from interp.models.options import ModelOptions
+from interp.options import CORPUS, ModelOptions
 from interp.paths import bundled_models, corpus_file, is_counts, model_directory, short_name
 
 __all__ = ["report"]

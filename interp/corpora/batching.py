@@ -13,13 +13,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.checks import check_choice, check_seed, check_token_ids, refuse
-from interp.corpora.options import Layout
 from interp.corpora.sentences import Row, frame, masked_positions, packed_rows, padded, text_rows, tokenizer_of
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import tokens_of
 from interp.corpora.unigrams import tokenizer_hash
 from interp.corpora.unknown import Unknown
 from interp.models.sites import Model, check_model, is_encoder
+from interp.options import Layout
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
 __all__ += ["predicted_batches", "sample_positions"]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from interp.corpora.options import CountsOptions, MaskedTextOptions, Text
 from interp.declare import Analysis, option
+from interp.options import CountsOptions, MaskedTextOptions, Text
 
 __all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift"]
 

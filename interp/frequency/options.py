@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from interp.corpora.options import CountsOptions, MaskedTextOptions
 from interp.declare import Analysis, option
-from interp.models.options import Bias
+from interp.options import Bias, CountsOptions, MaskedTextOptions
 
 __all__ = ["ANALYSIS", "FrequencyOptions"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from interp.corpora.options import CountsOptions
 from interp.declare import Analysis, option
+from interp.options import CountsOptions
 
 __all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions"]
 

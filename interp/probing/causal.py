@@ -14,9 +14,9 @@ from interp.checks import check_seed
 from interp.corpora import batches, token_classes
 from interp.corpora.pairs import check_pairs
 from interp.hooks import ablate_dims
-from interp.models.options import Mode
 from interp.models.running import running
 from interp.models.sites import Model, is_encoder
+from interp.options import Mode
 from interp.probing.accuracy import sentence_log_probability
 from interp.probing.probes import Probe, check_probe
 from interp.probing.split import split_pairs

@@ -10,7 +10,7 @@ import typer
 from interp.cli.app import run
 from interp.cli.flags import JsonFlag, OutFlag
 from interp.cli.output import resumable, show
-from interp.corpora.options import CORPUS
+from interp.options import CORPUS
 from interp.paths import corpus_file
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)

@@ -1,30 +1,39 @@
-"""How text is read, for those who do not want to import what reads it."""
+"""The options that analyses share: how a model is loaded, how text is read. Imports nothing heavy."""
 
 import dataclasses
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from interp.declare import Options, option
 
-__all__ = ["CORPUS", "PAIRS", "CountsOptions", "Layout", "MaskedTextOptions", "TextOptions"]
+__all__ = ["CORPUS", "PAIRS", "Bias", "Counts", "CountsOptions", "KeyClasses", "Layout", "MaskedTextOptions", "Mode"]
+__all__ += ["ModelOptions", "Pairs", "Text", "TextOptions"]
 
 if TYPE_CHECKING:
-    import os
-
     import pandas as pd
 
     from interp.corpora.batching import Text as Text
     from interp.corpora.classes import KeyClasses as KeyClasses
     from interp.corpora.counts import Counts as Counts
 
-    Pairs = pd.DataFrame | str | os.PathLike[str]
+    Pairs: TypeAlias = pd.DataFrame | str | os.PathLike[str]
 else:
     Text = KeyClasses = Counts = Pairs = Any
+
+Layout: TypeAlias = Literal["packed", "texts"]
+"""Rows of a batch: texts joined, or one text each."""
+Bias: TypeAlias = Literal["ln", "fc", "last"]
+"""The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
+Mode: TypeAlias = Literal["zero", "mean"]
+"""What a removed dimension is set to."""
 
 PAIRS = "Minimal pairs: file (.jsonl, .json, .csv, .tsv, .parquet, .gz), directory of .jsonl, 'blimp' or 'bundled'."
 CORPUS = "File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'."
 
-Layout = Literal["packed", "texts"]
+
+def _with_line_breaks(text: str) -> str:
+    return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +42,9 @@ class TextOptions(Options):
 
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
-    separator: str | None = option(None, r"Put after each text; '\n' for lines of one running text.")
+    separator: str | None = option(
+        None, r"Put after each text; '\n' for lines of one running text.", cli=_with_line_breaks
+    )
     bos: bool | None = option(None, "Beginning-of-sequence token before each text.")
     layout: Layout | None = option(None, "Rows: texts joined, or one text each. Default: packed; texts for encoders.")
     context: int | None = option(None, "Tokens in a row. Default: the model's context, at most 1,024.", least=1)
@@ -60,4 +71,16 @@ class CountsOptions(Options):
 
     unigram: Counts | None = option(
         None, "Token counts: a file, or a text to count. Default: the model's own, else those of the text.", cli=str
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a model is loaded: the keywords of `interp.load`."""
+
+    device: str | None = option(None, "cpu, cuda, …  Default: cuda if there is one.")
+    dtype: str | None = option(None, "Of the weights: float32, bfloat16, float16 or float64. Default: float32.")
+    revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
+    checkpoint: int | None = option(
+        None, "Training step of a model that has them (Pythia, Stanford's GPT-2s).", least=0
     )
