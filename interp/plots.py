@@ -18,7 +18,7 @@ from interp.encoding.figures import (
     pruning,
     steering,
 )
-from interp.figures.images import show_images
+from interp.figures.views import show_images
 from interp.frequency.figures import bias_curve, kl_by_scale, projection
 from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
 from interp.probing.figures import (

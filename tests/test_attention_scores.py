@@ -253,13 +253,14 @@ def test_one_entry(kind, load_toy):
             attention.scores.score_contributions_at(model, tokens, *position)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "qwen2"])  # whose tokenizer knows no toy words
 def test_one_text(kind, load_toy):
     model, text = load_toy(kind, dtype=torch.float64), "w1 w2 w5 w1 w9 w3 w3 w4 w8"
-    tokens = model.tokenizer(text)["input_ids"]
+    words, special = model.tokenizer(text, add_special_tokens=False)["input_ids"], model.tokenizer
+    tokens = [special.cls_token_id, *words, special.sep_token_id] if kind == "bert" else [special.bos_token_id, *words]
     for layer, dim in ((0, 3), (1, 7)):
         e = brute(model, tokens, layer)
-        found = attention.attention_in_text(model, text, layer, dim)
+        found = attention.attention_in_text(model, text, layer, dim, bos=None if kind == "bert" else True)
         expected = np.nan_to_num(e.centred[..., dim]) / model.blocks[layer].attn.attn_scale
         np.testing.assert_allclose(found.contribution, expected, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found.pattern, e.alpha, rtol=1e-5, atol=1e-6)

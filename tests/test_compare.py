@@ -17,7 +17,7 @@ from interp.encoding.page import sides as encoding_sides
 from interp.frequency import bias_effect
 from interp.frequency.page import sides as frequency_sides
 from interp.pages.compare import run_names
-from interp.pages.runs import Run, find_runs
+from interp.pages.page import Run, find_runs
 from interp.probing.page import sides as probing_sides
 from interp.results import Result
 

@@ -17,8 +17,7 @@ from interp import attention, corpora, disk, encoding, generation, pages, plots,
 from interp.analyses import analyses
 from interp.corpora import pairs
 from interp.figures import style
-from interp.figures.section import Section
-from interp.figures.words import count
+from interp.figures.section import Section, count
 from interp.frequency import bias_effect
 from interp.pages.page import render
 

@@ -8,7 +8,7 @@ import interp
 from interp import attention, encoding, pages, probing
 from interp.corpora import pairs
 from interp.figures.runs import extremes
-from interp.figures.words import change, count
+from interp.figures.section import change, count
 from interp.frequency import bias_effect, page as frequency
 from interp.generation import page as generation
 

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from interp import corpora
 from interp.cli import main
 from interp.corpora import files
-from interp.corpora.tables import reads_network
+from interp.corpora.files import reads_network
 
 WORDS = ["w1 w2", "w3, w4", 'say "w5"', "première\nligne", "语言 🙂", "w6\tw7"]
 NUMBERS = [1, 2, 3, 4, 5, 6]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import interp
-from interp.corpora.unknown import unknown_id
+from interp.corpora.tokens import tokens_of, unknown_id
 from interp.run.observers import part_of
 
 KNOWN = ["w1 w2 w3 w4 w5 w6 w7 w8 w9"] * 20
@@ -84,6 +84,20 @@ def test_however_the_text_is_read(load_toy, tmp_path):
         interp.generation.prompts(model, ["猫 が 好き です ね よ"], n=1, prompt_tokens=2, new_tokens=4)
     with pytest.raises(ValueError, match="of texts are"):
         interp.corpora.count_unigrams(model, ["猫"])
+
+
+@pytest.mark.filterwarnings("ignore:10% of the tokens")
+def test_a_prefix_without_a_known_word_is_refused_each_time(load_toy):
+    """Also where the whole text was kept before, of which it is a part."""
+    tokenizer = load_toy("gpt2").tokenizer
+    corpus = interp.corpora.load(["猫"] * 20 + KNOWN)
+    whole, prefix = tokens_of(corpus, tokenizer), tokens_of(interp.corpora.load(corpus, limit=20), tokenizer)
+    assert whole.unknown().n_unknown == 20
+    for _ in range(2):
+        with pytest.raises(ValueError, match="all 20 tokens that were read of texts are"):
+            list(prefix)
+        with pytest.raises(ValueError, match="all 20 tokens that were read of texts are"):
+            prefix.unknown()
 
 
 def test_byte_level_tokenizers_know_everything():

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.attention import AttentionStudy
-from interp.attention.text import AttentionInText
+from interp.attention.patterns import AttentionInText
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
 from interp.figures.style import AMBER, BLUE, COLOURS, GREY, INK, THIN, VERMILION, class_styles, figure, panels, ramp
 from interp.figures.views import safe, shielded

@@ -10,9 +10,8 @@ from interp.attention import figures as plots
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Section, count
 from interp.figures.style import CHANCE, CLASS_NAME, figure, plain, run_styles
-from interp.figures.words import count
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 

@@ -1,7 +1,8 @@
-"""Where attention goes: by class of the key, per layer and head."""
+"""Where attention goes: by class of the key, per layer and head, and in one text."""
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -10,15 +11,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, received
+from interp.attention.keys import KeyClassBatch, KeyObserver, activations, received
 from interp.corpora import token_classes
 from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.corpora.sentences import sentence_rows
 from interp.hooks import jointly
-from interp.models.qk import check_layers, span
+from interp.models.head import token_names
+from interp.models.qk import check_dims, check_layers, span
 from interp.models.sites import Model, Recipe, hook_name
 
-__all__ = ["AttentionByClass", "attention_by_class"]
+__all__ = ["AttentionByClass", "AttentionInText", "attention_by_class", "attention_in_text"]
 
 
 class AttentionByClass(KeyObserver):
@@ -88,3 +91,41 @@ def attention_by_class(
     observer = AttentionByClass(model, token_classes(model, key_classes), layers=layers)
     observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)
     return observer.table
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionInText:
+    """What `attention_in_text` found.
+
+    `pattern` holds attention probabilities. `contribution` is what dimension `dim` of the key adds to each score, in
+    nats (divided by √d_head as the model does), less its mean over the keys that the query sees; 0 at keys that it does
+    not see. `causal`: a query sees no key after itself.
+    """
+
+    tokens: list[str]
+    layer: int
+    dim: int
+    pattern: Float[np.ndarray, "head query key"]
+    contribution: Float[np.ndarray, "head query key"]
+    causal: bool
+
+
+def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: bool | None = None) -> AttentionInText:
+    """The attention patterns of a layer on a text, beside what one dimension of the key contributes to their scores.
+
+    Args:
+        bos: whether the beginning-of-sequence token stands before the text; by default where the model was trained so
+            (`cfg.default_prepend_bos`). An encoder reads `[CLS] … [SEP]`.
+
+    Raises ValueError for a layer or dimension that does not exist, where scores are no sum over dimensions, for a model
+    without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
+    """
+    check_dims(model, [dim])
+    (ids,) = sentence_rows(model, [text], bos=bos)
+    ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer], "pattern")
+    direction = circuit.rotate(circuit.W_K[:, dim].expand(1, len(ids), -1, -1))[0]
+    scores = torch.einsum("mhe,nhe->hmn", q, direction) * x[:, dim] / circuit.scale
+    visible = circuit.span.mask(len(ids)).to(scores.device)
+    centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
+    pattern, contribution = (values.float().cpu().numpy() for values in (seen, centred))
+    return AttentionInText(token_names(model, ids), layer, dim, pattern, contribution, circuit.span.causal)

@@ -15,9 +15,8 @@ from torch import Tensor
 from interp.checks import check_choice, check_seed, check_token_ids, refuse
 from interp.corpora.sentences import Row, frame, masked_positions, packed_rows, padded, text_rows, tokenizer_of
 from interp.corpora.sources import Corpus, Source, load
-from interp.corpora.tokens import tokens_of
+from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
-from interp.corpora.unknown import Unknown
 from interp.models.sites import Model, check_model, is_encoder
 from interp.options import Layout
 

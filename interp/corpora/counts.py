@@ -11,9 +11,8 @@ from interp.corpora import unigrams
 from interp.corpora.batching import Batches
 from interp.corpora.sentences import tokenizer_of
 from interp.corpora.sources import Source, load
-from interp.corpora.tokens import tokens_of
+from interp.corpora.tokens import Unknown, tokens_of, unknown_id
 from interp.corpora.unigrams import Unigrams
-from interp.corpora.unknown import Unknown, unknown_id
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.paths import is_counts

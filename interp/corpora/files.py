@@ -1,4 +1,7 @@
-"""Text files: lines, JSON, CSV, Parquet, each of them also compressed. Nothing of them is kept between readings."""
+"""Tables of texts: files (lines, JSON, CSV, Parquet, each of them also compressed), DataFrames and datasets.
+
+Nothing of a file is kept between readings.
+"""
 
 import csv
 import gzip
@@ -6,23 +9,27 @@ import io
 import json
 import re
 import shutil
+import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import pandas as pd
 import pyarrow
 import xxhash
 from pyarrow.parquet import ParquetFile
 
-from interp.corpora.tables import SAMPLE, STRINGS, UNNAMED, Row, Table, numbered, sampled
+from interp.checks import unicode_text
 from interp.paths import text_suffix
 
-__all__ = ["has_header", "opened"]
+__all__ = ["SAMPLE", "STRINGS", "UNNAMED", "Columns", "Table", "TableRow", "dataset_table", "frame_table", "has_header"]
+__all__ += ["is_dataset", "numbered", "opened", "reads_network", "sampled"]
 
 _LONGEST_LINE = 2**28
 _ROWS_AT_ONCE = 256
@@ -31,6 +38,125 @@ _KNOWN = re.compile(r"(text|sentence|content|document|label|id|idx)s?[ _]?\d?", 
 _KNOWN_ALONE = re.compile(r"((?i:text|sentence)|content|document|utterance|comment|review|prompt|body)s?_?\d?")
 _NAME = re.compile(r"[^\W\d][\w.:/()#-]*( [\w.:/()#-]+){0,2}(?<![.:])")
 _LONGEST_NAME = 40
+_NETWORK = re.compile(r"\b(hf|https?|ftp|s3|gs|gcs|az|abfss?)://")
+SAMPLE = 100
+"""Rows that are looked at to see which columns hold strings, where no schema says it."""
+STRINGS = ("string", "large_string", "string_view")
+"""The types of Arrow that hold text."""
+UNNAMED = ""
+"""The only column of a text that has no columns: lines, a list of strings, cells without a header."""
+
+TableRow: TypeAlias = tuple[str, Mapping[str, Any]]
+"""The place of a row, such as "a.csv, line 3", and its cells by column."""
+Columns: TypeAlias = list[tuple[str, bool]]
+"""The columns of a table, and whether they hold strings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns of a table that is called `name`, and a function that reads the rows, at least the columns asked for.
+
+    An empty cell is no text where the table is `separated` by commas or tabs.
+    """
+
+    name: str
+    columns: Columns
+    read: Callable[[Sequence[str]], Iterable[TableRow]]
+    separated: bool = False
+
+    def choose(self, column: str | None) -> str:
+        """The column to read: `column`; else the only one, the one called `text`, or the only one that holds strings.
+
+        Raises ValueError where that is none, or several.
+        """
+        names = [name for name, _ in self.columns]
+        shown = ", ".join(" ".join(name.split())[:60] for name in names[:20]) + ", …" * (len(names) > 20)
+        if not names:
+            raise ValueError(f"{self.name} is empty: it has no text in it")
+        if column is not None and column not in names:
+            if names == [UNNAMED]:
+                raise ValueError(f"{self.name} has texts and no columns, so no column {column!r}; name none")
+            raise ValueError(f"{self.name} has no column {column!r}; found {shown}")
+        found = [column] if column is not None else names if len(names) == 1 else ["text"] * ("text" in names)
+        found = found or [name for name, of_strings in self.columns if of_strings]
+        if len(found) != 1:
+            what = "several columns" if found else "no column"
+            hint = "; where its first line is no header, put one above it" if self.separated else ""
+            raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with column= (--column){hint}")
+        if names.count(found[0]) > 1:
+            several = f"several columns {found[0]!r}; found {shown}"
+            raise ValueError(f"{self.name} has {several}; give each a name of its own")
+        return found[0]
+
+    def texts(self, column: str) -> Iterator[str]:
+        """The texts of a column. Raises ValueError while reading for what is no text."""
+        for place, row in self.read([column]):
+            value = row.get(column)
+            if not isinstance(value, str):
+                found = "no value" if pd.api.types.is_scalar(value) and pd.isna(value) else type(value).__name__
+                raise ValueError(f"{place}: no text in column {column!r} (found: {found}); leave out rows without text")
+            if value or not self.separated:
+                yield unicode_text(value, place)
+
+
+def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
+    """The columns of the first rows."""
+    columns: dict[str, bool] = {}
+    for row in islice(rows, SAMPLE):
+        for name, value in row.items():
+            columns[name] = columns.get(name, False) or isinstance(value, str)
+    return list(columns.items())
+
+
+def numbered(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """The rows of a table, each after its place."""
+    return ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1))
+
+
+def frame_table(source: pd.DataFrame | pd.Series, name: str) -> Table:
+    """A DataFrame or a Series as a table."""
+    frame = pd.DataFrame(source)
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    cells = [(column, frame.iloc[:SAMPLE, i]) for i, column in enumerate(frame.columns) if len(frame)]
+    columns = [(column, any(isinstance(value, str) for value in values)) for column, values in cells]
+
+    def read(chosen: Sequence[str]) -> Iterator[TableRow]:
+        cells = zip(*(frame[column].tolist() for column in chosen), strict=True)
+        return numbered(name, (dict(zip(chosen, row, strict=True)) for row in cells))
+
+    return Table(name, columns, read)
+
+
+def is_dataset(source: object, *classes: str) -> bool:
+    """Whether something is of one of these classes of `datasets`, which is not imported for that."""
+    module = sys.modules.get("datasets")
+    return any(isinstance(source, getattr(module, name, ())) for name in classes)
+
+
+def dataset_table(dataset: Any, name: str) -> Table:
+    """A `datasets.Dataset` or `IterableDataset` as a table."""
+    dataset = dataset.with_format(None)
+    kinds = {column: getattr(kind, "dtype", None) for column, kind in (dataset.features or {}).items()}
+
+    def read(chosen: Sequence[str]) -> Iterator[TableRow]:
+        rows = dataset.select_columns(list(chosen)) if kinds else dataset  # nothing else is decoded
+        if is_dataset(dataset, "Dataset"):
+            parts = ((part.keys(), zip(*part.values(), strict=True)) for part in rows.iter(1_000))
+            rows = (dict(zip(names, row, strict=True)) for names, part in parts for row in part)
+        return numbered(name, rows)
+
+    return Table(name, [(column, kind in STRINGS) for column, kind in kinds.items()] or sampled(dataset), read)
+
+
+def reads_network(part: Any) -> bool:
+    """Whether an IterableDataset, or what it is made of, names files on a network."""
+    if isinstance(part, str):
+        return bool(_NETWORK.search(part))
+    if isinstance(part, Mapping):
+        return any(map(reads_network, part.values()))
+    if isinstance(part, list | tuple):
+        return any(map(reads_network, part))
+    return "Iterable" in type(part).__name__ and reads_network(getattr(part, "__dict__", {}))
 
 
 @contextmanager
@@ -130,7 +256,7 @@ def _kind(value: Any) -> str:
 def _objects(rows: Iterable[tuple[str, Any]], name: str) -> Table:
     """A table of objects, each after its place."""
 
-    def objects() -> Iterator[Row]:
+    def objects() -> Iterator[TableRow]:
         for place, row in rows:
             if not isinstance(row, dict):
                 raise ValueError(f"{place}: found {_kind(row)}, expected an object of named fields")
@@ -204,7 +330,7 @@ def _parquet(file: ParquetFile, name: str) -> Table:
     kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in file.schema_arrow.types]
     columns = [(column, str(kind) in STRINGS) for column, kind in zip(file.schema_arrow.names, kinds, strict=True)]
 
-    def read(chosen: Sequence[str]) -> Iterator[Row]:
+    def read(chosen: Sequence[str]) -> Iterator[TableRow]:
         batches = file.iter_batches(_ROWS_AT_ONCE, columns=list(chosen))
         return numbered(name, chain.from_iterable(batch.to_pylist() for batch in batches))
 

@@ -23,8 +23,7 @@ from typing import Any
 from pandas import NA, DataFrame
 
 from interp.checks import list_of_strings, unicode_text
-from interp.corpora.files import opened
-from interp.corpora.tables import Table, frame_table
+from interp.corpora.files import Table, frame_table, opened
 from interp.paths import BUNDLED, TEXT_SUFFIXES, text_suffix
 
 __all__ = ["COLUMNS", "TASKS", "check_pairs", "generate", "load"]

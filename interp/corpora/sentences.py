@@ -1,4 +1,4 @@
-"""Text as token ids: the one place that tokenises, frames, cuts, pads and masks.
+"""Text as token ids: the one place that frames, cuts, pads and masks.
 
 What stands before and after a text:
 

@@ -13,8 +13,7 @@ import pandas as pd
 import xxhash
 
 from interp.checks import list_of_strings, unicode_text, whole_number
-from interp.corpora.files import opened
-from interp.corpora.tables import UNNAMED, dataset_table, frame_table, is_dataset, reads_network
+from interp.corpora.files import UNNAMED, dataset_table, frame_table, is_dataset, opened, reads_network
 from interp.paths import HUB_CORPORA, corpus_file, printable
 
 __all__ = ["Corpus", "Source", "load"]

@@ -3,22 +3,64 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int32, Integer
 from numpy.typing import NDArray
 
+from interp.checks import warn
 from interp.corpora.sentences import encode
 from interp.corpora.sources import Corpus
 from interp.corpora.unigrams import chunked, tokenizer_hash
-from interp.corpora.unknown import Unknown, unknown_id
 
-__all__ = ["Tokens", "tokens_of"]
+__all__ = ["Tokens", "Unknown", "tokens_of", "unknown_id"]
 
 _MOST = 2**28  # tokens that are kept, a gigabyte
 _ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
+_WARN_ABOVE = 0.05
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The id of the token that stands for what a tokenizer does not know, None where it knows everything.
+
+    Byte-level tokenizers do; what GPT-2's calls unknown is its end-of-text token.
+    """
+    token_id = getattr(tokenizer, "unk_token_id", None)
+    others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
+    return None if token_id is None or token_id in others else int(token_id)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Tokens of a text, and how many of them are unknown."""
+
+    n_tokens: int = 0
+    n_unknown: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the tokens; None where none was read."""
+        return self.n_unknown / self.n_tokens if self.n_tokens else None
+
+    @classmethod
+    def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any, where: str) -> "Unknown":
+        """Of token ids that are all there; raises and warns as `check` does."""
+        found = cls(ids.size, int((ids == unknown_id(tokenizer)).sum()))
+        found.check(tokenizer, where)
+        return found
+
+    def check(self, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
+        """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
+        share, does_not_know = self.share or 0.0, "this model's tokenizer does not know"
+        if share == 1.0:
+            what = f"all {self.n_tokens:,} tokens that were read of {where} are {tokenizer.unk_token}"
+            raise ValueError(f"{what}: {does_not_know} its script; give a text in a language of the model")
+        if share > _WARN_ABOVE and not quiet:
+            what = f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}"
+            warn(f"{what}, which {does_not_know}; they count as one word")
 
 
 class Tokens:
@@ -67,8 +109,9 @@ class Tokens:
         """Have what was kept of the corpus without its limit."""
         if whole._kept is not None:
             lengths = whole._kept[1][: self.corpus.limit]
-            self._kept = whole._kept[0][: lengths.sum(dtype=np.int64)], lengths
-            self._unknown = Unknown.of(self._kept[0], self.tokenizer, self.corpus.name)
+            ids = whole._kept[0][: lengths.sum(dtype=np.int64)]
+            self._unknown = Unknown.of(ids, self.tokenizer, self.corpus.name)
+            self._kept = ids, lengths
 
     def _tokenised(self) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         token_id = unknown_id(self.tokenizer)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-__all__ = ["Section"]
+__all__ = ["Section", "change", "count"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,3 +29,14 @@ class Section:
     tables: dict[str, pd.DataFrame]
     provenance: dict[str, Any]
     views: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+
+
+def change(before: float, after: float, form: str) -> str:
+    """`goes from … to …`, or `stays at …` where both print the same."""
+    first, last = form.format(before), form.format(after)
+    return f"stays at {first}" if first == last else f"goes from {first} to {last}"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["safe", "shielded"]
+import plotly.graph_objects as go
+import plotly.io as pio
+from plotly.io.base_renderers import PngRenderer
+
+__all__ = ["safe", "shielded", "show_images"]
 
 _STAND_IN, _STAND_IN_AS_JSON = "\ue000", "\\ue000"
 
@@ -19,3 +23,24 @@ def safe(view: Any) -> Any:
         page.replace(_STAND_IN_AS_JSON, "\\u003c") for page in (view.local_src, view.cdn_src)
     )
     return view
+
+
+class _OnWhite(PngRenderer):
+    """PNG on white, so that dark ink can be read on a dark page."""
+
+    def to_mimebundle(self, fig_dict: dict[str, Any]) -> dict[str, str]:
+        on_white = fig_dict | {"layout": fig_dict["layout"] | {"paper_bgcolor": "white"}}
+        return super().to_mimebundle(on_white)
+
+
+def show_images() -> None:
+    """From now on a notebook shows plotly figures as PNG images; as plotly does where that cannot be done.
+
+    It needs kaleido and Chrome or Chromium (on the `PATH`, or where `BROWSER_PATH` says).
+    """
+    try:
+        go.Figure().to_image("png")
+    except (ValueError, RuntimeError):
+        return
+    pio.renderers["interp-images"] = _OnWhite(width=800, scale=1.4)
+    pio.renderers.default = "interp-images"

@@ -7,9 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Section, change
 from interp.figures.style import BIAS_NAME, figure
-from interp.figures.words import change
 from interp.frequency import figures as plots
 from interp.frequency.tables import BiasEffect
 from interp.models.head import Bias

@@ -9,9 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Section, change
 from interp.figures.style import DECODER_NAME, figure, plain
-from interp.figures.words import change
 from interp.generation import figures as plots
 from interp.generation.tables import HUMAN, GenerationStudy
 

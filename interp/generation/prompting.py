@@ -11,9 +11,8 @@ from interp.checks import whole_number
 from interp.corpora import load
 from interp.corpora.sentences import tokenizer_of
 from interp.corpora.sources import Corpus, Source
-from interp.corpora.tokens import tokens_of
+from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
-from interp.corpora.unknown import Unknown
 from interp.generation.decoding import NEW_TOKENS
 from interp.models.sites import Model, check_model
 

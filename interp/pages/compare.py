@@ -14,8 +14,7 @@ from interp.declare import find
 from interp.disk import check_own, check_page
 from interp.figures.runs import Sides
 from interp.figures.section import Section
-from interp.pages.page import Part, keep_figures, render
-from interp.pages.runs import Run, find_runs, saved_results, showing
+from interp.pages.page import Part, Run, find_runs, keep_figures, render, saved_results, showing
 
 __all__ = ["run_names", "write_comparison"]
 

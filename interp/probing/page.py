@@ -6,9 +6,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Section, count
 from interp.figures.style import CHANCE, figure, run_styles
-from interp.figures.words import count
 from interp.probing import figures as plots
 from interp.probing.tables import ProbingStudy
 

@@ -20,7 +20,7 @@ from interp.checks import warn, whole_number
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
-from interp.corpora.unknown import Unknown, unknown_id
+from interp.corpora.tokens import Unknown, unknown_id
 from interp.disk import uninterrupted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
