@@ -245,7 +245,11 @@ ATTENTION: dict[str, Case] = {
         lambda w: attention.attention_by_class("gpt2", w.texts, **quiet),
     ),
     "no text to view": (BAD, "tokens; expected a word or more", lambda w: viewed(w, toy(make_tokenizer()), text="")),
-    "more text than fits": (BAD, "has 25 tokens; expected a word or more and at most 24", lambda w: viewed(w, text="w1 " * 24)),
+    "more text than fits": (
+        BAD,
+        "has 25 tokens; expected a word or more",
+        lambda w: viewed(w, text="w1 " * 24),
+    ),
     "a view without tokenizer": (BAD, "has no tokenizer", lambda w: viewed(w, w.bare_encoder())),
     "a view of NaN": (BAD, "W_Q of this model has NaN", lambda w: viewed(w, w.broken("gpt2", NAN))),
     "half a character": (BAD, "has the lone surrogate '\\ud800'", lambda w: viewed(w, text="w1 \ud800")),

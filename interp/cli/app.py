@@ -16,12 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from interp.analyses import load, names, others
-from interp.cli.analysis import command_of
+from interp.cli.analysis import command_of, report
 from interp.cli.commands import compare, corpora, models, page, unigrams
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
-from interp.cli.report import report
 from interp.disk import FULL
 
 __all__ = ["app", "main", "run"]
