@@ -139,7 +139,7 @@ def ablate_dims(
     chosen = check_dims(model, dims)
     check_mode(mode)
     if (mode == "mean") != (means is not None):
-        raise ValueError("mode='mean' needs means=, one value a dimension; mode='zero' takes none")
+        raise ValueError("mode='mean' needs means=, one value per dimension; mode='zero' takes none")
     fill = torch.zeros(model.cfg.d_model) if means is None else means
     if fill.shape != (model.cfg.d_model,):
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")

@@ -345,7 +345,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "holes.json": ('[{"text": "a"}, {"text": null}]', "row 2: no text in column 'text'"),
     "holes.jsonl": ('{"text": "a"}\n\n{"n": 1}\n', "line 3: no text in column 'text'"),
     "strings.jsonl": ('"a"\n', "line 1: found a string, expected an object"),
-    "lines.json": ('{"text": "a"}\n{"text": "b"}\n', "is not JSON .*one object a line is a .jsonl"),
+    "lines.json": ('{"text": "a"}\n{"text": "b"}\n', "is not JSON .*one object per line is a .jsonl"),
     "mixed.json": ('["a", {"text": "b"}]', "row 1: found a string, expected an object of named"),
     "number.json": ("5", "holds a number; expected a list of strings"),
     "index.json": (TABLE.to_json(), "holds an object; expected a list of strings"),

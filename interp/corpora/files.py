@@ -234,7 +234,7 @@ def _json(text: str, name: str) -> Table:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name} is not JSON ({error}); a file with one object a line is a .jsonl") from None
+        raise ValueError(f"{name} is not JSON ({error}); a file with one object per line is a .jsonl") from None
     rows: Iterable[Any] = data
     if isinstance(data, dict) and data and all(isinstance(values, list) for values in data.values()):
         lengths = sorted({len(values) for values in data.values()})

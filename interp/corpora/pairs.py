@@ -155,7 +155,7 @@ def load(
     of the file (of a DataFrame: "pairs"), a missing pairID a running number within its task, a missing field or
     term ""; further columns are dropped.
 
-    `tasks` are the UIDs to keep, in the order of the source; `limit` is the number of pairs a task, from
+    `tasks` are the UIDs to keep, in the order of the source; `limit` is the number of pairs per task, from
     the first on (for "bundled", the number to generate).
 
     Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) are published with two identical
@@ -182,7 +182,7 @@ def load(
         rows = _from_hub("nyu-mll/blimp", tasks) if source == "blimp" else _from_files(Path(source))
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
-        raise ValueError(f"{name} has no rows; expected one minimal pair a row")
+        raise ValueError(f"{name} has no rows; expected one minimal pair per row")
     pairs["pairID"] = pairs["pairID"].mask(pairs["pairID"] == "", pairs.groupby("UID").cumcount().astype(str))
     repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
     for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
@@ -234,7 +234,7 @@ def _from_files(path: Path) -> Iterator[tuple[str, ...]]:
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
         found = f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'})"
-        raise FileNotFoundError(f"{found}; expected one a task, as in BLiMP; name another kind of file itself")
+        raise FileNotFoundError(f"{found}; expected one per task, as in BLiMP; name another kind of file itself")
     for file in files:
         if not file.is_file():
             raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'no regular file'}; expected a file")

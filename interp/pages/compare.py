@@ -20,7 +20,7 @@ __all__ = ["run_names", "write_comparison"]
 
 
 def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
-    """Write `out/index.html`: for each question that two runs or more have, their key numbers and one trace a run;
+    """Write `out/index.html`: for each question that two runs or more have, their key numbers and one trace per run;
     the figures also as JSON in `out/comparison`, which holds nothing else.
 
     A directory that holds several runs gives all of them. Runs are named by what tells them apart: the model, the

@@ -132,7 +132,7 @@ def execute(
     (their `settings` are equal) are one forward pass.
 
     Args:
-        progress: show a progress bar a pass.
+        progress: show a progress bar for each pass.
         directory: every pass keeps a checkpoint here; a run that was killed and is started again with the same
             directory goes on from it and gives the same result. Remove it when the result is saved.
 
