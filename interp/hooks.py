@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from interp.checks import check_mode
+from interp.checks import check_choice, check_mode
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import firing
@@ -138,6 +138,7 @@ def ablate_dims(
     """
     chosen = check_dims(model, dims)
     check_mode(mode)
+    check_choice("where", where, ("keys", "queries", "residual"))
     if (mode == "mean") != (means is not None):
         raise ValueError("mode='mean' needs means=, one value per dimension; mode='zero' takes none")
     fill = torch.zeros(model.cfg.d_model) if means is None else means
@@ -154,8 +155,6 @@ def ablate_dims(
             return resid
 
         return [(state_name(model, layer), overwrite)]
-    if where not in ("keys", "queries"):
-        raise ValueError(f"unknown where {where!r}; expected 'keys', 'queries' or 'residual'")
     circuit = qk_circuit(model, layer)
     rows = (circuit.W_K_stored if where == "keys" else circuit.W_Q)[:, chosen]
 

@@ -32,7 +32,7 @@ PAIRS = "Minimal pairs: file (.jsonl, .json, .csv, .tsv, .parquet, .gz), directo
 CORPUS = "File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'."
 
 
-def _with_line_breaks(text: str) -> str:
+def _unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
@@ -42,9 +42,7 @@ class TextOptions(Options):
 
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
-    separator: str | None = option(
-        None, r"Put after each text; '\n' for lines of one running text.", cli=_with_line_breaks
-    )
+    separator: str | None = option(None, r"Put after each text; '\n' for lines of a running text.", cli=_unescaped)
     bos: bool | None = option(None, "Beginning-of-sequence token before each text.")
     layout: Layout | None = option(None, "Rows: texts joined, or one text each. Default: packed; texts for encoders.")
     context: int | None = option(None, "Tokens in a row. Default: the model's context, at most 1,024.", least=1)
@@ -81,6 +79,4 @@ class ModelOptions:
     device: str | None = option(None, "cpu, cuda, …  Default: cuda if there is one.")
     dtype: str | None = option(None, "Of the weights: float32, bfloat16, float16 or float64. Default: float32.")
     revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
-    checkpoint: int | None = option(
-        None, "Training step of a model that has them (Pythia, Stanford's GPT-2s).", least=0
-    )
+    checkpoint: int | None = option(None, "Training step, of Pythia and Stanford's GPT-2s.", least=0)

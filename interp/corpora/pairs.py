@@ -16,6 +16,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -134,10 +135,8 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
             found = f"n_per_task is {n_per_task}, but the templates of task {task!r} make {possible} different pairs"
             raise ValueError(f"{found}; ask for {possible} or fewer, or leave the task out")
         drawn = _draw(templates, random.Random(f"{seed}-{task}"))
-        rows += [
-            (good, bad, task, str(number), entry["field"], entry["linguistics_term"])
-            for number, (good, bad) in zip(range(n_per_task), drawn, strict=False)
-        ]
+        for number, pair in enumerate(islice(drawn, n_per_task)):
+            rows.append((*pair, task, str(number), entry["field"], entry["linguistics_term"]))
     return DataFrame(rows, columns=list(COLUMNS))
 
 

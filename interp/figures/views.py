@@ -19,9 +19,8 @@ def shielded(tokens: Iterable[str]) -> list[str]:
 
 def safe(view: Any) -> Any:
     """The view with every stand-in as an escaped `<`."""
-    view.local_src, view.cdn_src = (
-        page.replace(_STAND_IN_AS_JSON, "\\u003c") for page in (view.local_src, view.cdn_src)
-    )
+    for name in ("local_src", "cdn_src"):
+        setattr(view, name, getattr(view, name).replace(_STAND_IN_AS_JSON, "\\u003c"))
     return view
 
 

@@ -182,7 +182,5 @@ def _refuse(model: Model) -> None:
     W_K = model.blocks[0].attn.W_K
     centred = is_identity(model.blocks[0].ln1) and W_K.mean(1).abs().max() < 1e-5 * W_K.abs().max()
     if centred or cfg.normalization_type in ("LNPre", "RMSPre"):
-        what = (
-            "the layer norms of this model are folded into its weights, which changes what each dimension contributes"
-        )
+        what = "this model's layer norms are folded into its weights, which changes what each dimension contributes"
         raise ValueError(f"{what}; {LOAD_RAW}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp.checks import check_same
+from interp.checks import check_choice, check_same
 from interp.corpora import Batches
 from interp.corpora.batching import Batch, check_batches
 from interp.disk import uninterrupted
@@ -76,8 +76,7 @@ class Observer:
 
     def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
         """Declare a tensor, filled with the reduction's neutral element."""
-        if reduce not in _COMBINE:
-            raise ValueError(f"unknown reduction {reduce!r}; expected one of {', '.join(_COMBINE)}")
+        check_choice("reduction", reduce, _COMBINE)
         self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
         self.reductions[name] = reduce
 
