@@ -16,7 +16,7 @@ from interp.frequency.tables import word_frequencies
 from interp.generation import prompts
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
-from interp.probing.split import split_tasks
+from interp.probing.group import split_tasks
 from interp.probing.states import state_rows
 from interp.results import Result
 from interp.run.passes import Passes, asks, side_by_side

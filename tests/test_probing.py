@@ -17,10 +17,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import interp
 from interp import probing
 from interp.corpora import pairs
-from interp.probing import selection
+from interp.probing import fitting
 from interp.probing.fitting import deterministic_gate, fit_dense, fit_sparse, open_probability, sample_gate
+from interp.probing.group import bag_of_words, split_pairs
 from interp.probing.sparse import SparseProbe
-from interp.probing.split import bag_of_words, split_pairs
 from interp.probing.states import States
 from interp.probing.sweeps import _agreement
 
@@ -92,7 +92,7 @@ def test_scores_are_scipys():
     rng = np.random.default_rng(0)
     good, bad = rng.normal(100, 1, (50, 7)), rng.normal(100.2, 2, (50, 7))
     good[:, 3] = bad[:, 3] = 100.0
-    t, p = selection.welch(good.astype(np.float32), bad.astype(np.float32))
+    t, p = fitting.welch(good.astype(np.float32), bad.astype(np.float32))
     for dim in range(7):
         if dim == 3:
             assert (t[dim], p[dim]) == (0, 1)
@@ -101,13 +101,13 @@ def test_scores_are_scipys():
         expected = (x.mean() - y.mean()) / math.sqrt(x.var(ddof=1) / 50 + y.var(ddof=1) / 50)
         assert t[dim] == pytest.approx(expected)
         paired = stats.ttest_rel(good[:, dim], bad[:, dim]).statistic
-        assert selection.scores(good, bad, "paired")[dim] == pytest.approx(abs(paired))
+        assert fitting.scores(good, bad, "paired")[dim] == pytest.approx(abs(paired))
         f = stats.f_oneway(good[:, dim], bad[:, dim]).statistic
-        assert selection.scores(good, bad, "f")[dim] == pytest.approx(f)
-    assert selection.scores(good, bad, "mutual_information").shape == (7,)
-    assert selection.top(np.array([1.0, 3, 3, 2]), 2).tolist() == [False, True, True, False]
+        assert fitting.scores(good, bad, "f")[dim] == pytest.approx(f)
+    assert fitting.scores(good, bad, "mutual_information").shape == (7,)
+    assert fitting.top(np.array([1.0, 3, 3, 2]), 2).tolist() == [False, True, True, False]
     with pytest.raises(ValueError, match="k must be 1 … 4"):
-        selection.top(np.arange(4.0), 5)
+        fitting.top(np.arange(4.0), 5)
 
 
 def test_agreement_knows_its_largest_value():
@@ -310,7 +310,7 @@ def test_sweep_tables(swept):
     neurons = found.neurons.query("task == 'a'")
     assert set(neurons.sort_values("p_adjusted")["dim"].head(6)) == set(range(6))
     split = split_pairs(both, "b")
-    t, p = selection.welch(vectors[split.train, 0], vectors[split.train, 1])
+    t, p = fitting.welch(vectors[split.train, 0], vectors[split.train, 1])
     np.testing.assert_allclose(found.neurons.query("task == 'b'")["t"], t)
     largest_first = np.sort(p)[::-1]
     adjusted = np.minimum.accumulate(largest_first * 64 / np.arange(64, 0, -1)).clip(max=1)
@@ -467,16 +467,16 @@ def test_a_dimension_that_tells_perfectly_comes_first(selector):
     good, bad = rng.normal(size=(60, 8)), rng.normal(size=(60, 8))
     good[:, 3], bad[:, 3] = 5, -5
     good[:, 6] = bad[:, 6] = 1
-    values = selection.scores(good, bad, selector)
-    assert selection.top(values, 1).tolist() == [False] * 3 + [True] + [False] * 4
+    values = fitting.scores(good, bad, selector)
+    assert fitting.top(values, 1).tolist() == [False] * 3 + [True] + [False] * 4
     if selector != "mutual_information":  # scikit-learn adds noise
         assert values[6] == 0
-    assert (selection.scores(np.ones((9, 2)), np.ones((9, 2)), selector) < 0.5).all(), "constants tell nothing"
+    assert (fitting.scores(np.ones((9, 2)), np.ones((9, 2)), selector) < 0.5).all(), "constants tell nothing"
 
 
 def test_welch_of_constants():
     good, bad = np.tile([5.0, 1.0, -2.0], (20, 1)), np.tile([-5.0, 1.0, 3.0], (20, 1))
-    t, p = selection.welch(good, bad)
+    t, p = fitting.welch(good, bad)
     assert t.tolist() == [np.inf, 0, -np.inf]
     assert p.tolist() == [0, 1, 0]
 

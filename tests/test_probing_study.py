@@ -26,9 +26,9 @@ from interp.cli import main
 from interp.corpora import pairs
 from interp.probing import ProbingStudy
 from interp.probing.fitting import fit_sparse
+from interp.probing.group import split_pairs
 from interp.probing.probes import Probe
 from interp.probing.sparse import SparseProbe
-from interp.probing.split import split_pairs
 from interp.probing.states import States
 
 KINDS = ("gpt2", "llama", "bert")
@@ -284,7 +284,7 @@ def test_ablation_is_an_edit_of_the_plain_model(
         sets.append([int(dim) for dim in chosen])
         return original(model, layer, chosen, **options)
 
-    monkeypatch.setattr(sys.modules["interp.probing.causal"], "ablate_dims", spied)
+    monkeypatch.setattr(sys.modules["interp.probing.accuracy"], "ablate_dims", spied)
     found = probing.ablation_effect(model, table, probes, draws=2, progress=False)
     assert no_hooks(model)
     assert list(found["task"].unique()) == ["t"], "on u the model is at .5"

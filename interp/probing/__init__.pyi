@@ -1,9 +1,9 @@
 from . import probes as probes, shared as shared, sparse as sparse, states as states, sweeps as sweeps
 from .accuracy import (
+    ablation_effect as ablation_effect,
     minimal_pair_accuracy as minimal_pair_accuracy,
     sentence_log_probability as sentence_log_probability,
 )
-from .causal import ablation_effect as ablation_effect
 from .probes import probe as probe, steer as steer, token_scores as token_scores
 from .shared import overlap as overlap, transfer as transfer
 from .states import collect as collect

@@ -1,6 +1,7 @@
-"""Does a model give the grammatical sentence of a minimal pair the higher probability?"""
+"""Does a model itself prefer the grammatical sentence of a minimal pair, and does it need a probe's neurons for it?"""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, product
 
 import numpy as np
 import pandas as pd
@@ -10,18 +11,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp.attention.profile import DimensionProfile
+from interp.checks import check_seed
+from interp.corpora import batches, token_classes
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
+from interp.hooks import ablate_dims
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, hooks_of_others, running
 from interp.models.sites import Model, check_vocabulary, is_encoder, trunk_output
-from interp.run.observers import forward
+from interp.options import Mode
+from interp.probing.group import split_pairs
+from interp.probing.probes import Probe, check_probe
+from interp.run.observers import forward, observe
 
-__all__ = ["minimal_pair_accuracy", "sentence_log_probability"]
+__all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy", "sentence_log_probability"]
 
+LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
+_ROWS = 64
+_NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
 
 
 @torch.no_grad()
@@ -126,3 +137,112 @@ def minimal_pair_accuracy(
     good, bad = sentence_log_probability(model, both, bos=bos, progress=progress).reshape(2, -1)
     correct = pairs.assign(correct=good > bad).groupby("UID", sort=False)["correct"]
     return correct.agg(accuracy="mean", n_pairs="size").rename_axis("task").reset_index()
+
+
+def ablation_effect(
+    model: Model,
+    pairs: pd.DataFrame,
+    probes: Sequence[Probe],
+    *,
+    modes: Sequence[Mode] = ("zero", "mean"),
+    draws: int = 5,
+    limit: int | None = None,
+    bos: bool | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Take a probe's neurons out of the residual stream: does the model still prefer the good sentence?
+
+    The neurons are set to zero, or to their means over every token of the tested sentences, at all positions of their
+    state (`interp.hooks.ablate_dims`). Beside the `found` neurons stand `draws` sets as large of other neurons, at
+    `random`, and `matched`: for each found neuron one of the five unused others whose root mean square is nearest to
+    its own. Tasks are skipped where the model itself prefers fewer than .6 of the good sentences, since there is no
+    judgement to take away. Tested are a task's test pairs, which its probe has not seen.
+
+    Args:
+        pairs: the table that the probes' states were collected from.
+        probes: from `interp.probing.probe`, one a task.
+        limit: at most so many test pairs a task.
+        bos: see `sentence_log_probability`.
+
+    Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
+    margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
+    mean square of the neurons, margin the mean of `log p(good) − log p(bad)` and log_probability the mean over all
+    sentences, in nats.
+
+    Raises ValueError for a probe of another width or of a state that the model does not have, one that reads no neuron
+    or more than half of them, one whose task the pairs do not have, unknown modes, draws or a limit below 1, a seed
+    outside 0 … 2**63 − 1, and as `sentence_log_probability` does.
+    """
+    check_pairs(pairs)
+    probes, modes, seed = list(probes), list(modes), check_seed(seed)
+    if not modes or not set(modes) <= {"zero", "mean"}:
+        raise ValueError(f"expected modes of zero, mean, found {modes}")
+    if draws < 1 or (limit is not None and limit < 1):
+        raise ValueError(f"draws and limit must be 1 or more, found {draws} and {limit}")
+    for probe in probes:
+        check_probe(model, probe)
+        if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
+            raise ValueError(
+                f"the probe of {probe.task} at state {probe.state} reads {len(probe.dims)} of {model.cfg.d_model} "
+                "neurons; expected one to half of them, so that others can stand beside them; fit it with another λ"
+            )
+    tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
+    rows: list[tuple[object, ...]] = []
+    work, disable = zip(probes, tested, strict=True), None if progress else True
+    for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
+        rows += _of_task(model, chosen, probe, modes, draws, bos, seed)
+    columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
+    columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
+    return pd.DataFrame(rows, columns=[*columns, "n_pairs"])
+
+
+def _of_task(
+    model: Model, chosen: pd.DataFrame, probe: Probe, modes: Sequence[Mode], draws: int, bos: bool | None, seed: int
+) -> Iterator[tuple[object, ...]]:
+    sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
+
+    def judged() -> tuple[float, float, float]:
+        scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
+        good, bad = scores.reshape(2, -1)
+        return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
+
+    before = judged()
+    if before[0] < LEAST_ACCURACY:
+        return
+    means, size = _moments(model, sentences, probe.state, bos)
+    rng = np.random.default_rng(seed)
+    others = np.setdiff1d(np.arange(len(size)), probe.dims)
+    sets = [("found", 0, probe.dims)]
+    for draw in range(draws):
+        sets.append(("matched", draw, _matched(probe.dims, others, size, rng)))
+        sets.append(("random", draw, rng.choice(others, len(probe.dims), replace=False).tolist()))
+    for mode, (name, draw, dims) in product(modes, sets):
+        fill = torch.from_numpy(means) if mode == "mean" else None
+        with running(model, ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)):
+            measured = chain(*zip(before, judged(), strict=True))
+        magnitude = float(size[dims].mean())
+        yield (probe.task, probe.state, mode, name, draw, len(dims), magnitude, *measured, len(chosen))
+
+
+def _moments(
+    model: Model, sentences: list[str], state: int, bos: bool | None
+) -> tuple[Float[np.ndarray, " d_model"], Float[np.ndarray, " d_model"]]:
+    """Mean and root mean square of every dimension over the tokens, each sentence read alone."""
+    bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
+    profile = DimensionProfile(model, token_classes(model, None))
+    observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), profile, progress=False)
+    of_state = profile.table.query(f"state == {state} and key_class == 'all'").sort_values("dim")
+    mean, sd = (of_state[name].to_numpy(copy=True) for name in ("mean", "sd"))
+    return mean, np.sqrt(mean**2 + sd**2)
+
+
+def _matched(
+    dims: Sequence[int], others: np.ndarray, size: Float[np.ndarray, " d_model"], rng: np.random.Generator
+) -> list[int]:
+    """For each dimension, the largest first, one of the unused others of nearest magnitude."""
+    free, logs, found = list(others), np.log(size + 1e-12), []
+    for dim in sorted(dims, key=lambda dim: -size[dim]):
+        nearest = np.argsort(np.abs(logs[free] - logs[dim]), kind="stable")[:_NEAREST]
+        found.append(int(free.pop(int(rng.choice(nearest)))))
+    return found

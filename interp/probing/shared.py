@@ -12,9 +12,8 @@ from scipy.spatial.distance import pdist
 
 from interp.models.loading import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
-from interp.probing.group import Group, hits
+from interp.probing.group import Group, Split, hits, of_equal_size, split_tasks
 from interp.probing.options import STEPS
-from interp.probing.split import Split, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons
 

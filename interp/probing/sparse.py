@@ -8,9 +8,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from interp.probing.fitting import fit_dense, fit_sparse
+from interp.probing.fitting import fit_dense, fit_sparse, scores, top
 from interp.probing.options import STEPS
-from interp.probing.selection import scores, top
 
 __all__ = ["SparseProbe"]
 

@@ -18,11 +18,9 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
 from interp.models.loading import find_device
-from interp.probing.fitting import check_l0_strengths, fit_dense, fit_sparse
-from interp.probing.group import Group
+from interp.probing.fitting import check_l0_strengths, fit_dense, fit_sparse, scores
+from interp.probing.group import Group, Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
-from interp.probing.selection import scores
-from interp.probing.split import Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.states import States
 from interp.results import Result
 from interp.run.checkpoint import Checkpoint, is_finished, kept_each

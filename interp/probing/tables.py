@@ -12,12 +12,11 @@ from interp.checks import whole_number
 from interp.corpora import pairs as minimal_pairs
 from interp.models import untrained
 from interp.models.sites import Model, check_model
-from interp.probing.accuracy import minimal_pair_accuracy
-from interp.probing.causal import LEAST_ACCURACY, ablation_effect
+from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect, minimal_pair_accuracy
+from interp.probing.group import split_tasks
 from interp.probing.options import KS, ProbingOptions
 from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
-from interp.probing.split import split_tasks
 from interp.probing.states import States, collect
 from interp.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
 from interp.results import provenance
