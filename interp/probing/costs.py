@@ -2,8 +2,7 @@
 
 import timeit
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,38 +16,24 @@ _TRAIN = 0.6
 _TIMED_SIZE = 1_024
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Bytes of hidden states, and floating-point operations (a multiplication and an addition are two).
 
     Of the trained and the untrained model. `forward` are the blocks' matrix products for all sentences; `sparse` those
-    of the L0 probes, `4 N d` a step and column (N training sentences); `columns` are λ, seeds and controls. What is
-    done at one state alone (transfer, general probes, ablation) is not counted.
+    of the L0 probes, `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is
+    done at one state alone (transfer, general probes, ablation) is not counted. `lines` are what `--dry-run` prints,
+    with the time that this machine would take.
     """
 
     numbers: dict[str, Any]
-
-    @property
-    def lines(self) -> list[str]:
-        """What `--dry-run` prints, with the time that this machine's arithmetic makes of it."""
-        n, speed = self.numbers, rate()
-        gib = {name: n[f"{name}_bytes"] / 2**30 for name in ("states", "one_state")}
-        hours = (f"{n[name] / speed / 3600:,.1f} h" for name in ("forward", "sparse"))
-        return [
-            f"{n['n_states']} states of {n['d_model']}; {n['n_tasks']} tasks, {n['n_sentences']:,} sentences, about "
-            f"{n['n_tokens']:,} tokens",
-            f"hidden states: {gib['states']:,.2f} GiB on disk, {gib['one_state']:,.2f} GiB in memory",
-            f"forward passes: {n['forward'] / 1e12:,.1f} TFLOP",
-            f"L0 probes, {n['columns']:,} a state: {n['sparse'] / 1e12:,.1f} TFLOP",
-            f"a float32 matrix product runs at {speed / 1e9:,.0f} GFLOP/s here: {' and '.join(hours)} at that rate",
-        ]
+    lines: list[str]
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.probing.study` with these options.
 
-    Tokens are reckoned at 4/3 of the words, and one appended. Of the untrained model there is one sparse probe a task
-    and state.
+    Tokens are reckoned at 4/3 of the words, and one appended. Of the untrained model there is one sparse probe per
+    task and state.
 
     Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
@@ -60,17 +45,26 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     tokens = sum(round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences)
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
     columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) + 1 if "l0" in asked.methods else 0
-    one_state = 4 * len(sentences) * size.d_model
+    one_state, forward = 4 * len(sentences) * size.d_model, 2 * tokens * size.forward
+    sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
     numbers = {
         "n_states": n_states, "d_model": size.d_model, "n_tasks": n_tasks, "n_sentences": len(sentences),
         "n_tokens": tokens, "columns": n_tasks * columns, "states_bytes": 2 * n_states * one_state,
-        "one_state_bytes": one_state, "forward": 2 * tokens * size.forward,
-        "sparse": 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states,
+        "one_state_bytes": one_state, "forward": forward, "sparse": sparse,
     }  # fmt: skip
-    return Cost(numbers)
+    gib, speed = one_state / 2**30, rate()
+    hours = f"{forward / speed / 3600:,.1f} h and {sparse / speed / 3600:,.1f} h"
+    lines = [
+        f"{n_states} states of {size.d_model}; {n_tasks} tasks, {len(sentences):,} sentences, about {tokens:,} tokens",
+        f"hidden states: {2 * n_states * gib:,.2f} GiB on disk, {gib:,.2f} GiB in memory",
+        f"forward passes: {forward / 1e12:,.1f} TFLOP",
+        f"L0 probes, {n_tasks * columns:,} a state: {sparse / 1e12:,.1f} TFLOP",
+        f"a float32 matrix product runs at {speed / 1e9:,.0f} GFLOP/s here: {hours} at that rate",
+    ]
+    return Cost(numbers, lines)
 
 
 def rate() -> float:
-    """Floating-point operations a second of a float32 matrix product of 1,024³ here, on the GPU if there is one."""
+    """Floating-point operations per second of a float32 matrix product of 1,024³ here, on the GPU if there is one."""
     a = torch.randn(_TIMED_SIZE, _TIMED_SIZE, device="cuda" if torch.cuda.is_available() else "cpu")
     return 2 * _TIMED_SIZE**3 / min(timeit.repeat(lambda: float((a @ a)[0, 0]), number=1, repeat=5))

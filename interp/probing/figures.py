@@ -8,25 +8,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from jaxtyping import Float
 
+from interp.figures import style
 from interp.figures.draw import add_equal, add_grid, add_series, error_bars, only
-from interp.figures.style import (
-    AMBER,
-    BLUE,
-    CHANCE,
-    COLOURS,
-    GREEN,
-    GREY,
-    INK,
-    PINK,
-    SYMBOLS,
-    THIN,
-    VERMILION,
-    Style,
-    figure,
-    panels,
-    plain,
-    scale_styles,
-)
+from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
 from interp.figures.views import safe, shielded
 from interp.probing import ProbingStudy
 from interp.probing.sweeps import Sweep
@@ -35,13 +19,13 @@ from interp.probing.tables import changes
 __all__ = ["beyond_words", "gate_agreement", "general_probes", "neuron_overlap", "probe_ablation", "probe_view"]
 __all__ += ["random_dims", "sparse_probes", "token_views", "topk_probes", "transfer_matrix"]
 
-_DENSE: Style = {"name": "dense", "color": INK, "width": 2.5}
-_FLIP: Style = {"name": "dense, labels flipped", "color": VERMILION, "dash": "dot", "width": 1.8}
-_UNTRAINED: Style = {"name": "dense, untrained", "color": PINK, "dash": "dashdot", "width": 1.8}
-_WORDS: Style = {"name": "bag of words", "color": GREY, "dash": "dash", "width": 1.8}
+_DENSE: Style = {"name": "dense", "color": style.INK, "width": 2.5}
+_FLIP: Style = {"name": "dense, labels flipped", "color": style.VERMILION, "dash": "dot", "width": 1.8}
+_UNTRAINED: Style = {"name": "dense, untrained", "color": style.PINK, "dash": "dashdot", "width": 1.8}
+_WORDS: Style = {"name": "bag of words", "color": style.GREY, "dash": "dash", "width": 1.8}
 _TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
 _TRAINED_ON |= {"same_term": "the same term"}
-_SETS = {"found": ("found", BLUE), "matched": ("matched in size", AMBER), "random": ("random", GREY)}
+_SETS = {"found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER), "random": ("random", style.GREY)}
 _NAMED_TASKS = 25
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
@@ -60,12 +44,12 @@ def sparse_probes(found: Sweep) -> go.Figure:
     """
     l0 = only(found.probes[found.probes["control"] == "none"], "method", "l0")
     out = panels("Sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates")
-    for l0_strength, style in _l0_styles(found).items():
+    for l0_strength, line in _l0_styles(found).items():
         part = l0[l0["l0_strength"] == l0_strength]
-        _add_means(out, part, "accuracy", style, 1)
-        _add_means(out, part, "open_fraction", style, 2)
-    for control, style in (("none", _DENSE), ("flip", _FLIP), ("untrained", _UNTRAINED)):
-        _add_means(out, _of(found.probes, "dense", control), "accuracy", style | {"symbol": "circle-open"}, 1)
+        _add_means(out, part, "accuracy", line, 1)
+        _add_means(out, part, "open_fraction", line, 2)
+    for control, line in (("none", _DENSE), ("flip", _FLIP), ("untrained", _UNTRAINED)):
+        _add_means(out, _of(found.probes, "dense", control), "accuracy", line | {"symbol": "circle-open"}, 1)
     _add_means(out, l0, "bag_of_words", _WORDS, 1)
     out.update_yaxes(title_text="accuracy", tickformat=".2f", col=1)
     return out.update_yaxes(title_text="open gates", tickformat=".0%", rangemode="tozero", col=2)
@@ -79,10 +63,10 @@ def topk_probes(found: Sweep) -> go.Figure:
     fitted = only(found.probes[found.probes["control"] == "none"], "method", "topk:welch")
     rotated = _of(found.probes, "topk:welch", "rotation")
     out = figure("Top-k probes", "hidden state", "accuracy", subtitle="means over tasks; dotted: in a random basis")
-    for k, style in scale_styles(fitted["k"], "k").items():
-        _add_means(out, fitted[fitted["k"] == k], "accuracy", style)
-        dotted = style | {"dash": "dot", "width": 1.2, "symbol": None}
-        hover = f"state %{{x}}: %{{y:.3f}}<extra>{style['name']}, random basis</extra>"
+    for k, line in scale_styles(fitted["k"], "k").items():
+        _add_means(out, fitted[fitted["k"] == k], "accuracy", line)
+        dotted = line | {"dash": "dot", "width": 1.2, "symbol": None}
+        hover = f"state %{{x}}: %{{y:.3f}}<extra>{line['name']}, random basis</extra>"
         _add_means(out, rotated[rotated["k"] == k], "accuracy", dotted, legend=False, hover=hover)
     _add_means(out, _of(found.probes, "dense"), "accuracy", _DENSE)
     return out.update_xaxes(dtick=max(1, round(fitted["state"].nunique() / 12)))
@@ -96,11 +80,11 @@ def gate_agreement(found: Sweep) -> go.Figure:
     known = _table(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
     subtitle = "means over tasks with open gates; dotted: reachable"
     out = panels("Gates and Welch's t", "hidden state", subtitle=subtitle)
-    for l0_strength, style in _l0_styles(found).items():
+    for l0_strength, line in _l0_styles(found).items():
         part = known[known["l0_strength"] == l0_strength]
-        _add_means(out, part, "spearman", style, 1)
-        _add_means(out, part, "spearman_max", style | {"dash": "dot", "symbol": None}, 1, legend=False)
-        _add_means(out, part, "auroc", style, 2)
+        _add_means(out, part, "spearman", line, 1)
+        _add_means(out, part, "spearman_max", line | {"dash": "dot", "symbol": None}, 1, legend=False)
+        _add_means(out, part, "auroc", line, 2)
     out.update_yaxes(title_text="Spearman of |t| and gate", rangemode="tozero", col=1)
     return out.update_yaxes(title_text="AUROC of |t| for open gates", col=2)
 
@@ -119,15 +103,15 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
     low, mean, high = draws.min(), draws.mean(), draws.max()
     subtitle = f"left: state {shown}, with the range over draws"
     out = panels("Top neurons against random ones", "hidden state", subtitle=subtitle)
-    style = {"name": "random outside the top", "color": GREY, "symbol": "x"}
-    add_series(out, mean.round(4), style, error_y=error_bars(mean, low, high), panel=1)
+    line = {"name": "random outside the top", "color": style.GREY, "symbol": "x"}
+    add_series(out, mean.round(4), line, error_y=error_bars(mean, low, high), panel=1)
     top = found.equivalence[found.equivalence["state"] == shown]
     level = pd.Series(top["top_accuracy"].mean(), mean.index[[0, -1]])
-    add_series(out, level, {"name": f"top {int(top['n_top'].iloc[0])} by |t|", "color": BLUE}, panel=1)
+    add_series(out, level, {"name": f"top {int(top['n_top'].iloc[0])} by |t|", "color": style.BLUE}, panel=1)
     ratio = found.equivalence.groupby("state")["ratio"]
     low, median, high = (ratio.quantile(share) for share in (0.25, 0.5, 0.75))
-    style = {"name": "median and quartiles over tasks", "color": GREEN, "symbol": "diamond"}
-    add_series(out, median, style, error_y=error_bars(median, low, high), panel=2)
+    line = {"name": "median and quartiles over tasks", "color": style.GREEN, "symbol": "diamond"}
+    add_series(out, median, line, error_y=error_bars(median, low, high), panel=2)
     out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index[::2], col=1)
     out.update_yaxes(title_text="accuracy", col=1)
     ticks = [2**i for i in range(12)]
@@ -143,17 +127,17 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
     _add_means(out, _of(probes, "dense"), "gain", _DENSE | {"symbol": "circle"}, 1)
     _add_means(out, sparse, "gain", _l0_styles(study).get(l0_strength, {}), 1)
     _add_means(out, _of(probes, "dense", "untrained"), "gain", _UNTRAINED | {"symbol": "circle"}, 1)
-    out.add_hline(y=0, line=THIN, row=1, col=1)
+    out.add_hline(y=0, line=style.THIN, row=1, col=1)
     at = probes[(probes["state"] == state) & (probes["control"] == "none")]
     best = "dense" if (at["method"] == "dense").any() else str(at["method"].iloc[0])
     at = at[at["method"] == best].drop_duplicates("task", keep="last").merge(study.tasks[["task", "field"]], on="task")
     hover = "%{text}<br>words %{x:.3f}<br>probe %{y:.3f}<extra></extra>"
-    for number, (field, part) in enumerate(at.groupby("field", sort=False)):
-        style = {"name": _words(field) or "tasks", "color": COLOURS[number % 6], "symbol": SYMBOLS[number % 6]}
+    for field, line in run_styles(list(at["field"].unique())).items():
+        part = at[at["field"] == field]
         accuracy = part["accuracy"].round(4).set_axis(part["bag_of_words"].round(4))
         bars = error_bars(part["accuracy"], part["accuracy_low"], part["accuracy_high"], thickness=0.6, width=0)
-        tasks = part["task"].map(plain)
-        add_series(out, accuracy, style, hover=hover, size=7, panel=2, mode="markers", text=tasks, error_y=bars)
+        look: dict[str, Any] = {"size": 7, "mode": "markers", "text": part["task"].map(plain), "error_y": bars}
+        add_series(out, accuracy, line | {"name": _words(field) or "tasks"}, hover=hover, panel=2, **look)
     least = at[["bag_of_words", "accuracy"]].min(axis=None)
     add_equal(out, least, 1.0, "equal", panel=2, showlegend=False)
     out.update_yaxes(title_text="accuracy − bag of words", col=1)
@@ -199,8 +183,8 @@ def _matrix(
         fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])
         names = fields.index.to_series().set_axis(fields.sum(axis=1) // 2)
         for edge in fields["min"].iloc[1:] - 0.5:
-            out.add_vline(x=edge, line=THIN | {"color": INK})
-            out.add_hline(y=edge, line=THIN | {"color": INK})
+            out.add_vline(x=edge, line=style.THIN | {"color": style.INK})
+            out.add_hline(y=edge, line=style.THIN | {"color": style.INK})
     ticks = {"tickmode": "array", "tickvals": names.index, "ticktext": names.map(_words), "showgrid": False}
     out.update_xaxes(ticks, tickfont_size=10, tickangle=-45)
     out.update_yaxes(ticks, tickfont_size=10)
@@ -218,12 +202,12 @@ def general_probes(study: ProbingStudy) -> go.Figure:
     title, what = "Is there grammaticality in general?", "pair accuracy on a task never seen"
     out = figure(title, "trained on tasks of", what, subtitle=subtitle)
     sparse = _l0_styles(study)[study.provenance["l0_strength"]]
-    for method, style in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
+    for method, line in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
         accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
         table = accuracy.agg(["mean", "sem"]).reindex(list(_TRAINED_ON)).dropna(how="all").rename(index=_TRAINED_ON)
         bars = {"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5}
-        add_series(out, table["mean"].round(4), style, size=10, mode="markers", error_y=bars)
-    return out.add_hline(y=0.5, line=CHANCE, annotation_text="chance", annotation_position="bottom left")
+        add_series(out, table["mean"].round(4), line, size=10, mode="markers", error_y=bars)
+    return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
 
 
 def probe_ablation(study: ProbingStudy) -> go.Figure:
@@ -244,15 +228,15 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
         for panel, measure in enumerate(("accuracy", "margin"), 1):
             out.add_box(y=part[measure], showlegend=panel == 1, row=1, col=panel, **look)
     out.update_layout(boxmode="group")
-    out.update_yaxes(title_text="change of accuracy", zeroline=True, zerolinecolor=GREY, col=1)
-    return out.update_yaxes(title_text="change of margin, nats", zeroline=True, zerolinecolor=GREY, col=2)
+    out.update_yaxes(title_text="change of accuracy", zeroline=True, zerolinecolor=style.GREY, col=1)
+    return out.update_yaxes(title_text="change of margin, nats", zeroline=True, zerolinecolor=style.GREY, col=2)
 
 
 def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
     """A sentence with the probe's score at every token: a circuitsvis view of `interp.probing.token_scores`."""
     from circuitsvis.tokens import colored_tokens
 
-    return safe(colored_tokens(shielded(tokens), scores, positive_color=BLUE, negative_color=VERMILION))
+    return safe(colored_tokens(shielded(tokens), scores, positive_color=style.BLUE, negative_color=style.VERMILION))
 
 
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -263,7 +247,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     read = {"eos": -1, "cls": 0}.get(study.provenance["position"])
     for task, pair in study.views.groupby("task", sort=False):
         limit = float(pair["score"].abs().max())
-        look = {"minValue": -limit, "maxValue": limit, "positiveColor": BLUE, "negativeColor": VERMILION}
+        look = {"minValue": -limit, "maxValue": limit, "positiveColor": style.BLUE, "negativeColor": style.VERMILION}
         for sentence, part in pair.groupby("sentence", sort=False):
             tokens, scores = part["token"].tolist(), part["score"].tolist()
             where = "" if read is None else f": {scores[read]:+.1f} at {tokens[read]}"
@@ -285,11 +269,11 @@ def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFram
 
 
 def _add_means(
-    out: go.Figure, part: pd.DataFrame, measure: str, style: Style, panel: int | None = None, **more: Any
+    out: go.Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
 ) -> None:
     """A line over hidden states: means over tasks; in the legend once."""
     look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}
-    add_series(out, part.groupby("state")[measure].mean().round(4), style, panel=panel, **(look | more))
+    add_series(out, part.groupby("state")[measure].mean().round(4), line, panel=panel, **(look | more))
 
 
 def _l0_styles(found: Sweep) -> dict[float, Style]:

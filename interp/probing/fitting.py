@@ -7,7 +7,7 @@ Probes have no intercept: `p = σ(X (w ⊙ m))`. Gates are hard-concrete, a diff
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -19,8 +19,11 @@ from torch import Tensor
 from interp.checks import check_seed, whole_number
 from interp.probing.options import STEPS, Selector
 
-__all__ = ["LEARNING_RATE", "Sparse", "check_l0_strengths", "deterministic_gate", "fit_dense", "fit_sparse"]
+__all__ = ["LEARNING_RATE", "Sparse", "Tick", "check_l0_strengths", "deterministic_gate", "fit_dense", "fit_sparse"]
 __all__ += ["open_probability", "sample_gate", "scores", "top", "welch"]
+
+Tick: TypeAlias = Callable[[], object]
+"""Called after each step of a fit."""
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # of the gates
 LEARNING_RATE = 0.05
@@ -52,8 +55,7 @@ def open_probability(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"
     return torch.sigmoid(log_alpha - BETA * math.log(-GAMMA / ZETA))
 
 
-@dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(NamedTuple):
     """Fitted L0 probes: weights w, gates m at test time, and `P(z ≠ 0)`, each `[tasks, columns, d]`."""
 
     weight: Float[Tensor, "tasks columns d"]
@@ -82,14 +84,13 @@ def fit_sparse(
     seeds: Sequence[int],
     weights: Float[Tensor, "tasks samples columns"] | None = None,
     steps: int = STEPS,
-    tick: Callable[[], object] = lambda: None,
+    tick: Tick = lambda: None,
 ) -> Sparse:
     """L0 probes by hard-concrete gates: minimise `λ · BCE + (1 − λ) · mean_d P(z ≠ 0)` (Louizos et al. 2018).
 
     Each column has a λ and a seed. Weights and gates start near 0 and open (log α = 2, both with SD .01);
-    Adam at .05 falling to zero along a cosine, over `steps` full-batch steps, with one draw of the gates' noise a
-    step. Columns of the same seed share their noise, whatever else is in the batch, so that a probe does not depend
-    on its company.
+    Adam at .05 falling to zero along a cosine, over `steps` full-batch steps, with one draw of the gates' noise per
+    step. Columns of the same seed share their noise, so that a probe comes out the same alone and beside others.
 
     Args:
         l0_strengths: λ of each column, in (0, 1].

@@ -20,8 +20,7 @@ from interp.probing.options import Control
 __all__ = ["Group", "Split", "bag_of_words", "hits", "of_equal_size", "split_pairs", "split_tasks"]
 
 _FEWEST_PAIRS = 10
-_TRAIN, _VALIDATION = 0.6, 0.2
-_SEED = 0
+_ENDS = (0.6, 0.8)  # of the training and validation pairs
 _RESAMPLES = 1_000
 _INTERVAL = (0.025, 0.975)
 
@@ -44,9 +43,8 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
     rows = np.flatnonzero(pairs["UID"].to_numpy() == task)
     if len(rows) < _FEWEST_PAIRS:
         raise ValueError(f"task {task!r} has {len(rows)} pairs; a split needs at least {_FEWEST_PAIRS}")
-    rows = np.random.default_rng(_SEED).permutation(rows)
-    ends = [round(_TRAIN * len(rows)), round((_TRAIN + _VALIDATION) * len(rows))]
-    return Split(*map(np.sort, np.split(rows, ends)))
+    shuffled, ends = np.random.default_rng(0).permutation(rows), [round(share * len(rows)) for share in _ENDS]
+    return Split(*map(np.sort, np.split(shuffled, ends)))
 
 
 def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, Split]:

@@ -30,9 +30,7 @@ class ProbingOptions(Options):
     limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
     states: Sequence[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
     state: int | Literal["best"] = option(
-        "best",
-        "Where tasks are compared and neurons are removed: a state, or the best of the dense probes.",
-        cli=_state,
+        "best", "Where tasks are compared and neurons removed: a state, or the best of the dense probes.", cli=_state
     )
     position: Position | None = option(None, "Where a sentence is read. Default: eos; cls for BERT.")
     methods: Sequence[Method] = option(get_args(Method), "Probes to fit.")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Section, count
 from interp.figures.style import CHANCE, figure, run_styles
@@ -67,12 +68,9 @@ def section(study: ProbingStudy) -> Section:
         figures["overlap"] = plots.neuron_overlap(study)
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
     tables["Tasks"] = study.tasks
-    summary = _summary(study)
-    return Section(
-        summary=summary, main=next(iter(figures)), finding=" ".join([summary, *_sentences(study)]),
-        definitions=DEFINITIONS, figures=figures, tables=tables, provenance=study.provenance,
-        views=plots.token_views(study),
-    )  # fmt: skip
+    sentences, views = list(_sentences(study)), plots.token_views(study)
+    main, finding = next(iter(figures)), " ".join(sentences)
+    return Section(sentences[0], main, finding, DEFINITIONS, figures, tables, study.provenance, views)
 
 
 def _hard_tasks(study: ProbingStudy) -> str:
@@ -100,13 +98,11 @@ def _accuracies(study: ProbingStudy, sentences: dict[str, str]) -> str:
     return ", ".join(words.format(**known) for name, words in sentences.items() if name in at)
 
 
-def _summary(study: ProbingStudy) -> str:
+def _sentences(study: ProbingStudy) -> Iterator[str]:
+    """What was found; the first is the summary."""
     of = ("mean over " if len(study.tasks) > 1 else "") + count(len(study.tasks), "task")
     words = _accuracies(study, {"bag_of_words": "a bag of words {bag_of_words:.3f}"})
-    return f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, _PROBES)}; {words}."
-
-
-def _sentences(study: ProbingStudy) -> Iterator[str]:
+    yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, _PROBES)}; {words}."
     if controls := _accuracies(study, _CONTROLS):
         yield f"Controls: {controls}."
     if "dense" in study.by_state:
@@ -118,11 +114,9 @@ def _sentences(study: ProbingStudy) -> Iterator[str]:
         yield "On the pairs of other tasks sparse probes are right on {:.3f}, dense ones on {:.3f}.".format(*right)
     for mode, part in study.ablated.groupby("mode", sort=False):
         change, n_tasks = part.set_index("set")["accuracy"], count(int(part["n_tasks"].iloc[0]), "task")
-        value = "their means" if mode == "mean" else "zero"
-        yield (
-            f"Setting the found neurons to {value} changes the model's own accuracy by {change['found']:+z.3f} on "
-            f"{n_tasks}, matched ones by {change['matched']:+z.3f}."
-        )
+        where = f"to {'their means' if mode == 'mean' else 'zero'} changes the model's own accuracy by"
+        found, matched = (f"{change[name]:+z.3f}" for name in ("found", "matched"))
+        yield f"Setting the found neurons {where} {found} on {n_tasks}, matched ones by {matched}."
 
 
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
@@ -144,9 +138,6 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> go.Figure:
     out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
     draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
     for name, style in run_styles(list(tables)).items():
-        words = tables[name]["bag_of_words"].round(4)
-        out.add_scatter(
-            x=words.index, y=words, mode="lines", line=CHANCE | {"color": style["color"]}, legendgroup=style["name"],
-            showlegend=False, hoverinfo="skip",
-        )  # fmt: skip
+        dotted = CHANCE | {"name": style["name"], "color": style["color"]}
+        add_series(out, tables[name]["bag_of_words"].round(4), dotted, legend=False, hoverinfo="skip")
     return out

@@ -1,11 +1,11 @@
 """All probes of a set of states: methods × tasks × λ or k × seeds × controls, layer by layer."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
 from interp.models.loading import find_device
-from interp.probing.fitting import check_l0_strengths, fit_dense, fit_sparse, scores
+from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse, scores
 from interp.probing.group import Group, Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
 from interp.probing.states import States
@@ -29,6 +29,7 @@ __all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "sh
 
 _TOP_SHARE = 0.01
 _DRAWS = 10
+_Parts: TypeAlias = Iterator[tuple[str, pd.DataFrame]]
 SHOWN_L0_STRENGTH = 0.2  # λ whose gates the table of neurons holds
 
 
@@ -46,8 +47,8 @@ class Sweep(Result):
     - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %.
     - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy): the least k whose random-k accuracy
       reaches that of the top 1 %, over their number, for the mean over draws; 95 % interval over draws. Where it is
-      never reached the largest k tried stands; `censored` says that this befell the mean or a draw, so that ratio or
-      high is a lower bound.
+      never reached, the largest k tried is given; `censored` is true where this is so for the mean or for a draw: then
+      ratio or high is only a lower bound.
     - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): of |t| and the gates at each λ.
     """
 
@@ -168,12 +169,7 @@ def check_neurons(neurons: pd.DataFrame) -> None:
 
 
 def _tables(
-    states: States,
-    splits: dict[str, Split],
-    settings: dict[str, Any],
-    device: torch.device,
-    tick: Callable[[], object],
-    state: int,
+    states: States, splits: dict[str, Split], settings: dict[str, Any], device: torch.device, tick: Tick, state: int
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state; tasks of the same size are fitted together."""
     vectors, controls = states.load(state), settings["controls"]
@@ -197,9 +193,7 @@ def _rotation(d: int) -> Float[np.ndarray, "d d"]:
     return np.asarray(stats.ortho_group.rvs(d, random_state=0)) if d > 1 else np.ones((1, 1))
 
 
-def _fitted(
-    group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Callable[[], object]
-) -> Iterator[tuple[str, pd.DataFrame]]:
+def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
     """Tables of some controls, in one basis, each with the name of the table that it is a part of."""
     methods, rotated = settings["methods"], "rotation" in controls  # dense probes are the same in every basis
     if "l0" in methods and controls:
@@ -217,9 +211,7 @@ def _fitted(
         yield from zip(("random_k", "equivalence"), _random(group), strict=True)
 
 
-def _sparse(
-    group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Callable[[], object]
-) -> Iterator[tuple[str, pd.DataFrame]]:
+def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
     columns = list(product(controls, settings["l0_strengths"], settings["seeds"]))
     _, l0_strengths, seeds = zip(*columns, strict=True)
     y = group.targets([(control, seed) for control, _, seed in columns])
@@ -268,16 +260,14 @@ def _random(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     rest = np.sort(rest, axis=1)
     reached = group.accuracy(_dense_on(group, best))
     ks = [n_top * 2**i for i in range(12) if n_top * 2**i <= rest.shape[1]]
-    accuracy = np.zeros((len(group.tasks), len(ks), _DRAWS))
-    for draw in range(_DRAWS):
-        order = np.random.default_rng(draw).permuted(rest, axis=1)
-        for i, k in enumerate(ks):
-            accuracy[:, i, draw] = group.accuracy(_dense_on(group, order[:, :k]))
+    orders = [np.random.default_rng(draw).permuted(rest, axis=1) for draw in range(_DRAWS)]
+    each = [[group.accuracy(_dense_on(group, order[:, :k])) for k in ks] for order in orders]
+    accuracy = np.stack(each, axis=-1)  # [k, task, draw]
     where = pd.MultiIndex.from_product([range(_DRAWS), ks, group.tasks], names=["draw", "k", "task"])
-    random_k = pd.DataFrame({"accuracy": accuracy.transpose(2, 1, 0).ravel()}, index=where).reset_index()
-    enough = np.concatenate([accuracy, accuracy.mean(2, keepdims=True)], 2) >= reached[:, None, None]
-    never = ~np.any(enough, axis=1)  # [tasks, draws and their mean]
-    ratio = np.where(never, ks[-1], np.array(ks)[enough.argmax(1)]) / n_top
+    random_k = pd.DataFrame({"accuracy": accuracy.transpose(2, 0, 1).ravel()}, index=where).reset_index()
+    enough = np.concatenate([accuracy, accuracy.mean(2, keepdims=True)], 2) >= reached[:, None]
+    never = ~np.any(enough, axis=0)  # [tasks, draws and their mean]
+    ratio = np.where(never, ks[-1], np.array(ks)[enough.argmax(0)]) / n_top
     low, high = np.quantile(ratio[:, :-1], [0.025, 0.975], axis=1)
     equivalence = {"task": group.tasks, "ratio": ratio[:, -1], "low": low, "high": high, "censored": never.any(1)}
     return random_k, pd.DataFrame(equivalence | {"n_top": n_top, "top_accuracy": reached})
