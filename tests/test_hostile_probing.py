@@ -76,7 +76,7 @@ def read_by(width: int = 16, state: int = 1, task: str = "t") -> list[Probe]:
     return [Probe(task, state, np.eye(width)[0], 0.0)]
 
 
-def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.prompting.Prompts:
+def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.decoding.Prompts:
     return generation.prompts(
         model or w.model("gpt2"), w.texts, **({"n": 3, "prompt_tokens": 3, "new_tokens": 4} | options)
     )

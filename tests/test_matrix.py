@@ -62,7 +62,7 @@ class Subject:
         return self.once("probe", fitted)
 
     @property
-    def prompts(self) -> generation.prompting.Prompts:
+    def prompts(self) -> generation.decoding.Prompts:
         return generation.prompts(self.model, self.texts, n=3, prompt_tokens=3, new_tokens=4)
 
     def forward(self, recipe: Any) -> Any:

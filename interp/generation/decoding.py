@@ -1,28 +1,35 @@
-"""Text from a model, decoded by transformers with hooks active."""
+"""Prompts cut from a corpus, and text decoded from prompts by transformers with hooks active."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Int
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from interp.checks import check_seed, unicode_text, whole_number
-from interp.corpora.sentences import encode, frame, padded
+from interp.corpora import load
+from interp.corpora.sentences import encode, frame, padded, tokenizer_of
+from interp.corpora.sources import Corpus, Source
+from interp.corpora.tokens import Unknown, tokens_of
+from interp.corpora.unigrams import tokenizer_hash
 from interp.generation.adapter import HookedCache, Shell
 from interp.generation.options import DECODERS, Decoder
-from interp.models.head import token_names
+from interp.models.head import prediction_head, token_names
 from interp.models.identity import check_weights
 from interp.models.running import firing, hooks_of_others
-from interp.models.sites import Model, check_vocabulary, is_encoder
+from interp.models.sites import Model, check_model, check_vocabulary, is_encoder
 from interp.run.checkpoint import Checkpoint
 
-__all__ = ["BATCH_SIZE", "NEW_TOKENS", "NO_DECODER", "PRESETS", "Generation", "check_decodes", "continuation", "decode"]
-__all__ += ["generate", "resolved"]
+__all__ = ["BATCH_SIZE", "NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "continuation", "decode"]
+__all__ += ["generate", "prompts", "resolved", "why_impossible"]
 
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},
@@ -35,7 +42,7 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
 
 NEW_TOKENS = 50
 BATCH_SIZE = 32
-NO_DECODER = "an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer"
+_NO_DECODER = "an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer"
 _SUPPORTED = {
     "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
     "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
@@ -47,6 +54,71 @@ _SUPPORTED = {
 }  # fmt: skip
 _sampling = threading.RLock()
 _OFF = {"num_beam_groups": 1, "diversity_penalty": 0.0}
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Beginnings of human texts as token ids, and how each went on; all of the same length.
+
+    `ids` begin with the beginning-of-sequence token where one was asked for; `settings` says where they come from.
+    """
+
+    ids: Int[np.ndarray, "n pos"]
+    human: Int[np.ndarray, "n new"]
+    corpus: Corpus
+    settings: dict[str, Any]
+
+
+def prompts(
+    model: Model,
+    text: Source,
+    *,
+    n: int = 100,
+    prompt_tokens: int = 10,
+    new_tokens: int = NEW_TOKENS,
+    limit: int | None = None,
+    column: str | None = None,
+    bos: bool = False,
+) -> Prompts:
+    """The first tokens of the first texts that are long enough to hold a human continuation too.
+
+    Args:
+        text: anything `interp.corpora.load` takes. Texts shorter than `prompt_tokens + new_tokens` tokens are left out.
+        n: how many prompts.
+        prompt_tokens: of each, without the beginning-of-sequence token.
+        new_tokens: of a continuation.
+        limit, column: see `interp.corpora.load`.
+        bos: put the beginning-of-sequence token before each.
+
+    Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
+    without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for; TypeError for
+    numbers that are not whole.
+    """
+    check_model(model)
+    n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
+    if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
+        raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
+    whole = prompt_tokens + new_tokens
+    if bos + whole > model.cfg.n_ctx:
+        lengths = f"{prompt_tokens + bos} tokens of a prompt and {new_tokens} new ones"
+        raise ValueError(f"{lengths} are past this model's context of {model.cfg.n_ctx}; ask for fewer")
+    tokenizer = tokenizer_of(model)
+    if bos and tokenizer.bos_token_id is None:
+        raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
+    corpus = load(text, limit=limit, column=column)
+    found = list(islice((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n))
+    if len(found) < n:
+        long = f"{len(found)} texts of at least {whole} tokens"
+        raise ValueError(f"{corpus.name} has {long}, expected {n}; lower n or the lengths, or give more text")
+    ids = np.array(found, dtype=np.int64)
+    first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
+    settings = {
+        "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
+        "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
+        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": bos,
+        "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
+    }  # fmt: skip
+    return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)
 
 
 @dataclass(frozen=True)
@@ -108,14 +180,19 @@ def generate(
     batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)
     config = resolved(model, decoder, max_new_tokens)
     rows = _rows(model, prompts, bos, config.max_new_tokens)
-    config.use_cache = use_cache and config.use_cache is not False
+    config.use_cache = use_cache and config.use_cache
     return decode(model, rows, config, hooks, seed=seed, batch_size=batch_size, progress=progress)
+
+
+def why_impossible(model: Model) -> str | None:
+    """Why the text of a model cannot be generated with b_LN scaled, None where it can."""
+    return _NO_DECODER if is_encoder(model) else prediction_head(model).why_absent.get("ln")
 
 
 def check_decodes(model: Model) -> None:
     """Raise ValueError for an encoder, and a decoder without blocks or of tokens that it cannot read."""
     if is_encoder(model):
-        raise ValueError(NO_DECODER)
+        raise ValueError(_NO_DECODER)
     if not model.cfg.n_layers:
         raise ValueError("this model has no blocks (n_layers=0), so no keys and values to keep; it cannot be decoded")
     check_vocabulary(model, exact=True)
@@ -171,11 +248,9 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
     else:
         raise ValueError(f"unknown decoder {decoder!r}; expected {', '.join(DECODERS)} or a GenerationConfig")
     given = {name: value for name, value in config.to_dict().items() if value is not None and value is not False}
-    refused = [
-        f"{name}={value!r}" for name, value in given.items() if name not in _SUPPORTED and _OFF.get(name) != value
-    ]
-    if refused:
-        what = ", ".join(refused)
+    wrong = [f"{name}={value!r}" for name, value in given.items() if name not in _SUPPORTED and _OFF.get(name) != value]
+    if wrong:
+        what = ", ".join(wrong)
         raise ValueError(f"this GenerationConfig asks for what cannot be done on a hooked model ({what}); leave it out")
     known = config.max_new_tokens
     if max_new_tokens is not None and known not in (None, max_new_tokens):
@@ -225,6 +300,7 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
 def _decode(shell: Shell, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
     """What follows each row, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
+    config.use_cache = config.use_cache is not False
     cache = {"past_key_values": HookedCache()} if config.use_cache else {}
     new = shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, ids.shape[1] :].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]

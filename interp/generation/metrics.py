@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -118,12 +117,11 @@ def mauve_scores(
         raise ValueError(f"MAUVE depends on its clustering; give at least 5 different seeds, found {seeds}")
     if min(len(features), len(human_features)) < 2:
         raise ValueError(f"MAUVE needs at least 2 texts on each side, found {len(features)} and {len(human_features)}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         import mauve
-    scored = partial(mauve.compute_mauve, p_features=human_features, q_features=features)
+    texts = {"p_features": human_features, "q_features": features}
     with _faiss_quiet():
-        return [float(scored(seed=seed).mauve) for seed in seeds]
+        return [float(mauve.compute_mauve(**texts, seed=seed).mauve) for seed in seeds]
 
 
 @contextmanager

@@ -85,9 +85,8 @@ def _samples(texts: pd.DataFrame) -> pd.DataFrame:
     shown = sorted({scales[round(i)] for i in np.linspace(0, len(scales) - 1, _SIDE_BY_SIDE)}, reverse=True)
     ordered = written.sort_values("prompt_id", kind="stable").drop_duplicates(["prompt", "decoder", "scale"])
     by_scale = ordered.set_index(["prompt", "decoder", "scale"])["text"]
-    table = (
-        by_scale.unstack(sort=False)[shown].rename(columns="λ = {:g}".format).rename_axis(columns=None).reset_index()
-    )
+    wide = by_scale.unstack(sort=False)[shown].rename(columns="λ = {:g}".format)
+    table = wide.rename_axis(columns=None).reset_index()
     table["human"] = table["prompt"].map(human)
     table[["prompt", "human"]] = table[["prompt", "human"]].mask(table["prompt"].duplicated(), "")
     return table
@@ -106,9 +105,8 @@ def sides(sweeps: Mapping[str, GenerationStudy]) -> Sides:
         for decoder, (end, scale) in product(names, ends.items()):
             rows[name][f"{DECODER_NAME.get(decoder, decoder)}_at_{end}"] = diversity.get((decoder, scale), np.nan)
     numbers = numbers_of(rows)
-    figures = {
-        f"diversity_{i}": _diversity_of_runs(having, name) for i, (name, having) in enumerate(shared(sweeps, _decoders))
-    }
+    common = enumerate(shared(sweeps, _decoders))
+    figures = {f"diversity_{i}": _diversity_of_runs(having, name) for i, (name, having) in common}
     added = numbers["perplexity_at_smallest"] - numbers["perplexity_at_largest"]
     scaled = ends["largest"] > ends["smallest"]
     how = f"from λ = {ends['largest']:g} to {ends['smallest']:g}" if scaled else "down"

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -24,19 +23,18 @@ from interp.corpora import batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
 from interp.frequency import bias_effect
-from interp.generation.decoding import NO_DECODER, Generation, check_decodes, continuation, decode, resolved
+from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
-from interp.generation.prompting import Prompts, prompts
 from interp.hooks import scale_bias
 from interp.models.head import prediction_head
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model
 from interp.paths import check_mauve
 from interp.results import Result, provenance
 from interp.run.checkpoint import Checkpoint, identity, is_finished, kept_each
 from interp.run.passes import Passes, asks
 
-__all__ = ["HUMAN", "GenerationStudy", "study", "why_impossible"]
+__all__ = ["HUMAN", "GenerationStudy", "study"]
 
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
@@ -44,7 +42,7 @@ HUMAN = "human"
 
 @dataclass(frozen=True, eq=False)
 class GenerationStudy(Result):
-    """What `sweep` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
+    """What `study` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
     - `metrics` (decoder, scale, diversity, diversity_se, perplexity, mauve_mean, mauve_sd, frequent_share, repetition,
@@ -61,11 +59,6 @@ class GenerationStudy(Result):
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         title = f"{Path(self.provenance['model']).name} continues {self.provenance['corpus']}"
         return {"metrics": (title, self.metrics[[*_SHOWN, "n_tokens"]].dropna(axis=1, how="all"))}
-
-
-def why_impossible(model: Model) -> str | None:
-    """Why the text of a model cannot be generated with b_LN scaled, None where it can."""
-    return NO_DECODER if is_encoder(model) else prediction_head(model).why_absent.get("ln")
 
 
 @asks(GenerationOptions)
@@ -117,17 +110,15 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
     def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> dict[str, pd.DataFrame]:
-        recipe, config = scale_bias(model, "ln", scale), deepcopy(configs[decoder])
-        config.use_cache = config.use_cache is not False
-        found = decode(model, rows, config, recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
+        how = {"seed": seed, "batch_size": batch_size, "checkpoint": checkpoint}
+        found = decode(model, rows, configs[decoder], scale_bias(model, "ln", scale), **how)
         bar.update()
         return measured(decoder, scale, found)
 
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
     run |= {
-        "prompts": given.settings,
-        "seed": seed, "batch_size": batch_size,
+        "prompts": given.settings, "seed": seed, "batch_size": batch_size,
         "token_ids": xxhash.xxh3_128(given.ids.tobytes() + given.human.tobytes()).hexdigest(),
         "unigram": xxhash.xxh3_128(counts.counts.tobytes()).hexdigest(),
         "features": None if judge is None else models.identity.weight_hash(judge),
@@ -145,11 +136,9 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     about = {"scales": list(perplexity), "decoders": described, "seed": seed, "batch_size": batch_size}
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
-    about["mauve"] = (
-        None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
-    )
+    mauve = None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
     return GenerationStudy(
-        provenance=provenance(model, given.settings, **about),
+        provenance=provenance(model, given.settings, **about, mauve=mauve),
         texts=texts[_TEXTS],
         metrics=metrics.assign(perplexity=metrics["scale"].map(perplexity))[_METRICS],
     )
