@@ -32,9 +32,7 @@ class GenerationOptions(CountsOptions):
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
     bos: bool | None = option(None, "Beginning-of-sequence token before each prompt.")
-    features: Model | str | None = option(
-        None, "Compute MAUVE with the features of this model (upstream: gpt2-large).", cli=str
-    )
+    features: Model | str | None = option(None, "MAUVE by the features of this model (upstream: gpt2-large).", cli=str)
     batch_size: int = option(32, "Prompts at once; what is sampled depends on it.", least=1)
     seed: int = option(0, "Of the sampling.", least=0)
 

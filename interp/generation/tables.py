@@ -110,8 +110,8 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
     def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> dict[str, pd.DataFrame]:
-        how = {"seed": seed, "batch_size": batch_size, "checkpoint": checkpoint}
-        found = decode(model, rows, configs[decoder], scale_bias(model, "ln", scale), **how)
+        recipe = scale_bias(model, "ln", scale)
+        found = decode(model, rows, configs[decoder], recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
         bar.update()
         return measured(decoder, scale, found)
 

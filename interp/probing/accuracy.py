@@ -76,12 +76,9 @@ def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArr
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         longest = int(lengths[order[0]])
-        if d_vocab is None:
-            of_length = order[lengths[order] == longest]
-            chosen = of_length[: max(1, _TOKENS_AT_ONCE // longest // (longest - 2))]
-        else:
-            chosen = order[: max(1, _LOGITS_AT_ONCE // (longest * d_vocab))]
-        yield chosen
+        alike = order[lengths[order] == longest] if d_vocab is None else order
+        most = _LOGITS_AT_ONCE // (longest * d_vocab) if d_vocab else _TOKENS_AT_ONCE // longest // (longest - 2)
+        yield (chosen := alike[: max(1, most)])
         order = order[len(chosen) :]
 
 
@@ -183,10 +180,8 @@ def ablation_effect(
     for probe in probes:
         check_probe(model, probe)
         if not 1 <= len(probe.dims) <= model.cfg.d_model // 2:
-            raise ValueError(
-                f"the probe of {probe.task} at state {probe.state} reads {len(probe.dims)} of {model.cfg.d_model} "
-                "neurons; expected one to half of them, so that others can stand beside them; fit it with another λ"
-            )
+            reads = f"reads {len(probe.dims)} of {model.cfg.d_model} neurons, expected one to half of them"
+            raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
     rows: list[tuple[object, ...]] = []
     work, disable = zip(probes, tested, strict=True), None if progress else True

@@ -169,15 +169,13 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
     return _matrix(study, once.combine_first(once.T), "Neurons in common", "Jaccard index less chance")
 
 
-def _matrix(
-    study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, *, middle: float = 0.0, reach: float | None = None
-) -> go.Figure:
+def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **scale: float) -> go.Figure:
     """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
     where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
     out = figure(title, "tested on", "trained on", subtitle=f"{what}, {where}")
     order = study.tasks.sort_values("field", kind="stable", ignore_index=True)
     grid = wide.reindex(index=order["task"], columns=order["task"]).rename(index=plain, columns=plain)
-    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", middle=middle, reach=reach)
+    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", **scale)
     names = order["task"]
     if len(order) > _NAMED_TASKS:
         fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])

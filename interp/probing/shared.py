@@ -152,14 +152,12 @@ def general(
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
     described = collected.pairs.drop_duplicates("UID").set_index("UID").reindex(columns=["field", "linguistics_term"])
     about = described.loc[list(splits)].fillna("")
-    sets = _left_out(about)
-    named = pd.DataFrame(
-        [(task, trained_on, seen.sum()) for task, trained_on, seen in sets], columns=["task", "trained_on", "n_tasks"]
-    )
-    rows = _kinds([l0_strength]).merge(named.join(about, on="task"), how="cross")
+    sets = pd.DataFrame(_left_out(about), columns=["task", "trained_on", "seen"])
+    sets["n_tasks"] = sets["seen"].map(np.sum)
+    rows = _kinds([l0_strength]).merge(sets.join(about, on="task"), how="cross")
     chosen = [split.train[:_PAIRS_A_TASK] for split in splits.values()]
     owner = np.tile(np.repeat(np.arange(len(splits)), [len(rows) for rows in chosen]), 2)
-    used = torch.from_numpy(np.stack([seen[owner] for _, _, seen in sets], 1))
+    used = torch.from_numpy(np.stack([seen[owner] for seen in sets["seen"]], 1))
     numbers = np.concatenate(chosen)
     everything = {"": Split(numbers, numbers[:1], numbers[:1])}
     tables = []

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp.checks import warn, whole_number
+from interp.checks import check_choice, warn, whole_number
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
@@ -73,10 +73,8 @@ class States:
         else:
             vectors = self._kept[state]
         if len(vectors) != len(self.pairs):
-            raise ValueError(
-                f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}; "
-                "collect the pairs that are wanted, or name their tasks"
-            )
+            found = f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}"
+            raise ValueError(f"{found}; collect the pairs that are wanted, or name their tasks")
         _check_finite(vectors, state)
         return vectors
 
@@ -117,10 +115,9 @@ def collect(
     """
     check_model(model)
     check_pairs(pairs)
-    if position not in (None, *get_args(Position)) or of not in get_args(Of):
-        known = f"{get_args(Position)} and {get_args(Of)}"
-        raise ValueError(f"unknown position {position!r} or of={of!r}; expected {known}")
-    position = position or ("cls" if is_encoder(model) else "eos")
+    position = ("cls" if is_encoder(model) else "eos") if position is None else position
+    check_choice("position", position, get_args(Position))
+    check_choice("of", of, get_args(Of))
     names, width = _sites(model, states, layers, of)
     rows = state_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
     settings = {
@@ -132,8 +129,7 @@ def collect(
     }  # fmt: skip
     size = 4.0 * len(rows) * width * len(names)
     if directory is None and size > memory:
-        found = f"{size / 1e9:.1f} GB, more than memory={memory / 1e9:.1f} GB"
-        raise ValueError(f"the states take {found}; give a directory")
+        raise ValueError(f"the states take {size / 1e9:.1f} GB, memory is {memory / 1e9:.1f} GB; give a directory")
     pairs = pairs.reset_index(drop=True)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:

@@ -224,20 +224,17 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
         gates, weights = found.gate.cpu().numpy(), found.weight.cpu().numpy()
         shown = plain[shown_l0_strength(plain)]
-        yield "neurons", _neurons(group, gates[:, shown], weights[:, shown])
+        p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
+        values = {"t": group.t, "p_adjusted": p_adjusted, "gate": gates[:, shown], "weight": weights[:, shown]}
+        values |= {"mean": group.mean, "scale": group.spread}
+        where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
+        flat = {name: part.ravel() for name, part in values.items()}
+        yield "neurons", pd.DataFrame(flat, index=where).reset_index()
         rows = [
             {"task": task, "l0_strength": l0_strength} | _agreement(np.abs(group.t[i]), gates[i, column])
             for (l0_strength, column), (i, task) in product(plain.items(), enumerate(group.tasks))
         ]
         yield "agreement", pd.DataFrame(rows)
-
-
-def _neurons(group: Group, gate: np.ndarray, weight: np.ndarray) -> pd.DataFrame:
-    p_adjusted = stats.false_discovery_control(group.p, axis=-1, method="bh")
-    values = {"t": group.t, "p_adjusted": p_adjusted, "gate": gate, "weight": weight}
-    values |= {"mean": group.mean, "scale": group.spread}
-    where = pd.MultiIndex.from_product([group.tasks, range(group.d)], names=["task", "dim"])
-    return pd.DataFrame({name: part.ravel() for name, part in values.items()}, index=where).reset_index()
 
 
 def _ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:

@@ -85,14 +85,12 @@ class ProbingStudy(Sweep):
     @property
     def ablated(self) -> pd.DataFrame:
         """Mean changes over tasks by mode and set; in how many tasks the found neurons cost more than every match."""
-        if self.ablation.empty:
-            return pd.DataFrame(columns=["mode", "set", "n_tasks", "n_neurons", "magnitude", "accuracy", "margin"])
         table = changes(self.ablation)
         out = table.groupby(["mode", "set"], sort=False).agg(
             n_tasks=("task", "nunique"), n_neurons=("n_neurons", "mean"), magnitude=("magnitude", "mean"),
             accuracy=("accuracy", "mean"), margin=("margin", "mean"),
         ).reset_index()  # fmt: skip
-        least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack()
+        least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack().reindex(columns=["found", "matched"])
         worst = (least["found"] < least["matched"]).groupby("mode").sum()
         out["below_every_match"] = out["mode"].map(worst).where(out["set"] == "found")
         return out
