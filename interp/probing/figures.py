@@ -163,9 +163,8 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
 
     Raises ValueError for a study of one task, or without L0 probes.
     """
-    table = _table(study, "overlap")
-    above = table.assign(above=table["jaccard"] - table["expected"])
-    once = above.pivot(index="task_a", columns="task_b", values="above")
+    table = _table(study, "overlap").set_index(["task_a", "task_b"])
+    once = (table["jaccard"] - table["expected"]).unstack()
     return _matrix(study, once.combine_first(once.T), "Neurons in common", "Jaccard index less chance")
 
 

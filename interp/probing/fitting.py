@@ -155,8 +155,7 @@ def fit_dense(
         X = vectors * root[:, None, :]
     solutions = []
     eye = torch.eye(X.shape[2], dtype=X.dtype, device=X.device)
-    for column in range(y.shape[2]):
-        target = y[..., column]
+    for target in y.unbind(2):
         w = torch.zeros(tasks, X.shape[2], dtype=X.dtype, device=X.device)
         logits = torch.zeros_like(target)
         value = _objective(logits, target, w, C)

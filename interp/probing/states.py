@@ -3,10 +3,10 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -118,41 +118,48 @@ def collect(
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     check_choice("position", position, get_args(Position))
     check_choice("of", of, get_args(Of))
-    names, width = _sites(model, states, layers, of)
+    sites = _sites(model, states, layers, of, position)
     rows = state_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
     settings = {
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
         "token_ids": xxhash.xxh3_128(json.dumps(rows).encode()).hexdigest(),
         "pairs": xxhash.xxh3_128("\0".join([*pairs["sentence_good"], *pairs["sentence_bad"]]).encode()).hexdigest(),
-        "states": list(names), "position": position, "of": of, "unknown_share": _unknown_share(model, rows),
+        "states": list(sites.names), "position": position, "of": of, "unknown_share": _unknown_share(model, rows),
         "active_hooks": active_hooks(model),
     }  # fmt: skip
-    size = 4.0 * len(rows) * width * len(names)
+    size = 4.0 * len(rows) * sites.width * len(sites.names)
     if directory is None and size > memory:
         raise ValueError(f"the states take {size / 1e9:.1f} GB, memory is {memory / 1e9:.1f} GB; give a directory")
-    pairs = pairs.reset_index(drop=True)
+    found = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
-            vectors = _read(model, rows, names, position, width, bar)
-            kept = {state: vectors[str(state)].numpy().reshape(-1, 2, width) for state in names}
-            return States(pairs, tuple(names), width, settings, _kept=kept)
+            vectors = _read(model, rows, sites, bar)
+            kept = {state: vectors[str(state)].numpy().reshape(-1, 2, sites.width) for state in sites.names}
+            return replace(found, _kept=kept)
         run, shards = identity(model, states=settings), []
         for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):
             path = Path(directory) / f"states-{number:05d}.safetensors"
             shards.append(Checkpoint(path, run | {"first sentence": start}))
             part = rows[start : start + _SENTENCES_A_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
-                _read(model, part, names, position, width, bar, shards[-1])
+                _read(model, part, sites, bar, shards[-1])
             else:
                 bar.update(len(part))
         distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
-    return States(pairs, tuple(names), width, settings, _shards=tuple(shards))
+    return replace(found, _shards=tuple(shards))
+
+
+class _Sites(NamedTuple):
+    """Where vectors are read: hook points by state, or by layer for neurons and heads; their width; the position."""
+
+    names: dict[int, str]
+    width: int
+    position: Position
 
 
 def _sites(
-    model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of
-) -> tuple[dict[int, str], int]:
-    """Hook points by state, or by layer for neurons and heads; and how long a vector is there."""
+    model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of, position: Position
+) -> _Sites:
     cfg = model.cfg
     what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
     if other is not None:
@@ -166,7 +173,7 @@ def _sites(
     chosen = list(every) if given is None else [whole_number(number, what) for number in given]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
         raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
-    return {number: every[number] for number in chosen}, width
+    return _Sites({number: every[number] for number in chosen}, width, position)
 
 
 def state_rows(
@@ -202,23 +209,16 @@ def _end(tokenizer: Any) -> int:
 
 
 def _read(
-    model: Model,
-    rows: list[list[int]],
-    names: dict[int, str],
-    position: Position,
-    width: int,
-    bar: Any,
-    shard: Checkpoint | None = None,
+    model: Model, rows: list[list[int]], sites: _Sites, bar: Any, shard: Checkpoint | None = None
 ) -> dict[str, Float[Tensor, "sentences width"]]:
     """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call goes on from it."""
     known, done = ({}, 0) if shard is None else shard.load()
-    found = {str(state): torch.zeros((len(rows), width)) for state in names} | known
+    found = {str(state): torch.zeros((len(rows), sites.width)) for state in sites.names} | known
     start, hooks = done, hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):
             if number >= (start or 0):
-                recipe = _recipe(model, names, position, batch, found, chosen)
-                with running(model, recipe, expected=hooks):
+                with running(model, _recipe(model, sites, batch, found, chosen), expected=hooks):
                     forward(model, batch, model.cfg.n_layers)
                 done = number + 1
             bar.update(len(chosen))
@@ -250,20 +250,18 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
         yield group, Batch.of([rows[i] for i in group]).to(model.W_U.device)
 
 
-def _recipe(
-    model: Model, names: dict[int, str], position: Position, batch: Batch, into: dict[str, Tensor], chosen: list[int]
-) -> Recipe:
+def _recipe(model: Model, sites: _Sites, batch: Batch, into: dict[str, Tensor], chosen: list[int]) -> Recipe:
     """Hooks that keep one vector of each row of a batch."""
     last = batch.mask.sum(1) - 1
-    where = {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
+    where = {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(sites.position, last)
 
     def keep(activation: Tensor, hook: object, state: int) -> None:
         values = activation.flatten(2)
-        if position == "mean":
+        if sites.position == "mean":
             values, real = values.float(), batch.mask[..., None]
             picked = (values * real).sum(1) / real.sum(1)
         else:
             picked = values[torch.arange(len(values), device=values.device), where]
         into[str(state)][chosen] = picked.float().cpu()
 
-    return [(name, partial(keep, state=state)) for state, name in names.items()]
+    return [(name, partial(keep, state=state)) for state, name in sites.names.items()]

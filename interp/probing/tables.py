@@ -86,10 +86,7 @@ class ProbingStudy(Sweep):
     def ablated(self) -> pd.DataFrame:
         """Mean changes over tasks by mode and set; in how many tasks the found neurons cost more than every match."""
         table = changes(self.ablation)
-        out = table.groupby(["mode", "set"], sort=False).agg(
-            n_tasks=("task", "nunique"), n_neurons=("n_neurons", "mean"), magnitude=("magnitude", "mean"),
-            accuracy=("accuracy", "mean"), margin=("margin", "mean"),
-        ).reset_index()  # fmt: skip
+        out = _means(table, ["mode", "set"], ["n_neurons", "magnitude", "accuracy", "margin"])
         least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack().reindex(columns=["found", "matched"])
         worst = (least["found"] < least["matched"]).groupby("mode").sum()
         out["below_every_match"] = out["mode"].map(worst).where(out["set"] == "found")
@@ -98,10 +95,15 @@ class ProbingStudy(Sweep):
     @property
     def never_seen(self) -> pd.DataFrame:
         """Probes of other tasks on a task they have not seen, means over tasks by what they were trained on."""
-        return self.general.groupby(["method", "trained_on"], sort=False).agg(
-            n_tasks=("task", "nunique"), accuracy=("accuracy", "mean"), pair_accuracy=("pair_accuracy", "mean"),
-            n_open=("n_open", "mean"),
-        ).reset_index()  # fmt: skip
+        return _means(self.general, ["method", "trained_on"], ["accuracy", "pair_accuracy", "n_open"])
+
+
+def _means(table: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
+    """Means over tasks by group, after the number of tasks."""
+    groups = table.groupby(by, sort=False)
+    means = groups[measures].mean()
+    means.insert(0, "n_tasks", groups["task"].nunique())
+    return means.reset_index()
 
 
 def changes(ablation: pd.DataFrame) -> pd.DataFrame:
@@ -196,9 +198,8 @@ def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float) -> list
 
 
 def _tasks(pairs: pd.DataFrame, found: Sweep, judged: pd.DataFrame) -> pd.DataFrame:
-    table = pairs.groupby("UID", sort=False).agg(
-        field=("field", "first"), linguistics_term=("linguistics_term", "first"), n_pairs=("UID", "size")
-    )
+    by_task = pairs.groupby("UID", sort=False)
+    table = by_task[["field", "linguistics_term"]].first().assign(n_pairs=by_task.size())
     table["bag_of_words"] = found.probes.groupby("task")["bag_of_words"].first()
     table[["model_accuracy", "n_judged"]] = judged.set_index("task")[["accuracy", "n_pairs"]]
     return table.rename_axis("task").reset_index()
