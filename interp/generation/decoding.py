@@ -149,9 +149,9 @@ def generate(
     are padded on the left and masked. Hooks that are active on the model already act too, before those given.
 
     Hooks that treat all positions alike act alike with and without the cache. With it a hook sees the new tokens
-    alone, one a step after the prompt, and a hook on the prediction head the last position alone: hooks that depend
+    alone, one per step after the prompt, and a hook on the prediction head the last position alone: hooks that depend
     on the absolute, last or mean position need `use_cache=False`, which shows them the whole padded rows at every
-    step, and costs a whole forward pass a token.
+    step, and costs a whole forward pass per token.
 
     Args:
         prompts: strings, or lists of token ids.
@@ -167,7 +167,7 @@ def generate(
         use_cache: keep keys and values from step to step.
         progress: show a progress bar.
 
-    Returns one `Generation` a prompt, or as many as the config's `num_return_sequences`, in order.
+    Returns one `Generation` per prompt, or as many as the config's `num_return_sequences`, in order.
 
     Raises:
         ValueError: an encoder; no prompt, an empty one, or one that does not fit into the context with what is to

@@ -26,7 +26,7 @@ _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
 
 
 def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> go.Figure:
-    """A measure of the texts against λ, one line a decoder, with that of the human texts where there is one.
+    """A measure of the texts against λ, one line per decoder, with that of the human texts where there is one.
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
     """
@@ -48,7 +48,7 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
 
 
 def generation_tradeoff(sweep: GenerationStudy) -> go.Figure:
-    """Diversity of the texts against the perplexity of the same model on human text, along λ, one line a decoder."""
+    """Diversity of the texts against the perplexity of the same model on human text, along λ, one line per decoder."""
     human, written = _split(sweep)
     axes = "perplexity on human text", "diversity D = ¼ Σ distinct-n"
     subtitle = "a point for each λ; dotted: the λ named below; level line: human text"

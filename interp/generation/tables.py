@@ -31,7 +31,7 @@ from interp.models.head import prediction_head
 from interp.models.sites import Model
 from interp.paths import check_mauve
 from interp.results import Result, provenance
-from interp.run.checkpoint import Checkpoint, identity, is_finished, kept_each
+from interp.run.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
 from interp.run.passes import Passes, asks
 
 __all__ = ["HUMAN", "GenerationStudy", "study"]
@@ -93,27 +93,17 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     whole = torch.from_numpy(np.concatenate([given.ids, given.human], 1))
-    how: dict[str, Any] = {"biases": ["ln"], "scales": list(options.scales), "progress": False}
-    kl = bias_effect(model, whole, unigram=counts, **how).kl
+    kl = bias_effect(model, whole, unigram=counts, biases=["ln"], scales=list(options.scales), progress=False).kl
     perplexity: dict[float, float] = dict(zip(kl["scale"], kl["perplexity"], strict=True))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
 
-    def measured(decoder: str, scale: float, found: list[Generation]) -> dict[str, pd.DataFrame]:
-        both: dict[str, Any] = {}
-        if judge is not None and decoder != HUMAN:
-            both = {"features": _features(judge, found), "human_features": human_features}
-        measures = text_metrics([generation.token_ids for generation in found], unigram=counts, **both)
-        where: dict[str, Any] = {"decoder": decoder, "scale": scale}
-        table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * len(rows) // len(found), **where)
-        table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
-        return {"texts": table, "metrics": pd.DataFrame([measures | where])}
-
-    def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> dict[str, pd.DataFrame]:
+    def one(decoder: str, scale: float, checkpoint: Checkpoint | None) -> Tables:
         recipe = scale_bias(model, "ln", scale)
         found = decode(model, rows, configs[decoder], recipe, seed=seed, batch_size=batch_size, checkpoint=checkpoint)
+        both = {} if judge is None else {"features": _features(judge, found), "human_features": human_features}
         bar.update()
-        return measured(decoder, scale, found)
+        return _measured(decoder, scale, found, len(rows), unigram=counts, **both)
 
     human = [continuation(model, row, new) for row, new in zip(rows, given.human.tolist(), strict=True)]
     human_features = None if judge is None else _features(judge, human)
@@ -130,7 +120,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         work.append((checkpoint, partial(one, decoder, scale, checkpoint)))
     left = sum(checkpoint is None or not is_finished(checkpoint.path) for checkpoint, _ in work)
     with tqdm(total=left, unit="setting", disable=None if options.progress else True, desc="generating") as bar:
-        parts = [measured(HUMAN, np.nan, human), *kept_each(work)]
+        parts = [_measured(HUMAN, np.nan, human, len(rows), unigram=counts), *kept_each(work)]
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     about = {"scales": list(perplexity), "decoders": described, "seed": seed, "batch_size": batch_size}
@@ -174,6 +164,15 @@ def _configs(
     for config in configs.values():
         config.min_new_tokens = new_tokens
     return configs
+
+
+def _measured(decoder: str, scale: float, found: list[Generation], n_prompts: int, **read: Any) -> Tables:
+    """The texts of a decoder at a scale, and their measures by `text_metrics`, which reads the rest."""
+    where: dict[str, Any] = {"decoder": decoder, "scale": scale}
+    table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * n_prompts // len(found), **where)
+    table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
+    measures = text_metrics([generation.token_ids for generation in found], **read)
+    return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
 
 def _features(judge: Model, generations: list[Generation]) -> Float[np.ndarray, "texts d_model"]:

@@ -158,8 +158,8 @@ def ablation_effect(
 
     Args:
         pairs: the table that the probes' states were collected from.
-        probes: from `interp.probing.probe`, one a task.
-        limit: at most so many test pairs a task.
+        probes: from `interp.probing.probe`, one per task.
+        limit: at most so many test pairs per task.
         bos: see `sentence_log_probability`.
 
     Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,

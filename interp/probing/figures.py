@@ -214,7 +214,7 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
     """
     tasks = changes(_table(study, "ablation")).groupby(["task", "mode", "set"], sort=False)
     means = tasks[["accuracy", "margin"]].mean().round(4).reset_index()
-    subtitle = f"state {study.provenance['state']}, all positions; a point a task, mean over draws"
+    subtitle = f"state {study.provenance['state']}, all positions; one point per task, mean over draws"
     out = panels("Neurons removed from the residual stream", "", subtitle=subtitle)
     look: dict[str, Any] = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "line_width": 1.4}
     look["hovertemplate"] = "%{text}: %{y:.3f}<extra></extra>"

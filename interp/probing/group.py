@@ -43,8 +43,8 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
     rows = np.flatnonzero(pairs["UID"].to_numpy() == task)
     if len(rows) < _FEWEST_PAIRS:
         raise ValueError(f"task {task!r} has {len(rows)} pairs; a split needs at least {_FEWEST_PAIRS}")
-    shuffled, ends = np.random.default_rng(0).permutation(rows), [round(share * len(rows)) for share in _ENDS]
-    return Split(*map(np.sort, np.split(shuffled, ends)))
+    ends = [round(share * len(rows)) for share in _ENDS]
+    return Split(*map(np.sort, np.split(np.random.default_rng(0).permutation(rows), ends)))
 
 
 def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, Split]:
@@ -138,7 +138,7 @@ class Group:
     def rows(
         self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **about: Any
     ) -> pd.DataFrame:
-        """A row a task: accuracy of test sentences and pairs, each with a 95 % interval over pairs (percentile
+        """One row per task: accuracy of test sentences and pairs, each with a 95 % interval over pairs (percentile
         bootstrap of 1,000 resamples), and of validation sentences."""
         n_open = (weight != 0).sum(1).cpu().numpy()
         about |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}

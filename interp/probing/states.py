@@ -1,4 +1,4 @@
-"""Hidden states of minimal pairs: one vector a sentence and layer."""
+"""Hidden states of minimal pairs: one vector per sentence and layer."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def collect(
     memory: float | int = 2e9,
     progress: bool = True,
 ) -> States:
-    """Read one vector a sentence and layer from a model, in one pass, keeping nothing else.
+    """Read one vector per sentence and layer from a model, in one pass, keeping nothing else.
 
     Args:
         pairs: a table from `interp.corpora.pairs`.

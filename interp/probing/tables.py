@@ -24,7 +24,7 @@ from interp.run.passes import Passes, asks
 
 __all__ = ["ProbingStudy", "changes", "study"]
 
-_ABLATED = 100  # test pairs a task, at most
+_ABLATED = 100  # test pairs per task, at most
 _VIEWED = 3  # tasks
 _BY_STATE = {
     "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
