@@ -11,7 +11,7 @@ from scipy import stats
 
 import interp
 from interp import attention, corpora, hooks, plots
-from interp.attention.ablation import KeyAblation
+from interp.attention.patterns import KeyAblation
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.run.observers import observe
 

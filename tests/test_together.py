@@ -11,8 +11,7 @@ from hostile import toy
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from interp import corpora, encoding
-from interp.attention.ablation import KeyAblation
-from interp.attention.patterns import AttentionByClass
+from interp.attention.patterns import AttentionByClass, KeyAblation
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.attention.scores import ScoreContributions
 from interp.corpora.classes import TokenClasses

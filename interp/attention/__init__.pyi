@@ -1,12 +1,5 @@
-from . import (
-    ablation as ablation,
-    costs as costs,
-    patterns as patterns,
-    profile as profile,
-    scores as scores,
-)
-from .ablation import ablation_effect as ablation_effect
-from .patterns import attention_by_class as attention_by_class, attention_in_text as attention_in_text
+from . import costs as costs, patterns as patterns, profile as profile, scores as scores, text as text
+from .patterns import ablation_effect as ablation_effect, attention_by_class as attention_by_class
 from .profile import dimension_profile as dimension_profile
 from .scores import gaps as gaps, score_contributions as score_contributions
 from .tables import AttentionStudy as AttentionStudy, study as study

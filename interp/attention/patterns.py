@@ -1,9 +1,9 @@
-"""Where attention goes: by class of the key, per layer and head, and in one text."""
+"""Where attention goes: by class of the key, per layer and head, and what becomes of it without a dimension."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -11,17 +11,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, activations, received
-from interp.corpora import token_classes
-from interp.corpora.batching import Text
+from interp.attention.keys import KeyClassBatch, KeyObserver, received
+from interp.attention.profile import DimensionProfile
+from interp.checks import check_choice, check_mode, check_seed, check_table
+from interp.corpora import Batches, token_classes
+from interp.corpora.batching import Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
-from interp.corpora.sentences import sentence_rows
-from interp.hooks import jointly
-from interp.models.head import token_names
-from interp.models.qk import check_dims, check_layers, span
+from interp.hooks import ablate_dims, jointly
+from interp.models.options import Mode
+from interp.models.qk import QKCircuit, check_layers, qk_circuit, span
+from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name
+from interp.run.observers import fingerprint, observe
+from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["AttentionByClass", "AttentionInText", "attention_by_class", "attention_in_text"]
+__all__ = ["AttentionByClass", "KeyAblation", "Where", "ablate", "ablation_effect", "attention_by_class", "planned"]
+
+Where = Literal["keys", "residual"]
+_OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first
+_CONTROLS = 5  # random dimensions beside them, and as many of matched magnitude
+_COLUMNS = ["layer", "dim", "set", "magnitude", "where", "mode", "key_class", "attention_before", "attention_after"]
+_COLUMNS += ["head", "head_before", "head_after"]
 
 
 class AttentionByClass(KeyObserver):
@@ -93,39 +103,188 @@ def attention_by_class(
     return observer.table
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionInText:
-    """What `attention_in_text` found.
+class KeyAblation(KeyObserver):
+    """Attention by class when one dimension of one layer's keys is replaced by a constant, for many at once.
 
-    `pattern` holds attention probabilities. `contribution` is what dimension `dim` of the key adds to each score, in
-    nats (divided by √d_head as the model does), less its mean over the keys that the query sees; 0 at keys that it does
-    not see. `causal`: a query sees no key after itself.
-    """
+    Exact, in one pass: a key dimension of a layer changes the scores of that layer alone, by
+    `q_m · R_n W_K[j] (x_nj − m_j)`, so its softmax is computed again and nothing else.
 
-    tokens: list[str]
-    layer: int
-    dim: int
-    pattern: Float[np.ndarray, "head query key"]
-    contribution: Float[np.ndarray, "head query key"]
-    causal: bool
-
-
-def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: bool | None = None) -> AttentionInText:
-    """The attention patterns of a layer on a text, beside what one dimension of the key contributes to their scores.
+    After `observe`: `before` `[head, classes]` and `after` `[dims, head, classes]` of each layer, attention summed
+    over the keys of a class and averaged over queries.
 
     Args:
-        bos: whether the beginning-of-sequence token stands before the text; by default where the model was trained so
-            (`cfg.default_prepend_bos`). An encoder reads `[CLS] … [SEP]`.
-
-    Raises ValueError for a layer or dimension that does not exist, where scores are no sum over dimensions, for a model
-    without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
+        fills: by layer and dimension, the constant m_j.
     """
-    check_dims(model, [dim])
-    (ids,) = sentence_rows(model, [text], bos=bos)
-    ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer], "pattern")
-    direction = circuit.rotate(circuit.W_K[:, dim].expand(1, len(ids), -1, -1))[0]
-    scores = torch.einsum("mhe,nhe->hmn", q, direction) * x[:, dim] / circuit.scale
-    visible = circuit.span.mask(len(ids)).to(scores.device)
-    centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
-    pattern, contribution = (values.float().cpu().numpy() for values in (seen, centred))
-    return AttentionInText(token_names(model, ids), layer, dim, pattern, contribution, circuit.span.causal)
+
+    def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
+        dims = {str(layer): list(filled) for layer, filled in fills.items()}
+        means = fingerprint(torch.tensor([fill for filled in fills.values() for fill in filled.values()]))
+        super().__init__(model, classes, fills, dims=dims, means=means)
+        self.fills = fills
+        for layer, filled in fills.items():
+            self.add_state(f"{layer}.attention", (1 + len(filled), model.cfg.n_heads, len(classes.names)))
+
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        circuit = qk_circuit(self.model, layer)
+        names = circuit.input_name, circuit.query_name, hook_name(self.model, "attn_scores", layer)
+        return jointly(names, partial(self._read, circuit, keys))
+
+    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, scores: Tensor) -> None:
+        x = circuit.attn_input(x).to(keys.one_hot)
+        q, scores = q.to(x), scores.to(x)
+
+        def changed() -> Iterator[Tensor]:
+            yield scores
+            for dim, fill in self.fills[circuit.layer].items():
+                direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
+                change = torch.einsum("bmhe,nhe->bhmn", q, direction) * (x[:, None, None, :, dim] - fill)
+                yield scores - change / circuit.scale
+
+        attention = [keys.by_class(received(one.softmax(-1), keys.real)) for one in changed()]
+        self.add(f"{circuit.layer}.attention", torch.stack(attention))
+
+    def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
+        return self.per_query(f"{layer}.attention")[0]
+
+    def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
+        return self.per_query(f"{layer}.attention")[1:]
+
+
+@runs
+def ablation_effect(
+    model: Model,
+    text_or_batches: Text,
+    outliers: pd.DataFrame,
+    *,
+    drivers: pd.DataFrame | None = None,
+    layers: Sequence[int] | None = None,
+    key_classes: KeyClasses = None,
+    where: Where = "keys",
+    mode: Mode = "mean",
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> Passes[pd.DataFrame]:
+    """Does attention to a class fall when an outlier dimension is removed, and only then?
+
+    For each layer the outlier dimensions of the state that enters it (the three of largest |z|) are removed one at a
+    time (`set` outlier), then for each class the dimension with the largest gap (`driver`), the five others whose
+    root mean square is nearest to theirs (`matched`) and five random ones (`random`). Outliers are outlying, so look
+    at `magnitude` (the root mean square) before calling matched dimensions equal.
+
+    Args:
+        outliers: the table of `find_outliers`.
+        drivers: the table of `interp.attention.gaps`; by its mean over heads. None ablates outliers alone.
+        layers: TransformerLens' block numbers; all.
+        where: `"keys"` of the layer alone (see `interp.hooks.ablate_dims`): two passes in all. `"residual"`: the
+            residual stream that enters the layer, and the layer's attention then: a pass for each dimension and layer.
+        mode: set the dimension to zero, or to its mean over tokens.
+        seed: of the random dimensions.
+
+    Returns the table `ablation` (layer, dim, set, magnitude, where, mode, key_class, attention_before,
+    attention_after, head, head_before, head_after): attention summed over the keys of a class, averaged over queries
+    and heads; and the same of the head in which it changes most.
+
+    Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
+    runs, or with a state, layer or dimension that the model does not have.
+    """
+    chosen = check_layers(model, layers)
+    check_choice("where", where, get_args(Where))
+    check_mode(mode)
+    seed = check_seed(seed)
+    _check_given(model, outliers, "outliers", ["state", "dim"], "z")
+    if drivers is not None:
+        _check_given(model, drivers, "drivers", ["layer", "head", "key_class", "dim"], "gap")
+    classes = token_classes(model, key_classes)
+    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
+    yield [Reading("profile", prepared, [read])]
+    plan = planned(read.table, outliers, drivers, chosen, mode, seed)
+    return (yield from ablate(model, prepared, classes, plan, where, progress))
+
+
+def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
+    """Raise ValueError for a table with values missing, of two runs, or with a number that this model does not have."""
+    check_table(table, what, [*key, value], key)
+    counts = {"state": model.cfg.n_layers + 1, "layer": model.cfg.n_layers, "dim": model.cfg.d_model}
+    for column in [name for name in key if name in counts]:
+        outside = table.loc[~table[column].isin(range(counts[column])), column]
+        if len(outside):
+            known = f"this model has 0 … {counts[column] - 1}; give the table of this model"
+            raise ValueError(f"{what} has {column} {outside.iloc[0]}, {known}")
+
+
+def planned(
+    profile: pd.DataFrame, outliers: pd.DataFrame, gaps: pd.DataFrame | None, layers: list[int], mode: Mode, seed: int
+) -> pd.DataFrame:
+    """What `ablate` removes, by the tables of `ablation_effect`: (layer, dim, set, magnitude, mode, fill)."""
+    every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
+    every["magnitude"] = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
+    every["fill"] = every["mean"] if mode == "mean" else 0.0
+    rng = np.random.default_rng(seed)
+    rows = []
+    for layer in layers:
+        driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
+        sets = _sets(outliers[outliers["state"] == layer], driving, every["magnitude"].loc[layer], rng)
+        rows += [(layer, dim, kind) for dim, kind in sets.items()]
+    plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
+    return plan.join(every[["magnitude", "fill"]], on=["layer", "dim"])
+
+
+def _drivers(gaps: pd.DataFrame) -> list[int]:
+    """The dimension of the largest mean gap of each class."""
+    means = gaps.groupby(["key_class", "dim"])["gap"].mean().sort_values()
+    return means.groupby("key_class").tail(1).index.unique("dim").tolist()
+
+
+def _sets(outliers: pd.DataFrame, drivers: list[int], size: pd.Series, rng: np.random.Generator) -> dict[int, str]:
+    """The dimensions to ablate in a layer, by kind; none where it has neither outlier nor driver."""
+    outlying = outliers.sort_values("z", key=abs, ascending=False)["dim"].head(_OUTLIERS).tolist()
+    tested = dict.fromkeys([*outlying, *drivers], "driver") | dict.fromkeys(outlying, "outlier")
+    if not tested:
+        return {}
+    others = size.drop(list({*tested, *outliers["dim"]}))
+    distance = (np.log(others + 1e-12) - np.log(size[list(tested)].mean() + 1e-12)).abs()
+    matched = distance.nsmallest(_CONTROLS).index
+    rest = others.drop(matched).index
+    random = rng.choice(rest, size=min(_CONTROLS, len(rest)), replace=False)
+    return tested | dict.fromkeys(map(int, matched), "matched") | dict.fromkeys(map(int, random), "random")
+
+
+def ablate(
+    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where, progress: bool
+) -> Passes[pd.DataFrame]:
+    """`ablation_effect` of what is `planned`, for `interp.run.passes`: at most one reading."""
+    if plan.empty:
+        return pd.DataFrame(columns=_COLUMNS)
+    fill = plan.set_index(["layer", "dim"])["fill"]
+    fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
+    if where == "keys":
+        observer = KeyAblation(model, classes, fills)
+        yield [Reading("ablation", prepared, [observer])]
+        whole = {layer: observer.before(layer) for layer in fills}
+        after = np.concatenate([observer.after(layer) for layer in fills])
+    else:
+        unhooked = AttentionByClass(model, classes, layers=[*fills])
+        yield [Reading("ablation", prepared, [unhooked])]
+        whole = {layer: unhooked.by_class(layer) for layer in fills}
+        after = np.stack([*_through_the_stream(model, prepared, classes, plan, progress)])
+    before = np.stack([whole[layer] for layer in plan["layer"]])
+    head = np.abs(after - before).argmax(1)
+    table = plan.merge(pd.DataFrame({"key_class": classes.names}), how="cross").assign(where=where, head=head.ravel())
+    for name, attention in {"before": before, "after": after}.items():
+        table[f"attention_{name}"] = attention.mean(1).ravel()
+        table[f"head_{name}"] = np.take_along_axis(attention, head[:, None], 1).ravel()
+    return table.loc[before.any(1).ravel(), _COLUMNS].reset_index(drop=True)
+
+
+def _through_the_stream(
+    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, progress: bool
+) -> Iterator[Float[np.ndarray, "head classes"]]:
+    """Attention by class of a layer with each dimension of the stream that enters it replaced."""
+    for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
+        observer = AttentionByClass(model, classes, layers=[layer])
+        means = torch.full((model.cfg.d_model,), fill)
+        with running(model, ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
+            observe(model, prepared, observer, progress=progress)
+        yield observer.by_class(layer)

@@ -7,9 +7,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.attention.ablation import ablate, planned
 from interp.attention.options import AttentionOptions
-from interp.attention.patterns import AttentionByClass
+from interp.attention.patterns import AttentionByClass, ablate, planned
 from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
 from interp.attention.scores import ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
