@@ -19,7 +19,7 @@ from interp import corpora, encoding, hooks
 from interp.corpora import Batches
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import FRACTIONS
-from interp.encoding.reading import SiteMean
+from interp.frequency.distributions import SiteMean
 from interp.run.observers import observe
 
 ORDERS = ("spearman", "random", "reverse")

@@ -20,9 +20,8 @@ from safetensors.numpy import save_file
 import interp
 from interp import attention, corpora, encoding, frequency, generation, hooks, pages, probing
 from interp.corpora import pairs, unigrams as counting
-from interp.disk import replacing_directory
-from interp.encoding.reading import SiteMean
-from interp.frequency.distributions import MeanPredictions, Variant
+from interp.disk.files import replacing_directory
+from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
 from interp.run.observers import observe
 
 _GZ = gzip.compress(b"hello world\n" * 1_000)

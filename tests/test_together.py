@@ -17,9 +17,8 @@ from interp.attention.scores import ScoreContributions
 from interp.corpora.classes import TokenClasses
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
-from interp.encoding.reading import SiteMean
 from interp.encoding.steering import LogOdds, SteeredMeans
-from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
 from interp.run.observers import Observer, observe
 
 CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)

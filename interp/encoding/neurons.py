@@ -17,10 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.checks import check_seed
+from interp.checks import check_choice, check_seed
 from interp.corpora.batching import Text, as_batches, sample_positions
 from interp.corpora.counts import Counts, unigrams_of
-from interp.encoding.reading import LogitsObserver, SiteMean, raw_head
+from interp.encoding.regression import raw_head
+from interp.frequency.distributions import LogitsObserver, SiteMean
 from interp.models.head import real_tokens
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output
 from interp.run.observers import fingerprint
@@ -263,8 +264,7 @@ def frequency_neurons(
     Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, another vocabulary's counts, a
     share outside 0 … 1, and a seed below 0.
     """
-    if scan not in get_args(Scan):
-        raise ValueError(f"unknown scan {scan!r}; expected one of {get_args(Scan)}")
+    check_choice("scan", scan, get_args(Scan))
     seed = check_seed(seed)
     mlp = _LastMLP(model)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)

@@ -13,9 +13,8 @@ from torch import Tensor
 from interp.checks import check_seed
 from interp.corpora.batching import Text, predicted_batches
 from interp.encoding.options import Basis, Order
-from interp.encoding.reading import LogitsObserver, raw_head
-from interp.encoding.regression import Fit
-from interp.frequency.distributions import js, perplexity
+from interp.encoding.regression import Fit, raw_head
+from interp.frequency.distributions import LogitsObserver, js, perplexity
 from interp.models.sites import Model, hook_name
 from interp.run.observers import fingerprint, observe
 

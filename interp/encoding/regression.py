@@ -18,17 +18,25 @@ from interp.checks import check_seed
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import Counts, unigrams_of
-from interp.encoding.reading import SiteMean, raw_head
-from interp.frequency.distributions import Distribution, MeanPredictions, Variant
+from interp.frequency.distributions import Distribution, MeanPredictions, SiteMean, Variant
+from interp.models.head import PredictionHead, prediction_head
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.run.observers import observe
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays"]
+__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "raw_head"]
 
 _DRAWS = 1_000
 _OUTLIERS = 3
+
+
+def raw_head(model: Model) -> PredictionHead:
+    """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
+    head = prediction_head(model)
+    if head.folded or getattr(model.cfg, "normalization_type", None) in ("LNPre", "RMSPre"):
+        raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
+    return head
 
 
 @dataclass(frozen=True, eq=False)

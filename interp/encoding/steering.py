@@ -16,9 +16,8 @@ from interp.checks import check_seed, unicode_text, whole_number
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.sentences import encode, tokenizer_of
 from interp.encoding.options import RATIOS, Shift
-from interp.encoding.reading import LogitsObserver
 from interp.encoding.regression import Fit
-from interp.frequency.distributions import kl
+from interp.frequency.distributions import LogitsObserver, kl
 from interp.hooks import capture
 from interp.models.head import real_tokens, token_names
 from interp.models.sites import Model, Recipe, hook_name

@@ -17,8 +17,7 @@ from interp.corpora import batches, load
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.reading import raw_head
-from interp.encoding.regression import fit_arrays
+from interp.encoding.regression import fit_arrays, raw_head
 from interp.frequency.distributions import MeanPredictions, Variant, kl
 from interp.models.sites import Model, is_encoder
 from interp.run.observers import observe

@@ -1,7 +1,7 @@
-"""What the questions share: corpus-mean predicted distributions, divergences, perplexity."""
+"""What the questions share: observers of predictions and of one site, divergences, perplexity."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,12 +13,13 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch
 from interp.hooks import jointly
-from interp.models.head import prediction_head
+from interp.models.head import prediction_head, real_tokens
 from interp.models.running import head_is_hooked
-from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, trunk_output
+from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
 from interp.run.observers import Observer, fingerprint
 
-__all__ = ["Distribution", "MeanPredictions", "Variant", "js", "kl", "kl_where_seen", "perplexity", "real_logits"]
+__all__ = ["Distribution", "LogitsObserver", "MeanPredictions", "SiteMean", "Variant", "js", "kl", "kl_where_seen"]
+__all__ += ["perplexity", "real_logits"]
 
 Distribution = Float[np.ndarray, " d_vocab"]
 
@@ -179,6 +180,59 @@ class MeanPredictions(Observer):
         """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
         seen = self.state["count"] > 0
         return (self.state["nll"][:, seen] / self.state["count"][seen]).mean(1).cpu().numpy()
+
+
+class LogitsObserver(Observer):
+    """Calls its `read(logits, targets, *activations)`, which a subclass defines, at the positions that are read.
+
+    Logits are in float32 at least, and −∞ on rows of the vocabulary that are no tokens.
+
+    Args:
+        names: hook points of the activations.
+        at_once: how many logits a call may have; all that a batch has by default.
+    """
+
+    read: Callable[..., None]
+
+    def __init__(
+        self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: object
+    ) -> None:
+        super().__init__(model.W_U.device, **options)
+        self.model, self.names, self.at_once, self.real = model, names, at_once, real_tokens(model)
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read_parts(*activations: Tensor) -> None:
+            *others, logits = map(batch.select, activations)
+            rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
+            together = (logits, batch.read_targets, *others)
+            for part, *beside in zip(*(values.split(rows) for values in together), strict=True):
+                self.read(real_logits(part, self.real), *beside)
+
+        return jointly([*self.names, hook_name(self.model, "logits")], read_parts)
+
+
+class SiteMean(Observer):
+    """Mean of what flows at a site, `[width]`, over the positions that are read; a batch is summed in `dtype`."""
+
+    def __init__(
+        self, model: Model, site: Site, width: int, *, layer: int | None = None, dtype: torch.dtype = torch.float64
+    ) -> None:
+        self.name, self.dtype = hook_name(model, site, layer), dtype
+        super().__init__(model.W_U.device, site=self.name)
+        self.add_state("sum", (width,))
+        self.add_state("n", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(activation: Tensor, hook: object) -> None:
+            chosen = batch.select(activation)
+            self.add("sum", chosen.sum(0, dtype=self.dtype))
+            self.add("n", len(chosen))
+
+        return [(self.name, read)]
+
+    @property
+    def mean(self) -> Float[Tensor, " width"]:
+        return self.state["sum"] / self.state["n"]
 
 
 def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
