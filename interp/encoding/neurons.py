@@ -113,8 +113,6 @@ class NeuronEffects(LogitsObserver):
         self.unigram_axis = (direction / direction.norm()).to(mlp.w)
         for name in _EFFECTS:
             self.add_state(name, (len(self.neurons),))
-        for name in ("n", "n_scored"):
-            self.add_state(name, ())
 
     def read(self, logits: Tensor, targets: Tensor, activation: Tensor, resid: Tensor) -> None:
         mlp = self.mlp
@@ -128,8 +126,6 @@ class NeuronEffects(LogitsObserver):
         square = resid.double().square().sum(1, keepdim=True)
         moved = square + 2 * delta * (resid @ w.T).double() + delta.square() * w.double().square().sum(1)
         s, s_live = (square / d + mlp.eps).sqrt(), (moved / d + mlp.eps).sqrt()
-        self.add("n", len(logits))
-        self.add("n_scored", (targets >= 0).sum())
         effects = self._exactly if self.exact else self._to_second_order
         # to the logits come (a − 1)(logits − c) + b v, and with the frozen scale b_frozen v
         for name, value in effects(logits, targets, s / s_live, delta / s_live, delta / s).items():
@@ -223,10 +219,7 @@ class NeuronEffects(LogitsObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        n, scored = self.state["n"].item(), self.state["n_scored"].item()
-        if not n:
-            raise ValueError("no position was read, so there is no effect; give more text")
-        means = {name: (self.state[name] / (scored if name in _OF_SCORED else n)).cpu().numpy() for name in _EFFECTS}
+        means = {name: self.mean_of(name, "n_scored" if name in _OF_SCORED else "n") for name in _EFFECTS}
         return pd.DataFrame({"neuron": self.neurons} | means)
 
 

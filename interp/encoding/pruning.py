@@ -55,8 +55,7 @@ class PrunedPredictions(LogitsObserver):
         for order in orders:
             self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
             self.add_state(f"{order}.sums", (len(self.counts), 3))  # KL, top-1 agreement, NLL
-        for name, shape in (("probability", (head.d_vocab,)), ("n", ()), ("n_scored", ())):
-            self.add_state(name, shape)
+        self.add_state("probability", (head.d_vocab,))
 
     def read(self, full: Float[Tensor, "pos d_vocab"], targets: Tensor, h: Tensor) -> None:
         h = h.to(self.W) if self.rotation is None else h.to(self.W) @ self.rotation.T
@@ -64,9 +63,7 @@ class PrunedPredictions(LogitsObserver):
         log_Z = full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()
         self.add("probability", p.sum(0))
-        self.add("n", len(h))
         scored = targets >= 0
-        self.add("n_scored", scored.sum())
         expected = p @ self.W.T  # E_p[W], [positions, d_model]
         buffer = torch.empty_like(p)
         for name, order in self.orders.items():
@@ -93,18 +90,14 @@ class PrunedPredictions(LogitsObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        n, scored = self.state["n"].item(), self.state["n_scored"].item()
-        if not n:
-            raise ValueError("no position was read, so there is nothing to compare; give more text")
-        full = (self.state["probability"] / n).cpu().numpy()
-        where = {"fraction": self.fractions, "n_dims": self.counts}
-        tables = []
+        full, tables = self.mean_of("probability"), []
         for order in self.orders:
-            pruned = (self.state[f"{order}.probability"] / n).cpu().numpy()
-            kl, agreement, nll = (self.state[f"{order}.sums"].cpu().numpy() / [n, n, scored or np.nan]).T
-            measures = {"kl": np.maximum(kl, 0), "js": [js(full, one) for one in pruned], "top1_agreement": agreement}
-            measures["perplexity"] = list(map(perplexity, nll))
-            tables.append(pd.DataFrame({"basis": self.basis, "order": order} | where | measures))
+            kl, agreement, _ = self.mean_of(f"{order}.sums").T
+            *_, nll = self.mean_of(f"{order}.sums", over="n_scored").T
+            where = {"basis": self.basis, "order": order, "fraction": self.fractions, "n_dims": self.counts}
+            measures = {"kl": np.maximum(kl, 0), "js": [js(full, one) for one in self.mean_of(f"{order}.probability")]}
+            measures |= {"top1_agreement": agreement, "perplexity": list(map(perplexity, nll))}
+            tables.append(pd.DataFrame(where | measures))
         return pd.concat(tables, ignore_index=True)
 
 

@@ -92,7 +92,6 @@ class SteeredMeans(LogitsObserver):
         self.s, self.t = torch.from_numpy(shifts).to(self.direction).T[..., None]
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
-        self.add_state("n", ())
 
     def read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
         along, p = h.to(self.direction) @ self.direction, logits.softmax(1)
@@ -105,13 +104,11 @@ class SteeredMeans(LogitsObserver):
         steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(p)
         self.add("steered", steered)
         self.add("plain", p.sum(0))
-        self.add("n", len(p))
 
     @property
     def measures(self) -> pd.DataFrame:
         """What each variant does: `got`, the ratio of mean probabilities, and `kl_others`."""
-        plain = (self.state["plain"] / self.state["n"]).cpu().numpy()
-        steered = (self.state["steered"] / self.state["n"]).cpu().numpy()
+        plain, steered = self.mean_of("plain"), self.mean_of("steered")
         table = pd.DataFrame({"got": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
         pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
         return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])

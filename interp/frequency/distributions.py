@@ -1,9 +1,8 @@
 """What the questions share: observers of predictions and of one site, divergences, perplexity."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -40,7 +39,54 @@ class Variant:
     name: str = ""
 
 
-class MeanPredictions(Observer):
+class LogitsObserver(Observer):
+    """Calls its `read(logits, targets, *activations)`, which a subclass defines, at the positions that are read.
+
+    Logits are in float32 at least, and −∞ on rows of the vocabulary that are no tokens. The states `n` and `n_scored`
+    count the positions that were read, and those of them whose target is known.
+
+    Args:
+        names: hook points of the activations.
+        at_once: how many logits a call may have; all that a batch has by default.
+    """
+
+    read: Callable[..., None]
+
+    def __init__(
+        self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: object
+    ) -> None:
+        super().__init__(model.W_U.device, **options)
+        self.model, self.names, self.at_once, self.real = model, names, at_once, real_tokens(model)
+        self.add_state("n", ())
+        self.add_state("n_scored", ())
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read_batch(*activations: Tensor) -> None:
+            *others, logits = map(batch.select, activations)
+            self.add("n", len(logits))
+            self.add("n_scored", (batch.read_targets >= 0).sum())
+            rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
+            parts = zip(*(values.split(rows) for values in (logits, batch.read_targets, *others)), strict=True)
+            self.read_parts((real_logits(part, self.real), *beside) for part, *beside in parts)
+
+        return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
+
+    def read_parts(self, parts: Iterator[tuple[Tensor, ...]]) -> None:
+        """`read` each part of a batch."""
+        for part in parts:
+            self.read(*part)
+
+    def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
+        """A state that is a sum over the positions that were read (or scored), averaged over them.
+
+        Raises ValueError where none was read.
+        """
+        if not self.state["n"]:
+            raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
+        return (self.state[name] / self.state[over]).cpu().numpy()
+
+
+class MeanPredictions(LogitsObserver):
     """Corpus-mean predicted distribution and NLL under any number of head edits, in one pass.
 
     For each variant v, summed over the positions that are read: `Σ softmax(logits_v)` by token and
@@ -66,9 +112,10 @@ class MeanPredictions(Observer):
         described = [
             {"name": v.name, "fc": v.fc, "shift": None if v.shift is None else fingerprint(v.shift)} for v in variants
         ]
-        super().__init__(model.W_U.device, variants=described)
-        self.model, self.head, self.variants = model, prediction_head(model), tuple(variants)
         self._scales_fc = any(v.fc != 1.0 for v in variants)
+        names = [trunk_output(model)] if self._scales_fc else []
+        super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, variants=described)
+        self.head, self.variants = prediction_head(model), tuple(variants)
         if self._scales_fc:
             self.head.require("fc")
         d_vocab = model.W_U.shape[1]
@@ -82,40 +129,28 @@ class MeanPredictions(Observer):
         for name in ("probability", "nll"):
             self.add_state(name, (len(variants), d_vocab))
         self.add_state("count", (d_vocab,))
-        self.add_state("n", ())
 
     def hooks(self, batch: Batch) -> Recipe:
-        names = [hook_name(self.model, "logits")]
-        if self._scales_fc:
-            if head_is_hooked(self.model):
-                raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
-            names = [trunk_output(self.model), *names]
-        return jointly(names, partial(self._read, batch))
+        if self._scales_fc and head_is_hooked(self.model):
+            raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
+        return super().hooks(batch)
 
-    def _read(self, batch: Batch, *activations: Tensor) -> None:
+    def read_parts(self, parts: Iterator[tuple[Tensor, ...]]) -> None:
         """Add this batch's sums, from the logits and, where b_FC is scaled, the last residual stream before them."""
-        *trunk, logits = map(batch.select, activations)
-        targets = batch.read_targets
-        scored = targets >= 0
-        self.add("n", float(len(targets)))
-        self.add("count", torch.bincount(targets[scored], minlength=logits.shape[1]))
-        probability = torch.zeros_like(self.state["probability"])
-        nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
-        step = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-        for start in range(0, len(targets), step):
-            rows = slice(start, start + step)
-            part = real_logits(logits[rows], self.head.real)
-            together = self._read_shared(part, targets[rows], probability, nll[:, rows])
+        probability, by_type = (torch.zeros_like(self.state[name]) for name in ("probability", "nll"))
+        for logits, targets, *trunk in parts:
+            nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
+            together = self._read_shared(logits, targets, probability, nll)
             for i in self._alone if together else range(len(self.variants)):
                 fc = self.variants[i].fc
-                edited = None if fc == 1.0 else self.head.encoder_logits(trunk[0][rows], fc)
-                own = part if edited is None else real_logits(edited, self.head.real)
-                self._read_one(own, targets[rows], i, probability, nll[:, rows])
-        if not torch.isfinite(nll[:, scored]).all() or not torch.isfinite(probability).all():
+                edited = logits if fc == 1.0 else real_logits(self.head.encoder_logits(trunk[0], fc), self.real)
+                self._read_one(edited, targets, i, probability, nll)
+            scored = targets >= 0
+            self.add("count", torch.bincount(targets[scored], minlength=logits.shape[1]))
+            by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
+        if not torch.isfinite(by_type).all() or not torch.isfinite(probability).all():
             raise ValueError("the model's predictions are not finite (NaN or infinite logits): check weights and dtype")
         self.add("probability", probability)
-        by_type = torch.zeros_like(probability)
-        by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
         self.add("nll", by_type)
 
     def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> bool:
@@ -151,7 +186,7 @@ class MeanPredictions(Observer):
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
         """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
         small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
-        return bool((small & self.head.real).any())
+        return bool((small & self.real).any())
 
     @property
     def n_tokens(self) -> int:
@@ -161,54 +196,23 @@ class MeanPredictions(Observer):
     @property
     def n_scored(self) -> int:
         """Positions with a known target, which the NLL averages over."""
-        return int(self.state["count"].sum())
+        return int(self.state["n_scored"])
 
     @property
     def distributions(self) -> Float[np.ndarray, "n_variants d_vocab"]:
         """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs)."""
-        if not self.n_tokens:
-            raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
-        return (self.state["probability"] / self.state["n"]).cpu().numpy()
+        return self.mean_of("probability")
 
     @property
     def nll(self) -> Float[np.ndarray, " n_variants"]:
         """Mean NLL of the true token, weighted by token, in nats; NaN where no target was known."""
-        return (self.state["nll"].sum(1) / self.state["count"].sum()).cpu().numpy()
+        return (self.state["nll"].sum(1) / self.state["n_scored"]).cpu().numpy()
 
     @property
     def balanced_nll(self) -> Float[np.ndarray, " n_variants"]:
         """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
         seen = self.state["count"] > 0
         return (self.state["nll"][:, seen] / self.state["count"][seen]).mean(1).cpu().numpy()
-
-
-class LogitsObserver(Observer):
-    """Calls its `read(logits, targets, *activations)`, which a subclass defines, at the positions that are read.
-
-    Logits are in float32 at least, and −∞ on rows of the vocabulary that are no tokens.
-
-    Args:
-        names: hook points of the activations.
-        at_once: how many logits a call may have; all that a batch has by default.
-    """
-
-    read: Callable[..., None]
-
-    def __init__(
-        self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: object
-    ) -> None:
-        super().__init__(model.W_U.device, **options)
-        self.model, self.names, self.at_once, self.real = model, names, at_once, real_tokens(model)
-
-    def hooks(self, batch: Batch) -> Recipe:
-        def read_parts(*activations: Tensor) -> None:
-            *others, logits = map(batch.select, activations)
-            rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
-            together = (logits, batch.read_targets, *others)
-            for part, *beside in zip(*(values.split(rows) for values in together), strict=True):
-                self.read(real_logits(part, self.real), *beside)
-
-        return jointly([*self.names, hook_name(self.model, "logits")], read_parts)
 
 
 class SiteMean(Observer):
