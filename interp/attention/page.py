@@ -52,20 +52,15 @@ def section(study: AttentionStudy) -> Section:
     overview = _outliers(study)
     falls = {kind: _fall(study, kind) for kind in _FROM}
     summary, fallen = falls["outlier"]
-    return Section(
-        summary=summary if fallen else overview,
-        main=f"ablation_{study.special.index(fallen)}" if fallen in study.special else "attention",
-        finding=" ".join([overview, *(sentence for sentence, _ in falls.values() if sentence)]),
-        definitions=DEFINITIONS,
-        figures=figures,
-        tables={
-            "Attention by layer and class, mean over heads": study.by_layer,
-            "Outlier dimensions": study.outliers,
-            "What sets a class apart, mean over heads": study.largest_gaps,
-            "Change of attention with a key dimension removed": study.ablated,
-        },
-        provenance=study.provenance,
-    )
+    main = f"ablation_{study.special.index(fallen)}" if fallen in study.special else "attention"
+    finding = " ".join([overview, *(sentence for sentence, _ in falls.values() if sentence)])
+    tables = {
+        "Attention by layer and class, mean over heads": study.by_layer,
+        "Outlier dimensions": study.outliers,
+        "What sets a class apart, mean over heads": study.largest_gaps,
+        "Change of attention with a key dimension removed": study.ablated,
+    }
+    return Section(summary if fallen else overview, main, finding, DEFINITIONS, figures, tables, study.provenance)
 
 
 def _fall(study: AttentionStudy, kind: str) -> tuple[str, str]:
@@ -103,14 +98,14 @@ def _outliers(study: AttentionStudy) -> str:
 
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[Any, Any]] = {}
     for name, study in studies.items():
         width = study.dims["dim"].nunique()
         share = study.gaps["n_dims_90_abs"].mean() / width
-        rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
         means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
-        rows[name] |= {f"attention_{key}": value for key, value in means.items()}
-        rows[name]["largest_fall"] = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
+        fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
+        rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
+        rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
     numbers = numbers_of(rows)
     classes = shared(studies, lambda one: one.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}

@@ -139,8 +139,8 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFram
         profile: the table of `dimension_profile`.
         k: 3 is our choice; the paper reads outliers off a figure.
 
-    Returns the table `outliers` (dim, state, mean, z, rank, n_states): one row a state in which a dimension is an
-    outlier; `rank` 1 is the dimension that is one in most states, ties by the largest |z|.
+    Returns the table `outliers` (dim, state, mean, z, rank, n_states): one row for each state in which a dimension is
+    an outlier; `rank` 1 is the dimension that is one in most states, ties by the largest |z|.
 
     Raises ValueError for a k that is not above 0, and for a table with values missing or of two runs.
     """

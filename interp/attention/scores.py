@@ -12,6 +12,7 @@ so sums over pairs cost one matrix product over the keys.
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from interp.attention.keys import KeyClassBatch, KeyObserver, activations
 from interp.attention.options import Average, Weights
-from interp.checks import check_table
+from interp.checks import check_choice, check_table
 from interp.corpora import token_classes
 from interp.corpora.batching import Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
@@ -59,10 +60,8 @@ class ScoreContributions(KeyObserver):
         centred: bool = True,
         average: Average = "pair",
     ) -> None:
-        if weights not in ("mean", "attention"):
-            raise ValueError(f"unknown weights {weights!r}; expected 'mean' or 'attention'")
-        if average not in ("pair", "sentence"):
-            raise ValueError(f"unknown average {average!r}; expected 'pair' or 'sentence'")
+        check_choice("weights", weights, get_args(Weights))
+        check_choice("average", average, get_args(Average))
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, weights=weights, centred=centred, average=average)
         self.weights, self.scaled, self.centred, self.average = weights, scaled, centred, average
@@ -116,13 +115,11 @@ class ScoreContributions(KeyObserver):
         Shares of all classes make 1 for plain pairs, so that the last class then needs no product of its own.
         """
         means = torch.zeros_like(contribution)
-        n_classes = means.shape[1]
         sums_to_one = self.weights == "mean" and self.average == "pair"
-        once = torch.ones_like(share[:, 0, ..., 0])
-        for c in range(n_classes - sums_to_one):
+        for c in range(means.shape[1] - sums_to_one):
             if keys.one_hot[..., c].any():
                 u = _queries_by_key(circuit, q * share[..., c, None])
-                means[:, c] = _sum_over_keys(circuit, u, x, keys.real, once)[0]
+                means[:, c] = _sum_over_keys(circuit, u, x, keys.real, torch.ones_like(share[:, 0, :, c]))[0]
         if sums_to_one:
             means[:, -1] = contribution.sum(1) - means.sum(1)
         return means
@@ -132,10 +129,9 @@ class ScoreContributions(KeyObserver):
         """One row a layer, head, class and dimension; classes without a token have none."""
         mean, query = self._mean("contribution"), self._mean("query")
         ln_bias = torch.zeros_like(mean)
-        for i, circuit in enumerate(self._circuits):
+        for part, q, circuit in zip(ln_bias, query, self._circuits, strict=True):
             if circuit.ln_bias is not None:
-                directions = torch.einsum("hce,hde->hcd", query[i], circuit.W_K.to(mean))
-                ln_bias[i] = directions * circuit.ln_bias.to(mean)
+                part += torch.einsum("hce,hde->hcd", q, circuit.W_K.to(mean)) * circuit.ln_bias.to(mean)
         centred = self._mean("centred") if self.centred else torch.full_like(mean, torch.nan)
         pairs = self.of_layers("pairs")[:, None, self.present, None].long()
         columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias, "n_pairs": pairs}
@@ -286,14 +282,12 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
     if (lacking := table["gap"].isna()).any():
         row = table.loc[lacking, row_key].iloc[0].to_dict()
         raise ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
-    table["abs_gap"] = table["gap"].abs()
-    groups = table.groupby(["layer", "head", "key_class"], sort=False)
-    sums = groups[["gap", "abs_gap"]].transform("sum").replace(0, np.nan)
-    table[["share", "abs_share"]] = table[["gap", "abs_gap"]] / sums
-    shares = table.groupby(["layer", "head", "key_class"], sort=False)
-    table["rank"] = shares["share"].rank(ascending=False, method="first", na_option="bottom").astype(int)
-    table["n_dims_90"] = shares["share"].transform(_dims_for_90_percent)
-    table["n_dims_90_abs"] = shares["abs_share"].transform(_dims_for_90_percent)
+    of_class, gap = [table["layer"], table["head"], table["key_class"]], table["gap"]
+    for share, n_dims, part in (("share", "n_dims_90", gap), ("abs_share", "n_dims_90_abs", gap.abs())):
+        table[share] = part / part.groupby(of_class, sort=False).transform("sum").replace(0, np.nan)
+        table[n_dims] = table[share].groupby(of_class, sort=False).transform(_dims_for_90_percent)
+    shares = table["share"].groupby(of_class, sort=False)
+    table["rank"] = shares.rank(ascending=False, method="first", na_option="bottom").astype(int)
     columns = [*row_key, "gap", "share", "rank", "n_dims_90", "abs_share", "n_dims_90_abs"]
     return table[columns].reset_index(drop=True)
 
@@ -343,13 +337,10 @@ def check_decomposition(
     rows = []
     for circuit, x, q, scores in activations(model, tokens, chosen, "attn_scores"):
         constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
-        error = largest = 0.0
-        for query, visible in enumerate(circuit.span.mask(len(tokens)).to(x.device)):
-            ours = _contributions(circuit, x, q[query]).sum(-1) + torch.einsum("nhe,he->hn", constant, q[query])
-            theirs = scores[:, query] * circuit.scale
-            error = max(error, (ours - theirs)[:, visible].abs().max().item())
-            largest = max(largest, theirs[:, visible].abs().max().item())
-        rows.append((circuit.layer, error, largest))
+        sums = torch.stack([_contributions(circuit, x, one).sum(-1) for one in q], 1)
+        visible, theirs = circuit.span.mask(len(tokens)).to(x.device), scores * circuit.scale
+        error = sums + torch.einsum("nhe,mhe->hmn", constant, q) - theirs
+        rows.append((circuit.layer, *(values[:, visible].abs().max().item() for values in (error, theirs))))
     return pd.DataFrame(rows, columns=["layer", "max_error", "max_score"])
 
 

@@ -95,7 +95,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
 
     `text` is anything `interp.corpora.batches` takes, or its batches; nothing masked. See
     `interp.attention.score_contributions`, `find_outliers` and `ablation_effect` for what the options mean; a `sample`
-    is a text a row, in a pass of its own (the paper: 100 texts).
+    is one text on each row, in a pass of its own (the paper: 100 texts).
 
     Raises ValueError as those functions do, for an unknown mode, a sample below 1 and batches of masked text.
     """
@@ -128,21 +128,14 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {"k": float(options.k), "mode": options.mode, "sample": sample, "key_classes": list(classes.names)}
-    return AttentionStudy(
-        provenance=provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum())),
-        scores=scores,
-        gaps=apart,
-        totals=contributions.totals,
-        attention=attention.table,
-        dims=dims,
-        outliers=outliers,
-        ablation=ablation,
-        correlations=correlations.table,
-    )
+    tables = {"scores": scores, "gaps": apart, "totals": contributions.totals, "attention": attention.table}
+    tables |= {"dims": dims, "outliers": outliers, "ablation": ablation, "correlations": correlations.table}
+    about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
+    return AttentionStudy(provenance=about, **tables)
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:
-    """Batches of some of the texts, a text a row."""
+    """Batches of some of the texts, one on each row."""
     if prepared.corpus is None:
         raise ValueError("a sample needs texts; token ids have none")
     texts = list(prepared.corpus)

@@ -113,19 +113,12 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
+    tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
+    tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": neurons}
+    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed), "dynamics": _dynamics(model)}
     asked = {"orders": orders, "bases": bases, "shifts": shifts, "ratios": [float(ratio) for ratio in ratios]}
-    return EncodingStudy(
-        provenance=provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens),
-        regression=fitted.regression,
-        types=_types(model, fitted),
-        dims=fitted.dims,
-        few_shot=few_shot(model, fitted),
-        pruning=pruned,
-        steering=steering,
-        directions=directions(model, fitted, unigram=unigram, seed=seed),
-        neurons=neurons,
-        dynamics=_dynamics(model),
-    )
+    about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
+    return EncodingStudy(provenance=about, **tables)
 
 
 def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[pd.DataFrame]:

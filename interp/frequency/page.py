@@ -33,22 +33,13 @@ DEFINITIONS = {
 def section(effect: BiasEffect) -> Section:
     """What the page says of `interp frequency`; every number comes from the result."""
     first, *others = effect.kl["bias"].unique()
-    figures = {f"curve_{first}": plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    main = f"curve_{first}"
+    figures = {main: plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
     figures |= {f"projection_{bias}": plots.projection(effect, bias) for bias in [first, *others] if bias != "fc"}
     figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
-    return Section(
-        summary=_summary(effect),
-        main=f"curve_{first}",
-        finding=_finding(effect),
-        definitions=DEFINITIONS,
-        figures=figures,
-        tables={
-            "KL, perplexity by bias and scale": effect.kl,
-            "Projection on word frequency": effect.projection,
-            "Logit adjustment, for comparison": effect.adjustment,
-        },
-        provenance=effect.provenance,
-    )
+    tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
+    tables["Logit adjustment, for comparison"] = effect.adjustment
+    return Section(_summary(effect), main, _finding(effect), DEFINITIONS, figures, tables, effect.provenance)
 
 
 def _ends(effect: BiasEffect) -> list[Any]:

@@ -111,16 +111,12 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     q = predictions.distributions[: len(edits)]
     types = _types(model, np.flatnonzero(real), counts, effects)
     probabilities = edits.merge(types[["token_id"]], how="cross").assign(probability=q[:, real].ravel())
+    tables = {"kl": edits.join(of_edits), "types": types, "curve": _curve(edits, q, u), "projection": projection}
+    tables["probabilities"] = probabilities[["token_id", "bias", "scale", "probability"]]
+    tables["adjustment"] = pd.DataFrame({"tau": taus}).join(of_taus)
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
-    return BiasEffect(
-        provenance=provenance(model, prepared.about, unigram=unigram, scales=scales, n_tokens=predictions.n_tokens),
-        kl=pd.concat([edits, of_edits], axis=1),
-        types=types,
-        probabilities=probabilities[["token_id", "bias", "scale", "probability"]],
-        curve=_curve(edits, q, u),
-        projection=projection,
-        adjustment=pd.concat([pd.DataFrame({"tau": taus}), of_taus], axis=1),
-    )
+    about = provenance(model, prepared.about, unigram=unigram, scales=scales, n_tokens=predictions.n_tokens)
+    return BiasEffect(provenance=about, **tables)
 
 
 def _check_biases(head: PredictionHead, biases: Sequence[Bias] | None) -> tuple[Bias, ...]:
