@@ -11,7 +11,7 @@ __all__ = ["Cost", "cost", "dry_run"]
 
 @dataclass(frozen=True)
 class Cost:
-    """Memory of the sums in bytes, floating-point operations a token, and rows of the table `scores`.
+    """Memory of the sums in bytes, floating-point operations per token, and rows of the table `scores`.
 
     `forward` is `Shape.forward`: the blocks' matrix products.
     """
@@ -53,15 +53,15 @@ class Cost:
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.attention.study` with these options."""
-    classes = options.get("key_classes")
-    return cost(name, n_classes=None if classes is None else len(classes), layers=options.get("layers"))
+    return cost(name, n_classes=len(options.get("key_classes") or ()), layers=options.get("layers"))
 
 
 def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | None = None, sequence: int = 128) -> Cost:
     """The cost of `ScoreContributions` and `DimensionProfile` for a hub name or a directory with a config.json.
 
-    Causal models: `2 n_heads d_head d_model` operations a token and layer for the means, and as many for each class
-    but one to centre them. Encoders sum over a sequence first: that for each class, twice, once a `sequence` of tokens.
+    Causal models: `2 n_heads d_head d_model` operations for each token and layer for the means, and as many for each
+    class but one to centre them. Encoders sum over a sequence first: that for each class, twice, once for each
+    `sequence` of tokens.
 
     Raises as `interp.models.shapes.shape`.
     """

@@ -67,7 +67,7 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
 
 
 def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> go.Figure:
-    """Mean of outlier dimensions by token class and state, a panel each (figure 3); the first three by default.
+    """Mean of outlier dimensions by token class and state, in one panel each (figure 3); the first three by default.
 
     Raises ValueError for a dimension that does not exist, and where there is no outlier to choose.
     """
@@ -134,7 +134,7 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
     title = f"{class_styles(study.provenance['key_classes'])[key_class]['name']}: a key dimension removed"
-    subtitle = f"mean over heads; a point a dimension, set to {value}"
+    subtitle = f"mean over heads; one point per dimension, set to {value}"
     out = figure(title, _BLOCK, "change of attention", subtitle=subtitle)
     hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):

@@ -126,8 +126,7 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figu
     for name, style in run_styles(list(studies)).items():
         dotted = CHANCE | {"name": style["name"], "color": style["color"]}
         add_series(out, depth[name]["uniform"].round(4), dotted, legend=False, hoverinfo="skip")
-    out.update_yaxes(rangemode="tozero")
-    return out
+    return out.update_yaxes(rangemode="tozero")
 
 
 def _spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
@@ -139,5 +138,4 @@ def _spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
         share = study.gaps.groupby("layer")["n_dims_90_abs"].mean() / study.dims["dim"].nunique()
         lines[name] = by_depth(share, layers_of(name, study.provenance))
     draw_runs(out, lines, list(studies))
-    out.update_yaxes(tickformat=".0%", rangemode="tozero")
-    return out
+    return out.update_yaxes(tickformat=".0%", rangemode="tozero")

@@ -70,7 +70,7 @@ class AttentionByClass(KeyObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a layer, head and class; classes without a token have none."""
+        """One row for each layer, head and class; classes without a token have none."""
         present, queries = self.present, self.tokens.sum()
         attention, norm = (self.of_layers(name)[..., present] for name in ("attention", "norm"))
         uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))

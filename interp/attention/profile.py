@@ -58,7 +58,7 @@ class DimensionProfile(KeyObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row a state, class and dimension, and the class `all`."""
+        """One row for each state, class and dimension, with the class `all` too."""
         by_class, largest = (self.of_layers(name)[..., self.present, :] for name in ("moments", "max_abs"))
         by_class = by_class.transpose(0, 1)
         every = reduce(moments.merged, by_class.unbind(2))

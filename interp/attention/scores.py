@@ -126,7 +126,7 @@ class ScoreContributions(KeyObserver):
 
     @property
     def scores(self) -> pd.DataFrame:
-        """One row a layer, head, class and dimension; classes without a token have none."""
+        """One row for each layer, head, class and dimension; classes without a token have none."""
         mean, query = self._mean("contribution"), self._mean("query")
         ln_bias = torch.zeros_like(mean)
         for part, q, circuit in zip(ln_bias, query, self._circuits, strict=True):
@@ -139,7 +139,7 @@ class ScoreContributions(KeyObserver):
 
     @property
     def totals(self) -> pd.DataFrame:
-        """One row a layer, head and class: the mean score, as what the dimensions and b_K make of it."""
+        """One row for each layer, head and class: the mean score, as what the dimensions and b_K make of it."""
         contributions = self._mean("contribution").sum(-1)
         b_K = torch.stack([circuit.b_K for circuit in self._circuits])
         key_bias = torch.einsum("lhce,lhe->lhc", self._mean("query"), b_K.to(contributions))

@@ -35,8 +35,7 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
     subtitle = f"adjusted R² = {numbers['adj_r2']:.3f}, {numbers['n_types']:,.0f} types"
     out = figure("Token probability from the output embedding", *axes, subtitle=subtitle)
     predicted, actual = -np.log(types["predicted"]), -np.log(types["alpha"])
-    hover = "predicted %{x:.2f}<br>actual %{y:.2f}"
-    add_types(out, types, predicted, actual, {"color": BLUE}, hover)
+    add_types(out, types, predicted, actual, {"color": BLUE}, "predicted %{x:.2f}<br>actual %{y:.2f}")
     add_equal(out, actual.min(), actual.max(), "equal")
     return out
 

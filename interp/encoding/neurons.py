@@ -79,14 +79,14 @@ def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
 class NeuronEffects(LogitsObserver):
     """What mean-ablating single neurons of the last MLP does to predictions, by the closed form.
 
-    After `observe`: `table`, the columns `delta_…` and `through_unigram` of `frequency_neurons`, a row a neuron.
+    After `observe`: `table`, the columns `delta_…` and `through_unigram` of `frequency_neurons`, one row per neuron.
 
     Args:
         neurons: which.
         means: what each neuron of the layer is set to.
         log_unigram: over the vocabulary, finite.
-        exact: a softmax a neuron and position; else the second order in the change of the logits, from products of
-            the probabilities with all neurons at once.
+        exact: one softmax for each neuron and position; else the second order in the change of the logits, from
+            products of the probabilities with all neurons at once.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class NeuronEffects(LogitsObserver):
         square = resid.double().square().sum(1, keepdim=True)
         moved = square + 2 * delta * (resid @ w.T).double() + delta.square() * w.double().square().sum(1)
         s, s_live = (square / d + mlp.eps).sqrt(), (moved / d + mlp.eps).sqrt()
-        effects = self._exactly if self.exact else self._to_second_order
+        effects = self._exactly if self.exact else self._roughly
         # to the logits come (a − 1)(logits − c) + b v, and with the frozen scale b_frozen v
         for name, value in effects(logits, targets, s / s_live, delta / s_live, delta / s).items():
             self.add(name, value)
 
     def _exactly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
-        """Sums over positions of each effect, one row of logits a neuron and position."""
+        """Sums over positions of each effect, one row of logits for each neuron and position."""
         mlp, k = self.mlp, len(self.neurons)
         total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
         axis, log_u = self.unigram_axis, self.log_u
@@ -171,9 +171,7 @@ class NeuronEffects(LogitsObserver):
             raise ValueError("the effect of a neuron is not finite; are the model's weights and activations finite?")
         return total
 
-    def _to_second_order(
-        self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor
-    ) -> dict[str, Tensor]:
+    def _roughly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
         """Sums over positions of each effect to second order in the change of the logits; `through_unigram` is NaN."""
         W_U, w, scored = self.mlp.W_U, self.mlp.w_scaled[self.neurons], targets >= 0
         base, free = logits.log_softmax(1), logits - self.mlp.constant
@@ -239,9 +237,9 @@ def frequency_neurons(
     """Which neurons of the last MLP set the model's confidence, and which move it towards word frequency?
 
     Each neuron is set to its mean over the text, one at a time, by the closed form of this module's docstring: two
-    passes over the text (a screen takes a third), and no unembedding a neuron. Entropy neurons act through the scale of
-    the final norm: a large `delta_entropy` of which `delta_entropy_frozen` shows little, a large norm and a small
-    `logit_var`. Token-frequency neurons act along log u: `through_unigram` makes much of their `delta_loss`.
+    passes over the text (a screen takes a third), and no unembedding per neuron. Entropy neurons act through the
+    scale of the final norm: a large `delta_entropy` of which `delta_entropy_frozen` shows little, a large norm and a
+    small `logit_var`. Token-frequency neurons act along log u: `through_unigram` makes much of their `delta_loss`.
 
     Args:
         unigram: token counts; the model's own, or else this text's.

@@ -115,8 +115,7 @@ def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
             point = pd.Series(style["name"], [r2[target]])
             how: dict[str, Any] = {"hover": "%{x:.3f}<extra></extra>", "mode": "markers", "showlegend": in_legend}
             add_series(out, point, look, size=size, **how)
-    out.update_yaxes(autorange="reversed", type="category")
-    return out
+    return out.update_yaxes(autorange="reversed", type="category")
 
 
 def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:

@@ -30,7 +30,7 @@ class PrunedPredictions(LogitsObserver):
     """What is left of the predictions when dimensions of the unembedding's input go, one block after the other.
 
     The logits of a fraction are those of the one before less `h[:, block] W[block]`, so a whole order costs one
-    unembedding and a softmax a fraction; `E_p[l']` of the KL is `h' · E_p[W]`, a sum over dimensions too.
+    unembedding and one softmax per fraction; `E_p[l']` of the KL is `h' · E_p[W]`, a sum over dimensions too.
 
     After `observe`: `table`, as `pruning_curve` returns it.
 

@@ -146,7 +146,6 @@ def _types(model: Model, fitted: Fit) -> pd.DataFrame:
 def _dynamics(model: Model) -> pd.DataFrame:
     """The table that ships with a model (`dynamics.csv` in its directory), or an empty one."""
     directory = origin(model).directory
-    path = None if directory is None else directory / "dynamics.csv"
-    if path is None or not path.is_file():
-        return pd.DataFrame(columns=COLUMNS, dtype=float)
-    return pd.read_csv(path)
+    if directory is not None and (path := directory / "dynamics.csv").is_file():
+        return pd.read_csv(path)
+    return pd.DataFrame(columns=COLUMNS, dtype=float)

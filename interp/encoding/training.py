@@ -66,7 +66,7 @@ def dynamics(
 
     Columns: step, adj_r2 (of −log α on the output embeddings), spearman (of b_LN W_U with log u; NaN without
     b_LN, or while it is zero), kl_unigram_model (KL(u‖q), nats), loss (mean NLL, nats; of masked tokens for an
-    encoder). One forward pass a checkpoint.
+    encoder). One forward pass per checkpoint.
 
     Args:
         text: what `interp.corpora.load` takes.

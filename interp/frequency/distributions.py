@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,9 +53,7 @@ class LogitsObserver(Observer):
 
     read: Callable[..., None]
 
-    def __init__(
-        self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: object
-    ) -> None:
+    def __init__(self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: Any) -> None:
         super().__init__(model.W_U.device, **options)
         self.model, self.names, self.at_once, self.real = model, names, at_once, real_tokens(model)
         self.add_state("n", ())

@@ -75,7 +75,7 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
 
 
 def kl_by_scale(effect: BiasEffect) -> go.Figure:
-    """KL(u‖q) against the scale λ, one line a bias."""
+    """KL(u‖q) against the scale λ, one line per bias."""
     out = figure("Distance of predictions from word frequency", "scale λ of the bias", "KL(u‖q), nats")
     hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):

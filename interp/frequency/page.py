@@ -110,5 +110,4 @@ def _kl(effects: Mapping[str, BiasEffect], bias: Bias = "ln") -> go.Figure:
     out = figure(f"Distance from word frequency as {BIAS_NAME[bias]} goes", "scale λ of the bias", "KL(u‖q), nats")
     kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}
     draw_runs(out, {name: values[bias].sort_index() for name, values in kl.items()}, list(effects))
-    out.update_yaxes(rangemode="tozero")
-    return out
+    return out.update_yaxes(rangemode="tozero")

@@ -107,13 +107,12 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     yield [Reading("word frequency", prepared, [predictions])]
 
     measures = _measures(predictions, u)
-    of_edits, of_taus = measures[: len(edits)], measures[len(edits) :].reset_index(drop=True)
     q = predictions.distributions[: len(edits)]
     types = _types(model, np.flatnonzero(real), counts, effects)
     probabilities = edits.merge(types[["token_id"]], how="cross").assign(probability=q[:, real].ravel())
-    tables = {"kl": edits.join(of_edits), "types": types, "curve": _curve(edits, q, u), "projection": projection}
+    tables = {"kl": edits.join(measures), "types": types, "curve": _curve(edits, q, u), "projection": projection}
     tables["probabilities"] = probabilities[["token_id", "bias", "scale", "probability"]]
-    tables["adjustment"] = pd.DataFrame({"tau": taus}).join(of_taus)
+    tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measures[len(edits) :].reset_index(drop=True))
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about = provenance(model, prepared.about, unigram=unigram, scales=scales, n_tokens=predictions.n_tokens)
     return BiasEffect(provenance=about, **tables)
@@ -152,10 +151,8 @@ def word_frequencies(
 
 
 def _variant(effects: Effects, bias: Bias, scale: float) -> Variant:
-    name = f"{bias} × {scale:g}"
-    if bias == "fc":
-        return Variant(fc=scale, name=name)
-    return Variant(shift=torch.from_numpy((scale - 1) * effects[bias]), name=name)
+    shift = None if bias == "fc" else torch.from_numpy((scale - 1) * effects[bias])
+    return Variant(shift, fc=scale if bias == "fc" else 1.0, name=f"{bias} × {scale:g}")
 
 
 def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFrame:
