@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,7 +14,6 @@ from torch import Tensor
 from interp.checks import warn
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import TokenClasses
-from interp.hooks import jointly
 from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, qk_circuit
 from interp.models.running import running
@@ -128,18 +126,17 @@ def activations(
 ) -> list[tuple[QKCircuit, Tensor, Tensor, Tensor]]:
     """Circuit, attention input, (rotated) queries and what flows at a site, of each layer and for one sequence."""
     check_weights(model)
-    found = {}
+    circuits = [qk_circuit(model, layer) for layer in layers]
+    names = [(one.input_name, one.query_name, hook_name(model, site, one.layer)) for one in circuits]
+    seen: dict[str, Tensor] = {}
 
-    def keep(circuit: QKCircuit, x: Tensor, q: Tensor, values: Tensor) -> None:
-        found[circuit.layer] = circuit, circuit.attn_input(x)[0], q[0], values[0]
+    def keep(activation: Tensor, hook: Any) -> None:
+        seen[hook.name] = activation
 
-    recipe: Recipe = []
-    for circuit in [qk_circuit(model, layer) for layer in layers]:
-        names = circuit.input_name, circuit.query_name, hook_name(model, site, circuit.layer)
-        recipe += jointly(names, partial(keep, circuit))
-    with running(model, recipe):
+    with running(model, [(name, keep) for of_layer in names for name in of_layer]):
         model(tokens[None].to(model.W_U.device))
-    return [found[layer] for layer in layers]
+    found = [[seen[name] for name in of_layer] for of_layer in names]
+    return [(one, one.attn_input(x)[0], q[0], values[0]) for one, (x, q, values) in zip(circuits, found, strict=True)]
 
 
 def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:

@@ -81,20 +81,18 @@ def _fall(study: AttentionStudy, kind: str) -> tuple[str, str]:
         against = f" (the strongest control: to {control:.4f})"
     elif math.isnan(control):
         against = ""
-    return (
-        f"{_FROM[kind]}, {row['dim']} lowers attention to {CLASS_NAME.get(key_class, key_class)} most when removed "
-        f"from the keys of block {row['layer']}: from {before:.4f} to {row['attention_after']:.4f}{against}."
-    ), key_class
+    attention = f"attention to {CLASS_NAME.get(key_class, key_class)}"
+    how = f"most when removed from the keys of block {row['layer']}: from {before:.4f} to {row['attention_after']:.4f}"
+    return f"{_FROM[kind]}, {row['dim']} lowers {attention} {how}{against}.", key_class
 
 
 def _outliers(study: AttentionStudy) -> str:
     if study.outliers.empty:
         return "No dimension of the residual stream is an outlier."
     first = study.outliers[study.outliers["rank"] == 1]
-    return (
-        f"{count(study.outliers['dim'].nunique(), 'outlier dimension')}; dimension {first['dim'].iloc[0]} is one in "
-        f"{len(first)} of {count(study.dims['state'].nunique(), 'hidden state')}."
-    )
+    found = count(study.outliers["dim"].nunique(), "outlier dimension")
+    states = count(study.dims["state"].nunique(), "hidden state")
+    return f"{found}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
 
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:

@@ -57,18 +57,14 @@ def _sentences(study: EncodingStudy) -> list[str]:
     fitted = study.regression.set_index("target")["adj_r2"]
     untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
     before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
-    sentences = [
-        f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
-        f"({fitted['shuffled']:.3f} with α shuffled{before})."
-    ]
+    r2 = f"adjusted R² {fitted['-log alpha']:.3f} ({fitted['shuffled']:.3f} with α shuffled{before})"
+    sentences = [f"A linear fit of −log α on the output embeddings has {r2}."]
     axes = study.pruning[study.pruning["basis"] == "axis"]
     curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
     if not curves["spearman"].empty:
         at_random = "" if curves["random"].empty else f"; in random order it {_fall(curves['random'])}"
-        sentences.append(
-            f"Top-1 agreement {_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
-            f"{at_random}."
-        )
+        removed = f"{_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
+        sentences.append(f"Top-1 agreement {removed}{at_random}.")
     missed = study.steering_error.query("text == 'fitted'")
     if parts := ", ".join(f"{shift} {value:.3f}" for shift, value in zip(missed["shift"], missed["all"], strict=True)):
         sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {parts}.")
