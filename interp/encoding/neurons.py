@@ -274,8 +274,7 @@ def frequency_neurons(
         second = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
         yield [Reading("neurons, exact", part, [second])]
         effects.loc[chosen] = second.table.set_axis(chosen)
-    norm = mlp.w_scaled.double().norm(dim=1)
-    size = mlp.W_U.norm(dim=0)
+    norm, size = mlp.w_scaled.double().norm(dim=1), mlp.W_U.norm(dim=0)
     units = (mlp.W_U / size)[:, size > 0]
     cosines = (mlp.w_scaled / norm[:, None].to(mlp.w)) @ units
     shape = {"w_out_norm": norm, "logit_var": cosines.double().var(1, correction=0), "mean_activation": means.mean}

@@ -59,8 +59,7 @@ class PrunedPredictions(LogitsObserver):
 
     def read(self, full: Float[Tensor, "pos d_vocab"], targets: Tensor, h: Tensor) -> None:
         h = h.to(self.W) if self.rotation is None else h.to(self.W) @ self.rotation.T
-        best = full.argmax(1)
-        log_Z = full.logsumexp(1)
+        best, log_Z = full.argmax(1), full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()
         self.add("probability", p.sum(0))
         scored = targets >= 0
@@ -69,8 +68,7 @@ class PrunedPredictions(LogitsObserver):
         for name, order in self.orders.items():
             logits = full - log_Z[:, None]  # so that its exponentials need no maximum of their own
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
-            probability = torch.zeros_like(self.state[f"{name}.probability"])
-            sums = torch.zeros_like(self.state[f"{name}.sums"])
+            probability, sums = (torch.zeros_like(self.state[f"{name}.{part}"]) for part in ("probability", "sums"))
             for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
                 if block := order[gone:count]:
                     logits.addmm_(h[:, block], self.W[block], alpha=-1)

@@ -108,9 +108,7 @@ class MeanPredictions(LogitsObserver):
         if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
             raise ValueError("this model soft-caps its logits, so a vector added to them is not an edit of its head")
         check_vocabulary(model)
-        described = [
-            {"name": v.name, "fc": v.fc, "shift": None if v.shift is None else fingerprint(v.shift)} for v in variants
-        ]
+        described = [vars(v) | {"shift": None if v.shift is None else fingerprint(v.shift)} for v in variants]
         self._scales_fc = any(v.fc != 1.0 for v in variants)
         names = [trunk_output(model)] if self._scales_fc else []
         super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, variants=described)
