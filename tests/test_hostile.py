@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 import interp
 from interp import attention, corpora, encoding, frequency, generation, hooks, pages, probing
 from interp.corpora import pairs, unigrams as counting
-from interp.disk.files import replacing_directory
+from interp.disk import replacing_directory
 from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
 from interp.run.observers import observe
 

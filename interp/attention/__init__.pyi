@@ -1,5 +1,9 @@
-from . import costs as costs, patterns as patterns, profile as profile, scores as scores, text as text
-from .patterns import ablation_effect as ablation_effect, attention_by_class as attention_by_class
+from . import costs as costs, patterns as patterns, profile as profile, scores as scores
+from .patterns import (
+    ablation_effect as ablation_effect,
+    attention_by_class as attention_by_class,
+    attention_in_text as attention_in_text,
+)
 from .profile import dimension_profile as dimension_profile
 from .scores import gaps as gaps, score_contributions as score_contributions
 from .tables import AttentionStudy as AttentionStudy, study as study

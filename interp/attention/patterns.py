@@ -1,7 +1,8 @@
-"""Where attention goes: by class of the key, per layer and head, and what becomes of it without a dimension."""
+"""Where attention goes: in one text, by class of the key, and what becomes of it without a dimension."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -11,27 +12,68 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, received
+from interp.attention.keys import KeyClassBatch, KeyObserver, activations, received
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.corpora.sentences import sentence_rows
 from interp.hooks import ablate_dims, jointly
-from interp.models.options import Mode
-from interp.models.qk import QKCircuit, check_layers, qk_circuit, span
+from interp.models.head import token_names
+from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name
+from interp.options import Mode
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["AttentionByClass", "KeyAblation", "Where", "ablate", "ablation_effect", "attention_by_class", "planned"]
+__all__ = ["AttentionByClass", "AttentionInText", "KeyAblation", "Where", "ablate", "ablation_effect"]
+__all__ += ["attention_by_class", "attention_in_text", "planned"]
 
 Where = Literal["keys", "residual"]
 _OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first
 _CONTROLS = 5  # random dimensions beside them, and as many of matched magnitude
 _COLUMNS = ["layer", "dim", "set", "magnitude", "where", "mode", "key_class", "attention_before", "attention_after"]
 _COLUMNS += ["head", "head_before", "head_after"]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionInText:
+    """What `attention_in_text` found.
+
+    `pattern` holds attention probabilities. `contribution` is what dimension `dim` of the key adds to each score, in
+    nats (divided by √d_head as the model does), less its mean over the keys that the query sees; 0 at keys that it does
+    not see. `causal`: a query sees no key after itself.
+    """
+
+    tokens: list[str]
+    layer: int
+    dim: int
+    pattern: Float[np.ndarray, "head query key"]
+    contribution: Float[np.ndarray, "head query key"]
+    causal: bool
+
+
+def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: bool | None = None) -> AttentionInText:
+    """The attention patterns of a layer on a text, beside what one dimension of the key contributes to their scores.
+
+    Args:
+        bos: whether the beginning-of-sequence token stands before the text; by default where the model was trained so
+            (`cfg.default_prepend_bos`). An encoder reads `[CLS] … [SEP]`.
+
+    Raises ValueError for a layer or dimension that does not exist, where scores are no sum over dimensions, for a model
+    without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
+    """
+    check_dims(model, [dim])
+    (ids,) = sentence_rows(model, [text], bos=bos)
+    ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer], "pattern")
+    direction = circuit.rotate(circuit.W_K[:, dim].expand(1, len(ids), -1, -1))[0]
+    scores = torch.einsum("mhe,nhe->hmn", q, direction) * x[:, dim] / circuit.scale
+    visible = circuit.span.mask(len(ids)).to(scores.device)
+    centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
+    pattern, contribution = (values.float().cpu().numpy() for values in (seen, centred))
+    return AttentionInText(token_names(model, ids), layer, dim, pattern, contribution, circuit.span.causal)
 
 
 class AttentionByClass(KeyObserver):
