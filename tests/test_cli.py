@@ -139,6 +139,14 @@ def test_paper_refuses_its_own_options(hf_directory, corpus, tmp_path, capsys):
     assert "--paper sets --biases, --scales and --mask-rate itself" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("model", "mask_rate"), [("tiny-gpt2", None), ("tiny-bert", 0.12)])
+def test_the_papers_protocol_of_frequency_by_model(model, mask_rate, corpus, tmp_path):
+    assert main(["frequency", "--model", model, "--corpus", str(corpus), "--paper", "--out", str(tmp_path)]) == 0
+    found = BiasEffect.load(tmp_path)
+    assert found.provenance["mask_rate"] == mask_rate
+    assert sorted(found.kl["scale"].unique()) == [0, 1]
+
+
 def test_paths_are_checked_before_torch_is_imported(tmp_path):
     code = (
         "import sys; from interp.cli import main;"
@@ -253,7 +261,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
     assert f"sums of contributions: {sums:,.0f} MiB" in printed
     projections = 4096 * (4096 + 1024 + 1024 + 4096)
     forward = 2 * 32 * (projections + 3 * 4096 * 14336)
-    assert f"{forward / 1e9:,.3f} GFLOP a token" in printed
+    assert f"{forward / 1e9:,.3f} GFLOP per token" in printed
     assert f"mean contributions: {32 * 2 * 4096 * 4096 / 1e9:,.3f} GFLOP" in printed
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 2

@@ -78,7 +78,7 @@ def test_it_has_a_command_with_all_its_options(example, whole):
     result = json.loads((whole / "previous_token" / "result.json").read_text())
     assert result["provenance"]["distance"] == 2
     assert "Which heads attend to the token before?" in (whole / "index.html").read_text()
-    assert "GFLOP a token" in interp(example, "previous_token", "--model", "tiny-gpt2", "--dry-run").stdout
+    assert "GFLOP per token" in interp(example, "previous_token", "--model", "tiny-gpt2", "--dry-run").stdout
 
 
 def test_its_parts_are_merged(example, whole, tmp_path):

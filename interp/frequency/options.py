@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from interp.declare import Analysis, option
 from interp.options import Bias, CountsOptions, MaskedTextOptions
@@ -14,6 +15,12 @@ class FrequencyOptions(CountsOptions, MaskedTextOptions):
     biases: Sequence[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
     scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
     seed: int | None = option(None, "Of the masking. Default: 0.", least=0)
+
+
+def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:
+    from interp.models.sites import is_encoder
+
+    return 0.12 if is_encoder(model) else None
 
 
 ANALYSIS = Analysis(
@@ -29,6 +36,6 @@ ANALYSIS = Analysis(
     sides="interp.frequency.page:sides",
     impossible="interp.frequency.tables:why_impossible",
     in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},
-    paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": 0.12},
-    paper_help="each bias removed (λ = 0) or kept, 12 % masked",
+    paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": _mask_rate},
+    paper_help="each bias removed (λ = 0) or kept, 12 % of an encoder's tokens masked",
 )

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from interp.checks import whole_number
 from interp.models.pretrained import read_config
 from interp.paths import model_directory
 
-__all__ = ["Shape", "cost", "shape"]
+__all__ = ["Cost", "Shape", "cost", "shape"]
 
 _GATED = ("llama", "mistral", "qwen2")
 
@@ -33,29 +33,29 @@ class Shape:
 
     @property
     def forward(self) -> float:
-        """Operations a token of the blocks' matrix products, without attention's own `4 T n_heads d_head` a layer.
+        """Operations per token of the blocks' matrix products, without attention's own `4 T n_heads d_head` per layer.
 
         A multiplication and an addition are two operations.
         """
         return 2.0 * self.n_layers * self.block_weights
 
-    @property
-    def numbers(self) -> dict[str, Any]:
-        return asdict(self) | {"forward": self.forward}
 
-    @property
-    def lines(self) -> list[str]:
-        """What `--dry-run` prints."""
-        return [
-            f"{self.n_layers} layers, {self.n_heads} heads, d_model {self.d_model}",
-            f"weights of the blocks: {self.n_layers * self.block_weights * 4 / 2**20:,.0f} MiB in float32",
-            f"blocks of the forward pass: {self.forward / 1e9:,.3f} GFLOP a token",
-        ]
+class Cost(NamedTuple):
+    """What `--dry-run` prints: `lines` to read, or `numbers` by name with `--json`."""
+
+    numbers: dict[str, Any]
+    lines: list[str]
 
 
-def cost(name: str, data: Any, options: Mapping[str, Any]) -> Shape:
+def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """What any analysis costs: the forward passes."""
-    return shape(name)
+    size = shape(name)
+    lines = [
+        f"{size.n_layers} layers, {size.n_heads} heads, d_model {size.d_model}",
+        f"weights of the blocks: {size.n_layers * size.block_weights * 4 / 2**20:,.0f} MiB in float32",
+        f"blocks of the forward pass: {size.forward / 1e9:,.3f} GFLOP per token",
+    ]
+    return Cost(asdict(size) | {"forward": size.forward}, lines)
 
 
 def shape(name: str) -> Shape:

@@ -2,38 +2,28 @@
 
 import timeit
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from interp.corpora import pairs
-from interp.models.shapes import shape
+from interp.models.shapes import Cost, shape
 from interp.probing.options import ProbingOptions
 
-__all__ = ["Cost", "dry_run", "rate"]
+__all__ = ["dry_run", "rate"]
 
 _TRAIN = 0.6
 _TIMED_SIZE = 1_024
 
 
-class Cost(NamedTuple):
-    """Bytes of hidden states, and floating-point operations (a multiplication and an addition are two).
-
-    Of the trained and the untrained model. `forward` are the blocks' matrix products for all sentences; `sparse` those
-    of the L0 probes, `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is
-    done at one state alone (transfer, general probes, ablation) is not counted. `lines` are what `--dry-run` prints,
-    with the time that this machine would take.
-    """
-
-    numbers: dict[str, Any]
-    lines: list[str]
-
-
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.probing.study` with these options.
 
-    Tokens are reckoned at 4/3 of the words, and one appended. Of the untrained model there is one sparse probe per
-    task and state.
+    Bytes of hidden states, and floating-point operations (a multiplication and an addition are two) of the trained and
+    the untrained model. `forward` are the blocks' matrix products for all sentences; `sparse` those of the L0 probes,
+    `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is done at one state
+    alone (transfer, general probes, ablation) is not counted. Tokens are reckoned at 4/3 of the words, and one
+    appended. Of the untrained model there is one sparse probe per task and state.
 
     Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
@@ -58,7 +48,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         f"{n_states} states of {size.d_model}; {n_tasks} tasks, {len(sentences):,} sentences, about {tokens:,} tokens",
         f"hidden states: {2 * n_states * gib:,.2f} GiB on disk, {gib:,.2f} GiB in memory",
         f"forward passes: {forward / 1e12:,.1f} TFLOP",
-        f"L0 probes, {n_tasks * columns:,} a state: {sparse / 1e12:,.1f} TFLOP",
+        f"L0 probes, {n_tasks * columns:,} per state: {sparse / 1e12:,.1f} TFLOP",
         f"a float32 matrix product runs at {speed / 1e9:,.0f} GFLOP/s here: {hours} at that rate",
     ]
     return Cost(numbers, lines)
