@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
 """What an analysis reads: text, text of which an encoder predicts masked tokens, beginnings of texts, minimal pairs."""
+Layout: TypeAlias = Literal["packed", "texts"]
+"""Rows of a batch: texts joined, or one text each."""
+Bias: TypeAlias = Literal["ln", "fc", "last"]
+"""The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
+Mode: TypeAlias = Literal["zero", "mean"]
+"""What a removed dimension is set to."""
 
 
 def option(default: Any, help: str, *, least: int | None = None, has_flag: bool = True, cli: Any = None) -> Any:

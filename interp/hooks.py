@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from interp.checks import check_choice, check_mode
+from interp.declare import Mode
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import firing
 from interp.models.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
-from interp.options import Mode
 
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
 

@@ -3,12 +3,12 @@
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from interp.declare import Options, option
+from interp.declare import Layout, Options, option
 
-__all__ = ["CORPUS", "PAIRS", "Bias", "Counts", "CountsOptions", "KeyClasses", "Layout", "MaskedTextOptions", "Mode"]
-__all__ += ["ModelOptions", "Pairs", "Text", "TextOptions"]
+__all__ = ["CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions", "Pairs"]
+__all__ += ["Text", "TextOptions"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     Pairs: TypeAlias = pd.DataFrame | str | os.PathLike[str]
 else:
     Text = KeyClasses = Counts = Pairs = Any
-
-Layout: TypeAlias = Literal["packed", "texts"]
-"""Rows of a batch: texts joined, or one text each."""
-Bias: TypeAlias = Literal["ln", "fc", "last"]
-"""The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
-Mode: TypeAlias = Literal["zero", "mean"]
-"""What a removed dimension is set to."""
 
 PAIRS = "Minimal pairs: file (.jsonl, .json, .csv, .tsv, .parquet, .gz), directory of .jsonl, 'blimp' or 'bundled'."
 CORPUS = "File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'."

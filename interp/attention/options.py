@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.declare import Analysis, option
-from interp.options import CountsOptions, KeyClasses, Mode, TextOptions
+from interp.declare import Analysis, Mode, option
+from interp.options import CountsOptions, KeyClasses, TextOptions
 
 __all__ = ["ANALYSIS", "AttentionOptions", "Average", "Weights"]
 

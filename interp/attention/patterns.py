@@ -19,12 +19,12 @@ from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
+from interp.declare import Mode
 from interp.hooks import ablate_dims, jointly
 from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name
-from interp.options import Mode
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 

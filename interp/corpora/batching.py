@@ -17,8 +17,8 @@ from interp.corpora.sentences import Row, frame, masked_positions, packed_rows, 
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
+from interp.declare import Layout
 from interp.models.sites import Model, check_model, is_encoder
-from interp.options import Layout
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
 __all__ += ["predicted_batches", "sample_positions"]

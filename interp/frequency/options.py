@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interp.declare import Analysis, option
-from interp.options import Bias, CountsOptions, MaskedTextOptions
+from interp.declare import Analysis, Bias, option
+from interp.options import CountsOptions, MaskedTextOptions
 
 __all__ = ["ANALYSIS", "FrequencyOptions"]
 

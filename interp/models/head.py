@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.checks import check_choice
+from interp.declare import Bias
 from interp.models.sites import Model, is_encoder
-from interp.options import Bias
 
 __all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens", "token_names"]
 

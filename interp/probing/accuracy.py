@@ -17,11 +17,11 @@ from interp.corpora import batches, token_classes
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
+from interp.declare import Mode
 from interp.hooks import ablate_dims
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, hooks_of_others, running
 from interp.models.sites import Model, check_vocabulary, is_encoder, trunk_output
-from interp.options import Mode
 from interp.probing.group import split_pairs
 from interp.probing.probes import Probe, check_probe
 from interp.run.observers import forward, observe
