@@ -12,6 +12,8 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file= --cache-dir .mypy_cache/user tests/typing
+	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 
 # The same, with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)

@@ -116,6 +116,16 @@ def test_unknown_hook_points_are_refused(gpt2):
     assert active_hooks(gpt2) == []
 
 
+def test_a_function_of_names_stands_for_all_that_it_is_true_of(gpt2):
+    """As in `model.hooks`."""
+    seen = []
+    with running(gpt2, [(lambda name: name.endswith("attn.hook_z"), lambda z, hook: seen.append(hook.name))]):
+        gpt2(torch.tensor([[1, 2]]))
+    assert seen == ["blocks.0.attn.hook_z", "blocks.1.attn.hook_z"]
+    with pytest.raises(ValueError, match="no hook point <function"), running(gpt2, [(lambda name: False, print)]):
+        pass
+
+
 def test_autocast_is_refused(gpt2, texts):
     """Its numbers are others, and the provenance would say float32."""
     with torch.autocast("cpu", torch.bfloat16):

@@ -1,7 +1,7 @@
 """Prompts cut from a corpus, and text decoded from prompts by transformers with hooks active."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
@@ -24,7 +24,7 @@ from interp.generation.adapter import HookedCache, Shell
 from interp.generation.options import DECODERS, Decoder
 from interp.models.head import prediction_head, token_names
 from interp.models.identity import check_weights
-from interp.models.running import firing, hooks_of_others
+from interp.models.running import Hooks, firing, hooks_of_others
 from interp.models.sites import Model, check_model, check_vocabulary, is_encoder
 from interp.run.checkpoint import Checkpoint
 
@@ -134,7 +134,7 @@ def generate(
     model: Model,
     prompts: Sequence[str] | Sequence[Sequence[int]],
     *,
-    hooks: Sequence[tuple[str, Callable[..., Any]]] = (),
+    hooks: Hooks = (),
     decoder: Decoder | GenerationConfig = "greedy",
     seed: int = 0,
     max_new_tokens: int | None = None,
@@ -203,7 +203,7 @@ def decode(
     model: Model,
     rows: list[list[int]],
     config: GenerationConfig,
-    hooks: Sequence[tuple[str, Callable[..., Any]]],
+    hooks: Hooks,
     *,
     seed: int,
     batch_size: int,

@@ -15,9 +15,11 @@ import torch
 
 from interp.models.sites import Model, head_sites
 
-__all__ = ["Hook", "HooksOfOthers", "active_hooks", "firing", "head_is_hooked", "hooks_of_others", "running"]
+__all__ = ["Hooks", "HooksOfOthers", "active_hooks", "firing", "head_is_hooked", "hooks_of_others", "resolved"]
+__all__ += ["running"]
 
-Hook: TypeAlias = tuple[str, Callable[..., Any]]
+Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
+"""A `Recipe`: hook points by name, or by a function that tells which names are meant, as TransformerLens takes them."""
 HooksOfOthers: TypeAlias = frozenset[tuple[str, int]]
 
 _levels = itertools.count(1_000_000)  # of TransformerLens' hook contexts, whose own numbers stay small
@@ -26,7 +28,7 @@ _making_a_lock = threading.Lock()
 
 
 @contextmanager
-def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOthers | None = None) -> Iterator[set[str]]:
+def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None = None) -> Iterator[set[str]]:
     """Have the model to oneself, with the hooks of a recipe, for as long as the context lasts.
 
     Other threads that run the same model through interp wait; a thread that runs it past interp does not meet these
@@ -58,17 +60,26 @@ def running(model: Model, recipe: Sequence[Hook] = (), *, expected: HooksOfOther
             raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
         before = hooks_of_others(model)
         _check_unchanged(before, before if expected is None else expected)
-        for name, _ in recipe:
-            if name not in model.hook_dict:
-                raise ValueError(f"this model has no hook point {name!r}; see model.hook_dict for those it has")
+        hooks = resolved(model, recipe)
         try:
-            for name, function in recipe:
+            for name, function in hooks:
                 model.hook_dict[name].add_hook(own(name, function), level=level)
             yield fired
             _check_unchanged(hooks_of_others(model, level), before)
         finally:
-            for name, _ in recipe:
+            for name, _ in hooks:
                 model.hook_dict[name].remove_hooks(level=level)
+
+
+def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:
+    """The hooks of a recipe, each with the name of its point. Raises ValueError for one that there is not."""
+    hooks = []
+    for point, function in recipe:
+        names = list(filter(point, model.hook_dict)) if callable(point) else [point]
+        if not names or names[0] not in model.hook_dict:
+            raise ValueError(f"this model has no hook point {point!r}; see model.hook_dict for those it has")
+        hooks += [(name, function) for name in names]
+    return hooks
 
 
 def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
@@ -105,7 +116,7 @@ def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
 
 
 @contextmanager
-def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | None = None) -> Iterator[None]:
+def firing(model: Model, recipe: Hooks, *, expected: HooksOfOthers | None = None) -> Iterator[None]:
     """`running` with hooks that must all have fired when the context ends.
 
     Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
@@ -113,5 +124,5 @@ def firing(model: Model, recipe: Sequence[Hook], *, expected: HooksOfOthers | No
     """
     with running(model, recipe, expected=expected) as fired:
         yield
-    if waiting := {name for name, _ in recipe} - fired:
+    if waiting := {name for name, _ in resolved(model, recipe)} - fired:
         raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")

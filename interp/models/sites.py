@@ -15,8 +15,8 @@ __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth"
 __all__ += ["is_encoder", "state_name", "trunk_output"]
 
 Model: TypeAlias = HookedTransformer | HookedEncoder
-Recipe: TypeAlias = list[tuple[str, Callable[..., Any]]]
-"""`[(hook name, hook function), …]`, what `run_with_hooks(fwd_hooks=…)` and `model.hooks(fwd_hooks=…)` take."""
+Recipe: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
+"""`[(hook name, hook function), …]`, of the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""
 
 Site: TypeAlias = Literal[
     "embed", "resid_pre", "resid_post", "attn_input", "q", "rotated_q", "k", "v", "attn_scores", "pattern",

@@ -22,7 +22,7 @@ from interp.corpora import Batches
 from interp.corpora.batching import Batch, check_batches
 from interp.disk import uninterrupted
 from interp.models.identity import check_weights
-from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others
+from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output
 from interp.run import moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
@@ -216,7 +216,7 @@ def observe(
 @torch.no_grad()
 def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
     """Run one batch; what the observers add waits in their scratch."""
-    recipe = [hook for observer in observers for hook in observer.hooks(batch)]
+    recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
     stop = depth(name for name, _ in recipe)
     if stop is None and not batch.reads_all and not head_is_hooked(model):
         recipe += [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]

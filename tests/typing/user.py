@@ -1,0 +1,100 @@
+"""What somebody writes who has installed `interp`: every line has its type under mypy and pyright.
+
+It is checked, not run. `assert_type` fails where a type is another one, or is not known (`Any`).
+"""
+
+from typing import Any, assert_type
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+import interp
+from interp.attention import AttentionStudy
+from interp.attention.patterns import AttentionInText
+from interp.corpora.batching import Batch, Batches
+from interp.encoding import EncodingStudy
+from interp.encoding.regression import Fit
+from interp.frequency import BiasEffect
+from interp.generation import GenerationStudy
+from interp.hooks import ablate_dims, adjust_logits, prune_output_dims, scale_bias
+from interp.models.sites import Model, Recipe, hook_name
+from interp.probing import ProbingStudy
+from interp.probing.probes import Probe
+from interp.probing.states import States
+from interp.probing.sweeps import Sweep
+from interp.run.observers import Observer
+from interp.run.passes import execute
+
+# The README
+
+model = interp.load("tiny-gpt2")
+assert_type(model, Model)
+text = interp.corpora.batches(model, "bundled", bos=True)
+assert_type(text, Batches)
+effect = interp.frequency.bias_effect(model, text, scales=[0.0, 1.0])
+assert_type(effect, BiasEffect)
+assert_type(effect.kl, pd.DataFrame)
+interp.plots.bias_curve(effect, "ln")
+
+study = interp.attention.study(model, "bundled", seed=1)
+assert_type(study, AttentionStudy)
+assert_type(study.ablation, pd.DataFrame)
+interp.plots.dimension_means(study)
+with model.hooks(fwd_hooks=ablate_dims(model, 3, [48], where="keys")):
+    assert_type(interp.attention.attention_by_class(model, "bundled", layers=[3]), pd.DataFrame)
+
+fit = interp.encoding.fit(model, text)
+assert_type(fit, Fit)
+assert_type(fit.regression, pd.DataFrame)
+
+pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number", "left_branch"], limit=100)
+assert_type(pairs, pd.DataFrame)
+states = interp.probing.collect(model, pairs, states=[0, 6], bos=True)
+assert_type(states, States)
+found = interp.probing.sweep(states, l0_strengths=[0.4, 1], methods=["l0", "dense"])
+assert_type(found, Sweep)
+probe = interp.probing.probe(found, "reflexive_number", 6)
+assert_type(probe, Probe)
+tokens, scores = interp.probing.token_scores(model, probe, "The boy hurt themselves.")
+assert_type(tokens, list[str])
+interp.plots.probe_view(tokens, scores)
+
+# The other studies, and what one text shows
+
+assert_type(interp.encoding.study(model, "bundled"), EncodingStudy)
+assert_type(interp.generation.study(model, interp.generation.prompts(model, "bundled")), GenerationStudy)
+assert_type(interp.probing.study(model, pairs), ProbingStudy)
+assert_type(interp.attention.attention_in_text(model, "A text.", 3, 48), AttentionInText)
+assert_type(execute(model, interp.frequency.bias_effect.passes(model, text)), BiasEffect)
+
+# Recipes on a model of one's own
+
+bare = HookedTransformer.from_pretrained("gpt2")
+recipe = scale_bias(bare, "ln", 0.5) + adjust_logits(bare, np.zeros(50257), 1.0) + prune_output_dims(bare, [0])
+assert_type(recipe, Recipe)
+with bare.hooks(fwd_hooks=scale_bias(bare, "ln", 0.5) + interp.encoding.steer(bare, " river", 5, fit)):
+    bare.generate("They came to the", max_new_tokens=10)
+bare.run_with_hooks(torch.tensor([[1, 2, 3]]), fwd_hooks=recipe)
+
+
+class MeanResidual(Observer):
+    """An observer of one's own."""
+
+    def __init__(self, model: Model, layer: int) -> None:
+        super().__init__(model.W_U.device, layer=layer)
+        self.site = hook_name(model, "resid_post", layer)
+        self.add_state("sum", (model.cfg.d_model,))
+
+    def hooks(self, batch: Batch) -> Recipe:
+        def read(resid: Tensor, hook: Any) -> None:
+            self.add("sum", batch.select(resid).sum(0))
+
+        return [(self.site, read)]
+
+
+observer = MeanResidual(model, 0)
+interp.observe(model, text, observer)
+assert_type(observer.state["sum"], Tensor)
