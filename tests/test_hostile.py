@@ -150,7 +150,7 @@ MODELS: dict[str, Case] = {
 FILES: dict[str, Case] = {
     "text for a file": (MISSING, "corpus 'the quick fox' does not exist", lambda w: text("the quick fox")),
     "a page of text for a file": (MISSING, " ' does not exist; expected a .txt", lambda w: text("the quick fox " * 99)),
-    "a name that climbs": (MISSING, "'../x' does not exist", lambda w: text("../x")),
+    "a name that climbs": (MISSING, "'../no-such-text' does not exist", lambda w: text("../no-such-text")),
     "a dataset of HTML": (MISSING, "'<b>/x' does not exist", lambda w: text("<b>/x")),
     "a number": (TYPE, "a list of strings, found int", lambda w: text(5)),
     "nothing": (TYPE, "a list of strings, found NoneType", lambda w: text(None)),
