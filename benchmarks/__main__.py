@@ -6,7 +6,6 @@ and the versions, unless only some were asked for. Every file is a process of it
 
 import argparse
 import datetime
-import importlib.metadata
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ import torch
 from timing import AXES, Row, markdown
 
 from interp.disk import replacing
+from interp.results import versions
 
 HERE = Path(__file__).parent
 NAMES = (
@@ -45,17 +45,17 @@ exponents of growth, with the range over rounds.
 
 
 def machine() -> str:
-    """Processor, memory and versions."""
+    """Processor, memory and the versions of what is installed."""
     about = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     models = {line.split(":", 1)[1].strip() for line in about.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    packages = ", ".join(f"{name} {version}" for name, version in versions(*PACKAGES).items() if version)
     git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
     return (
         f"{datetime.date.today()}, commit {commit}. {', '.join(sorted(models)) or platform.processor()}; "
         f"{os.cpu_count()} processors, {memory:.0f} GiB; "
-        f"{torch.get_num_threads()} threads, float32, CPU. Python {platform.python_version()}, {versions}."
+        f"{torch.get_num_threads()} threads, float32, CPU. Python {platform.python_version()}, {packages}."
     )
 
 

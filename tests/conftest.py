@@ -11,12 +11,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
-WORDS = [f"w{i}" for i in range(60)]
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"]
-D_VOCAB = len(WORDS) + len(SPECIAL)
+D_VOCAB = 67  # of `interp.testing.toy_tokenizer`
 SIZES: dict[str, Any] = {"vocab_size": D_VOCAB, "max_position_embeddings": 24, "hidden_size": 16}
 SIZES |= {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -44,30 +41,6 @@ def run_command(arguments: Sequence[str]) -> int:
     from interp.cli import main
 
     return train(arguments[1:]) if arguments[0] == "train" else main(arguments)
-
-
-def make_tokenizer() -> transformers.PreTrainedTokenizerFast:
-    backend = Tokenizer(models.WordLevel({w: i for i, w in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
-    backend.normalizer = normalizers.Lowercase()
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        bos_token="<s>",
-        eos_token="</s>",
-    )
-
-
-def randomise(model: torch.nn.Module, seed: int = 0) -> None:
-    """Add noise to every parameter, biases included, large enough to matter."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
 
 
 HF_MODELS: dict[str, Callable[[], transformers.PreTrainedModel]] = {
@@ -108,6 +81,8 @@ def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     """A saved random model of a kind, with a tokenizer; made once."""
     made: dict[str, Path] = {}
 
+    from interp.testing import randomise, toy_tokenizer
+
     def directory(kind: str) -> Path:
         if kind not in made:
             path = tmp_path_factory.mktemp("models") / f"random-{kind}"
@@ -115,7 +90,7 @@ def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
             model = HF_MODELS[kind]()
             randomise(model)
             model.save_pretrained(path)
-            make_tokenizer().save_pretrained(path)
+            toy_tokenizer().save_pretrained(path)
             made[kind] = path
         return made[kind]
 
@@ -132,6 +107,8 @@ def load_toy(hf_directory: Callable[[str], Path]) -> Callable[[str], Any]:
 
 @pytest.fixture
 def texts() -> list[str]:
+    from interp.testing import WORDS
+
     rng = np.random.default_rng(0)
     frequency = 1 / np.arange(1, len(WORDS) + 1)
     draw = lambda n: rng.choice(WORDS, size=n, p=frequency / frequency.sum())  # noqa: E731

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import D_VOCAB, randomise
+from conftest import D_VOCAB
 from safetensors.torch import load_file, save_file
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
 import interp
 from interp import encoding
 from interp.corpora.unigrams import Unigrams
+from interp.testing import randomise
 
 _SECONDS = 20  # ten times what is promised: test machines are busy
 _HOMES = str(Path(interp.__file__).parent), str(Path(__file__).parents[1] / "tools")

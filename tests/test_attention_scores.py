@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from conftest import HF_MODELS, randomise
+from conftest import HF_MODELS
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
 import interp
@@ -20,6 +20,7 @@ from interp import attention, corpora
 from interp.attention import score_contributions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import ScoreContributions
+from interp.testing import randomise
 
 KINDS = ["bert", "gpt2", "opt", "gpt_neox", "gptj", "llama", "qwen2", "gpt_neo"]
 WAYS = [(weights, average) for weights in ("mean", "attention") for average in ("pair", "sentence")]

@@ -10,17 +10,17 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from conftest import make_tokenizer
 from hypothesis import given, settings, strategies as st
 
 import interp
 from interp import corpora, paths
 from interp.corpora import tokens, unigrams
 from interp.corpora.unigrams import Unigrams
+from interp.testing import toy_tokenizer
 
 
 def ids(text):
-    return make_tokenizer()(text)["input_ids"]
+    return toy_tokenizer()(text)["input_ids"]
 
 
 def rows(batches):
@@ -267,9 +267,9 @@ def test_bad_counts(tmp_path):
     with pytest.raises(ValueError, match="different tokenizers"):
         Unigrams(np.arange(3), "x").merge(Unigrams(np.arange(4), "y"))
     with pytest.raises(ValueError, match="does not belong to this model"):
-        unigrams.count(make_tokenizer(), ["w50"], corpus="x", d_vocab=10)
+        unigrams.count(toy_tokenizer(), ["w50"], corpus="x", d_vocab=10)
     with pytest.raises(ValueError, match="is empty: no token"):
-        unigrams.count(make_tokenizer(), [], corpus="x", d_vocab=10)
+        unigrams.count(toy_tokenizer(), [], corpus="x", d_vocab=10)
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from conftest import D_VOCAB, HF_MODELS, make_tokenizer, randomise
+from conftest import D_VOCAB, HF_MODELS
 from scipy import stats
 from sklearn.decomposition import PCA
 from test_training import HELD_OUT, TEXTS, TINY
@@ -22,6 +22,7 @@ from interp.encoding.pruning import PrunedPredictions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.models.identity import weight_hash
 from interp.run.observers import observe
+from interp.testing import randomise, toy_tokenizer
 
 DOUBLE = torch.float64
 KINDS = ["gpt2", "gpt_neox", "gptj", "llama", "bert"]
@@ -140,7 +141,7 @@ def padded(tmp_path_factory):
             if name == "bert":
                 hf.cls.predictions.bias[[5, 6]] = -1e4
         hf.save_pretrained(directory / f"random-{name}")
-        make_tokenizer().save_pretrained(directory / f"random-{name}")
+        toy_tokenizer().save_pretrained(directory / f"random-{name}")
     return lambda kind: directory / f"random-{kind}"
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import make_tokenizer
 from hostile import Case, Workshop, check_refused, toy
 from transformer_lens import HookedEncoder, HookedTransformer
 
@@ -17,6 +16,7 @@ from interp.attention.costs import cost
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.steering import sample_tokens
 from interp.models.qk import check_dims, check_layers
+from interp.testing import toy_tokenizer
 
 BAD, TYPE = ValueError, TypeError
 NAN = float("nan")
@@ -244,7 +244,7 @@ ATTENTION: dict[str, Case] = {
         "expected a HookedTransformer",
         lambda w: attention.attention_by_class("gpt2", w.texts, **quiet),
     ),
-    "no text to view": (BAD, "tokens; expected a word or more", lambda w: viewed(w, toy(make_tokenizer()), text="")),
+    "no text to view": (BAD, "tokens; expected a word or more", lambda w: viewed(w, toy(toy_tokenizer()), text="")),
     "more text than fits": (
         BAD,
         "has 25 tokens; expected a word or more",

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import D_VOCAB, WORDS
+from conftest import D_VOCAB
 from hostile import Case, Workshop, check_refused
 from training import run as training
 
@@ -22,6 +22,7 @@ from interp.probing.probes import Probe
 from interp.probing.sparse import SparseProbe
 from interp.probing.states import States
 from interp.probing.sweeps import Sweep
+from interp.testing import WORDS
 
 BAD, TYPE = ValueError, TypeError
 quiet: Any = {"progress": False}

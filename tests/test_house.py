@@ -15,7 +15,7 @@ LEVELS = (
     {"options"},
     {"results"},
     {"run"},
-    {"hooks", "figures"},
+    {"hooks", "figures", "testing"},
     {"frequency", "attention", "encoding", "probing", "generation"},
     {"analyses", "plots"},
     {"pages", "survey"},

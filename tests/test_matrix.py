@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import WORDS
 from hostile import toy
 
 import interp
@@ -22,6 +21,7 @@ from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.models.running import active_hooks
 from interp.results import Result
+from interp.testing import WORDS
 
 quiet: Any = {"progress": False}
 COUNTS = Unigrams(np.arange(1, 68), "counts")

@@ -7,13 +7,14 @@ import warnings
 import pytest
 import torch
 import transformers
-from conftest import D_VOCAB, HF_MODELS, make_tokenizer, randomise
+from conftest import D_VOCAB, HF_MODELS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import interp
 from interp import paths
 from interp.models.identity import origin, weight_hash
 from interp.models.sites import check_model
+from interp.testing import randomise, toy_tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CAUSAL = [kind for kind in HF_MODELS if kind != "bert"]
@@ -65,7 +66,7 @@ def test_dtype_device_and_origin(hf_directory):
     assert model.W_U.dtype == torch.float64
     assert model.cfg.dtype == torch.float64
     assert origin(model).directory == hf_directory("gpt2")
-    assert model.tokenizer("w1 w2", add_special_tokens=False)["input_ids"] == make_tokenizer()("w1 w2")["input_ids"]
+    assert model.tokenizer("w1 w2", add_special_tokens=False)["input_ids"] == toy_tokenizer()("w1 w2")["input_ids"]
 
 
 def test_weight_hash_sees_every_parameter(hf_directory):
@@ -206,7 +207,7 @@ def test_rows_are_as_long_as_the_config_says(tmp_path):
     model = HF_MODELS["mistral"]()
     randomise(model)
     model.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
+    toy_tokenizer().save_pretrained(tmp_path)
     loaded = interp.load(tmp_path)
     assert loaded.cfg.n_ctx == 24
     assert interp.corpora.batches(loaded, "bundled").settings["context"] == 24
@@ -235,7 +236,7 @@ def test_a_long_context_takes_no_memory_until_it_is_read(tmp_path):
     config = transformers.LlamaConfig(**sizes, **heads, max_position_embeddings=n_ctx, initializer_range=0.1)
     hf = transformers.LlamaForCausalLM(config).eval()
     hf.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
+    toy_tokenizer().save_pretrained(tmp_path)
 
     with LargestTensor() as largest:
         model = interp.load(tmp_path)

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from conftest import WORDS, make_tokenizer
 from hostile import toy
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
@@ -25,6 +24,7 @@ from interp.corpora.unigrams import Unigrams, count, load as load_counts
 from interp.figures.section import Section
 from interp.pages.page import render
 from interp.results import Result
+from interp.testing import WORDS, toy_tokenizer
 
 SPACE = st.sampled_from([" ", "  ", "\t", "\u00a0", "\u3000"])
 TEXT = st.lists(st.sampled_from([*WORDS[:9], "unknown", "É", "<b>", "\0", "\ufeff"]), max_size=60).map(" ".join)
@@ -162,7 +162,7 @@ def test_both_ends_of_scales_are_there(start: int, step: int, steps: int) -> Non
 @given(TEXTS, TEXTS)
 @few
 def test_counts_count(tmp_path_factory: pytest.TempPathFactory, one: list[str], other: list[str]) -> None:
-    tokenizer = make_tokenizer()
+    tokenizer = toy_tokenizer()
     vocabulary = tokenizer.get_vocab()
     expected = Counter(vocabulary.get(word, 1) for text in one + other for word in text.lower().split())
     parts = []

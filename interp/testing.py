@@ -1,0 +1,216 @@
+"""Test recipes and observers of your own: toy models, and what must hold of every recipe and every observer.
+
+    from interp.testing import assert_recipe, toy_decoder
+
+    def test_my_recipe():
+        model = toy_decoder()
+        assert_recipe(model, my_recipe(model), lambda edited: edited.ln_final.b.mul_(0.5))
+
+A toy has random weights, biases included: a bias that is zero shows no mistake.
+"""
+
+import copy
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+from jaxtyping import Float
+from torch import Tensor
+from transformer_lens import HookedEncoder, HookedTransformer
+
+from interp.corpora.batching import Batch, batches
+from interp.corpora.sources import Source
+from interp.models.identity import Origin, weight_hash
+from interp.models.loading import load
+from interp.models.running import Hooks, hooks_of_others
+from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder
+from interp.run.observers import Observer, forward, observe, part_of
+
+__all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "randomise", "toy_decoder", "toy_encoder"]
+__all__ += ["toy_tokenizer"]
+
+WORDS = tuple(f"w{i}" for i in range(60))
+"""The words that a toy knows; texts are made of them, with spaces between."""
+_SPECIAL = {
+    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
+    "bos_token": "<s>", "eos_token": "</s>",
+}  # fmt: skip
+_LENGTHS = (12, 7, 4)
+_PARTS = 3
+
+
+def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """A tokenizer of whole words: those of `WORDS`, the special tokens of BERT, and `<s>` and `</s>`."""
+    vocabulary = {word: number for number, word in enumerate([*_SPECIAL.values(), *WORDS])}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=_SPECIAL["unk_token"]))
+    backend.normalizer = tokenizers.normalizers.Lowercase()
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **_SPECIAL)
+
+
+@torch.no_grad()
+def randomise(model: torch.nn.Module, *, seed: int = 0) -> None:
+    """Add noise from N(0, .3²) to every parameter in place, biases and scales of norms included."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+
+
+def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedTransformer:
+    """A small random GPT-2 with a tokenizer: 2 blocks, 4 heads, d_model 16, context 24, vocabulary 67.
+
+    Args:
+        seed: of the weights.
+        dtype: as in `interp.load`.
+        config: what `transformers.GPT2Config` is to have instead.
+
+        >>> model = toy_decoder()
+        >>> tuple(model("w1 w2 w3", prepend_bos=False).shape)
+        (1, 3, 67)
+    """
+    sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4} | config
+    model = _loaded(transformers.GPT2LMHeadModel, transformers.GPT2Config, sizes, seed, dtype)
+    assert isinstance(model, HookedTransformer)
+    return model
+
+
+def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedEncoder:
+    """A small random BERT with a tokenizer, of the sizes of `toy_decoder`.
+
+    Args:
+        seed: of the weights.
+        dtype: as in `interp.load`.
+        config: what `transformers.BertConfig` is to have instead.
+
+        >>> toy_encoder().cfg.d_model
+        16
+    """
+    sizes: dict[str, Any] = {"max_position_embeddings": 24, "hidden_size": 16, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "intermediate_size": 64}
+    model = _loaded(transformers.BertForMaskedLM, transformers.BertConfig, sizes | config, seed, dtype)
+    assert isinstance(model, HookedEncoder)
+    return model
+
+
+def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: torch.dtype | None) -> Model:
+    tokenizer = toy_tokenizer()
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as directory:
+        torch.manual_seed(seed)
+        model = cls(config_of(**({"vocab_size": len(tokenizer)} | sizes)))
+        randomise(model, seed=seed)
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+        loaded = load(directory, device="cpu", dtype=dtype)
+    loaded.interp_origin = Origin(f"toy {config_of.model_type}", None, None)
+    return loaded
+
+
+def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object], *, atol: float = 1e-5) -> None:
+    """Check that a recipe is as good as an edit of the parameters.
+
+    It must give the log-probabilities of a copy of the model that `edited` has changed, also after another recipe, in a
+    batch as in rows of their own, and beside padding; and leave no hook and no other weights behind.
+
+    Args:
+        recipe: made for this model.
+        edited: makes the same change in a copy of the model, in place.
+        atol: the largest difference of log-probabilities, in nats.
+
+    Raises AssertionError that says what differs, and by how much; also where the recipe changes nothing.
+
+        >>> from interp.hooks import scale_bias
+        >>> model = toy_decoder()
+        >>> assert_recipe(model, scale_bias(model, "ln", 0.5), lambda copy: copy.ln_final.b.mul_(0.5))
+    """
+    check_model(model)
+    hooks, weights = hooks_of_others(model), weight_hash(model)
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        edited(changed)
+    generator = torch.Generator().manual_seed(0)
+    lengths = [min(length, model.cfg.n_ctx) for length in _LENGTHS]
+    rows = [torch.randint(model.cfg.d_vocab, (length,), generator=generator).tolist() for length in lengths]
+    together, alone = Batch.of(rows), [Batch.of([row]) for row in rows]
+
+    expected = _log_probs(changed, together)
+    found = _log_probs(model, together, recipe)
+    if hooks_of_others(model) != hooks:
+        raise AssertionError("the recipe leaves hooks on the model; return all of them, and set none")
+    if weight_hash(model) != weights:
+        raise AssertionError("the recipe changes the weights of the model; change activations, and none in place")
+    without = _log_probs(model, together)
+    if (largest := float((expected - without).abs().max())) <= atol:
+        raise AssertionError(f"the edit of the parameters changes no log-probability by more than {largest:.1e}")
+    if (largest := float((found - without).abs().max())) <= atol:
+        raise AssertionError(f"the recipe changes nothing: no log-probability by more than {largest:.1e}")
+    _assert_close(found, expected, atol, "the recipe differs from the edited parameters")
+    other: Recipe = [(hook_name(model, "embed"), lambda resid, hook: 1.5 * resid)]
+    composed = _log_probs(model, together, recipe + other), _log_probs(changed, together, other)
+    _assert_close(*composed, atol, "with another recipe (1.5 × the embeddings) it differs from the edited parameters")
+    each = torch.cat([_log_probs(model, one, recipe) for one in alone])
+    _assert_close(found, each, atol, "rows in a batch with padding differ from the same rows alone")
+
+
+@torch.no_grad()
+def _log_probs(model: Model, batch: Batch, recipe: Hooks = ()) -> Float[Tensor, "token d_vocab"]:
+    """At the real positions, one row after the other."""
+    with model.hooks(fwd_hooks=list(recipe)):
+        logits = forward(model, batch.to(model.W_U.device))
+    return batch.select(logits.cpu()).double().log_softmax(-1)
+
+
+def _assert_close(found: Tensor, expected: Tensor, atol: float, what: str) -> None:
+    apart = (found - expected).abs().nan_to_num(torch.inf)
+    if float(apart.max()) > atol:
+        place, token = divmod(int(apart.argmax()), apart.shape[1])
+        values = f"{found[place, token]:.6g} and {expected[place, token]:.6g} for token {token} at position {place}"
+        raise AssertionError(f"{what} by {float(apart.max()):.1e} in a log-probability ({values}); allowed {atol:.0e}")
+
+
+def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts: Source, *, rtol: float = 1e-5) -> None:
+    """Check that an observer finds the same however a corpus is divided: in batches, and among processes.
+
+    It must find the same in one batch, in batches of one row, and in three parts that are merged. Of the tokens of an
+    encoder half are masked.
+
+    Args:
+        make: model → a new observer, with the same options every time.
+        texts: as many as make three batches of one row or more.
+        rtol: the largest difference of a state, as a share of the largest number in it.
+
+    Raises AssertionError that names the state which differs, and by how much; also where nothing is observed.
+
+        >>> from interp.attention.patterns import AttentionByClass
+        >>> from interp.corpora import token_classes
+        >>> make = lambda model: AttentionByClass(model, token_classes(model, {"first": [7, 8]}))
+        >>> assert_observer_merges(make, toy_decoder(), ["w1 w2 w0", "w4 w5", "w6 w7 w8"])
+    """
+    how: dict[str, Any] = {"layout": "texts", "mask_rate": 0.5 if is_encoder(model) else None}
+    rows, whole, single = batches(model, texts, batch_size=1, **how), make(model), make(model)
+    observe(model, batches(model, texts, batch_size=64, **how), whole, progress=False)
+    if whole.is_empty:
+        raise AssertionError("the observer has observed nothing; hooks(batch) must return hooks that call add")
+    observe(model, rows, single, progress=False)
+    _assert_same_states(single, whole, rtol, "batches of one row differ from one batch of all")
+    merged = make(model)
+    for index in range(_PARTS):
+        part = make(model)
+        observe(model, part_of(rows, index, _PARTS), part, progress=False)
+        try:
+            merged.merge(part)
+        except ValueError as error:
+            raise AssertionError(f"two observers that were made alike do not merge: {error}") from error
+    _assert_same_states(merged, single, rtol, f"{_PARTS} merged parts differ from the whole")
+
+
+def _assert_same_states(one: Observer, other: Observer, rtol: float, what: str) -> None:
+    for name, value in one.state.items():
+        expected = other.state[name]
+        apart = (value - expected).abs()[value != expected].nan_to_num(torch.inf)
+        allowed = rtol * float(expected[expected.isfinite()].abs().max()) if expected.isfinite().any() else 0.0
+        if apart.numel() and float(apart.max()) > allowed:
+            how = f"reduced by {one.reductions[name]}"
+            raise AssertionError(f"{what}: state {name!r}, {how}, by {float(apart.max()):.3g} (allowed {allowed:.1g})")

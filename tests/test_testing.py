@@ -1,0 +1,183 @@
+"""`interp.testing`: what it accepts, and that each mistake fails and is named. And its page, as it is written."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from interp.attention.profile import DimensionProfile
+from interp.corpora import token_classes
+from interp.hooks import ablate_dims, prune_output_dims, scale_bias
+from interp.models.sites import hook_name
+from interp.run.observers import Observer
+from interp.testing import WORDS, assert_observer_merges, assert_recipe, toy_decoder, toy_encoder
+
+TEXTS = [" ".join(WORDS[start : start + 1 + start % 7]) for start in range(0, 50, 4)]
+PAGE = (Path(__file__).parents[1] / "docs/testing.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    return toy_decoder()
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return toy_encoder()
+
+
+def test_toys_are_random_and_alike(decoder, encoder):
+    for model in (decoder, encoder):
+        constant = {name.partition(".")[0] for name, parameter in model.named_parameters() if parameter.std() < 0.1}
+        assert constant <= {"unembed", "pooler", "nsp_head"}, "which these models do not have"
+        assert (model.cfg.d_model, model.cfg.n_layers, model.cfg.n_ctx, model.cfg.d_vocab) == (16, 2, 24, 67)
+    again, other = toy_decoder(), toy_decoder(seed=1)
+    assert torch.equal(decoder.W_E, again.W_E)
+    assert not torch.allclose(decoder.W_E, other.W_E)
+    assert toy_decoder(n_embd=32, n_layer=1).cfg.d_model == 32
+    assert toy_encoder(dtype=torch.float64).W_E.dtype == torch.float64
+
+
+def test_recipes_of_interp_are_edits(decoder, encoder):
+    def without_keys(copy):
+        copy.blocks[1].attn.b_K += 0
+        rows = copy.blocks[1].attn.W_K[:, [2, 5]]
+        copy.blocks[1].attn.b_K -= torch.einsum("j,hje->he", copy.blocks[1].ln1.b[[2, 5]], rows)
+        copy.blocks[1].attn.W_K[:, [2, 5]] = 0
+        copy.blocks[1].attn.b_K += torch.einsum("j,hje->he", copy.blocks[1].ln1.b[[2, 5]], rows)
+
+    def pruned(copy):
+        copy.unembed.W_U = torch.nn.Parameter(copy.W_U.clone())
+        copy.unembed.W_U[[0, 3]] = 0
+
+    assert_recipe(decoder, scale_bias(decoder, "ln", 0.3), lambda copy: copy.ln_final.b.mul_(0.3))
+    assert_recipe(decoder, prune_output_dims(decoder, [0, 3]), pruned)
+    assert_recipe(decoder, ablate_dims(decoder, 1, [2, 5], where="keys"), without_keys)
+    assert_recipe(encoder, scale_bias(encoder, "fc", 0.3), lambda copy: copy.mlm_head.b.mul_(0.3))
+    assert_recipe(encoder, scale_bias(encoder, "last", 0.3), lambda copy: copy.unembed.b_U.mul_(0.3))
+
+
+def _leaking(model):
+    def leak(x, hook):
+        model.add_hook("unembed.hook_out", lambda logits, hook: None)
+        return 0.5 * x
+
+    return [(hook_name(model, "head_input"), leak)]
+
+
+def _editing(model):
+    def edit(x, hook):
+        model.ln_final.b.data *= 0.5
+
+    return [(hook_name(model, "head_norm"), edit)]
+
+
+def _by_position(model):
+    """Right for rows alone, wrong beside padding: it counts from the end of the batch."""
+
+    def add(x, hook):
+        return torch.cat([x[:, :-1], x[:, -1:] + 1], 1)
+
+    return [(hook_name(model, "head_input"), add)]
+
+
+HALVED = lambda copy: copy.ln_final.b.mul_(0.5)  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("recipe", "edited", "message"),
+    [
+        (lambda model: [("ln_final.hook_normalized", lambda x, hook: x)], HALVED, "the recipe changes nothing"),
+        (lambda model: scale_bias(model, "ln", 0.5), lambda copy: None, "the edit of the parameters changes no"),
+        (
+            lambda model: scale_bias(model, "ln", 0.6),
+            HALVED,
+            r"the edited parameters by \d.* for token \d+",
+        ),
+        (_leaking, HALVED, "leaves hooks on the model"),
+        (_editing, HALVED, "changes the weights of the model"),
+    ],
+)
+def test_wrong_recipes_are_named(recipe, edited, message):
+    model = toy_decoder()
+    with pytest.raises(AssertionError, match=message):
+        assert_recipe(model, recipe(model), edited)
+
+
+def test_a_recipe_that_composes_wrongly(decoder):
+    """It keeps what it saw without the other recipe."""
+    seen = []
+
+    def once(x, hook):
+        seen.append(x)
+        return seen[0] if x.shape == seen[0].shape else x
+
+    recipe = scale_bias(decoder, "ln", 0.5) + [(hook_name(decoder, "head_norm"), once)]
+    with pytest.raises(AssertionError, match=r"with another recipe .* it differs from the edited parameters by"):
+        assert_recipe(decoder, recipe, HALVED)
+
+
+def test_a_recipe_that_minds_padding(decoder):
+    """At the last position of a batch, which for shorter rows is padding."""
+    with pytest.raises(AssertionError, match="differs from the edited parameters|rows in a batch with padding differ"):
+        assert_recipe(decoder, _by_position(decoder), lambda copy: copy.ln_final.b.add_(1))
+
+
+class Mean(Observer):
+    """Of `wrong` batches it adds up means; with `options` no two are alike."""
+
+    made = 0
+
+    def __init__(self, model, wrong=False, differs=False, silent=False):
+        Mean.made += 1
+        super().__init__(model.W_U.device, **({"number": Mean.made} if differs else {}))
+        self.site, self.wrong, self.silent = hook_name(model, "resid_post", 1), wrong, silent
+        self.add_state("mean", (model.cfg.d_model,))
+
+    def hooks(self, batch):
+        def read(resid, hook):
+            chosen = batch.select(resid)
+            self.add("mean", chosen.mean(0) if self.wrong else chosen.sum(0))
+
+        return [] if self.silent else [(self.site, read)]
+
+
+class Last(Mean):
+    """Keeps only the last batch."""
+
+    def commit(self):
+        self.state["mean"] = self._scratch["mean"]
+        self.discard()
+
+
+def test_observers_that_merge(decoder, encoder):
+    assert_observer_merges(Mean, decoder, TEXTS)
+    assert_observer_merges(Mean, encoder, TEXTS)
+    classes = token_classes(decoder, {"first": [7, 8, 9]})
+    assert_observer_merges(lambda model: DimensionProfile(model, classes), decoder, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda model: Mean(model, wrong=True),
+            "one row differ from one batch of all: state 'mean', reduced by sum",
+        ),
+        (Last, "batches of one row differ from one batch of all: state 'mean'"),
+        (lambda model: Mean(model, differs=True), "made alike do not merge: .*number"),
+        (lambda model: Mean(model, silent=True), "has observed nothing"),
+    ],
+)
+def test_observers_that_do_not(make, message, decoder):
+    with pytest.raises(AssertionError, match=message):
+        assert_observer_merges(make, decoder, TEXTS)
+
+
+def test_the_page():
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):
+        exec(compile(block, "docs/testing.md", "exec"), names)
+    names["test_without_positions"]()
+    names["test_largest_residual"]()
