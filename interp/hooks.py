@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
+from einops import einsum
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -160,7 +161,8 @@ def ablate_dims(
 
     def subtract(activation: Tensor, projected: Tensor) -> Tensor:
         excess = circuit.attn_input(activation.detach())[..., chosen] - fill
-        return projected - torch.einsum("bpj,hje->bphe", excess, rows).to(projected.dtype)
+        projection = einsum(excess, rows, "batch pos dim, head dim d_head -> batch pos head d_head")
+        return projected - projection.to(projected.dtype)
 
     return jointly([circuit.input_name, hook_name(model, "k" if where == "keys" else "q", layer)], subtract)
 

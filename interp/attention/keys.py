@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -37,7 +38,7 @@ class KeyClassBatch:
 
     def by_class(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "head classes"]:
         """Sums over the keys of each class."""
-        return torch.einsum("bhn,bnc->hc", values, self.one_hot)
+        return einsum(values, self.one_hot, "batch head key, batch key classes -> head classes")
 
 
 class KeyObserver(Observer):

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
@@ -69,7 +70,7 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
     (ids,) = sentence_rows(model, [text], bos=bos)
     ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer], "pattern")
     direction = circuit.rotate(circuit.W_K[:, dim].expand(1, len(ids), -1, -1))[0]
-    scores = torch.einsum("mhe,nhe->hmn", q, direction) * x[:, dim] / circuit.scale
+    scores = einsum(q, direction, "query head d_head, key head d_head -> head query key") * x[:, dim] / circuit.scale
     visible = circuit.span.mask(len(ids)).to(scores.device)
     centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
     pattern, contribution = (values.float().cpu().numpy() for values in (seen, centred))
@@ -96,9 +97,10 @@ class AttentionByClass(KeyObserver):
 
     def _read(self, layer: int, keys: KeyClassBatch, v: Tensor, pattern: Tensor) -> None:
         W_O = self.model.blocks[layer].attn.W_O.to(keys.one_hot.dtype)
-        gram = torch.einsum("hed,hfd->hef", W_O, W_O)
+        gram = einsum(W_O, W_O, "head d_head d_model, head other d_model -> head d_head other")
         v = v.to(W_O).repeat_interleave(W_O.shape[0] // v.shape[2], 2)
-        size = torch.einsum("bnhe,hef,bnhf->bhn", v, gram, v).clamp(min=0).sqrt()
+        squares = einsum(v, gram, v, "batch key head d_head, head d_head other, batch key head other -> batch head key")
+        size = squares.clamp(min=0).sqrt()
         attention = received(pattern.to(W_O), keys.real)
         self.add(f"{layer}.attention", keys.by_class(attention))
         self.add(f"{layer}.norm", keys.by_class(attention * size))
@@ -179,8 +181,8 @@ class KeyAblation(KeyObserver):
             yield scores
             for dim, fill in self.fills[circuit.layer].items():
                 direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
-                change = torch.einsum("bmhe,nhe->bhmn", q, direction) * (x[:, None, None, :, dim] - fill)
-                yield scores - change / circuit.scale
+                along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
+                yield scores - along * (x[:, None, None, :, dim] - fill) / circuit.scale
 
         attention = [keys.by_class(received(one.softmax(-1), keys.real)) for one in changed()]
         self.add(f"{circuit.layer}.attention", torch.stack(attention))

@@ -17,6 +17,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -79,11 +80,14 @@ class ScoreContributions(KeyObserver):
     def _read(
         self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, pattern: Tensor | None = None
     ) -> None:
-        """Add this batch's sums. Shapes: b rows, m queries, n keys, h heads, c classes, e d_head, d d_model."""
+        """Add this batch's sums."""
         x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
         q = q.to(x) * keys.real[..., None, None]
         counts = circuit.span.up_to(keys.counts)
-        mass = counts[:, :, None] if pattern is None else torch.einsum("bhmn,bnc->bmhc", pattern.to(x), keys.one_hot)
+        mass = counts[:, :, None]
+        if pattern is not None:
+            pattern = pattern.to(x)
+            mass = einsum(pattern, keys.one_hot, "batch head query key, batch key classes -> batch query head classes")
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
@@ -131,7 +135,8 @@ class ScoreContributions(KeyObserver):
         ln_bias = torch.zeros_like(mean)
         for part, q, circuit in zip(ln_bias, query, self._circuits, strict=True):
             if circuit.ln_bias is not None:
-                part += torch.einsum("hce,hde->hcd", q, circuit.W_K.to(mean)) * circuit.ln_bias.to(mean)
+                W_K, ln_bias_of = circuit.W_K.to(mean), circuit.ln_bias.to(mean)
+                part += einsum(q, W_K, "head classes d_head, head d_model d_head -> head classes d_model") * ln_bias_of
         centred = self._mean("centred") if self.centred else torch.full_like(mean, torch.nan)
         pairs = self.of_layers("pairs")[:, None, self.present, None].long()
         columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias, "n_pairs": pairs}
@@ -142,7 +147,8 @@ class ScoreContributions(KeyObserver):
         """One row for each layer, head and class: the mean score, as what the dimensions and b_K make of it."""
         contributions = self._mean("contribution").sum(-1)
         b_K = torch.stack([circuit.b_K for circuit in self._circuits])
-        key_bias = torch.einsum("lhce,lhe->lhc", self._mean("query"), b_K.to(contributions))
+        query = self._mean("query")
+        key_bias = einsum(query, b_K.to(query), "layer head classes d_head, layer head d_head -> layer head classes")
         columns = {"contributions": contributions, "key_bias": key_bias, "score": contributions + key_bias}
         return self.by_head(columns)
 
@@ -169,7 +175,7 @@ def _by_row(
     `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`: two vectors a row.
     """
     q = q.sum(1)
-    directions = torch.einsum("bhe,hed->bhd", q, circuit.W_K.mT.to(q.dtype))
+    directions = einsum(q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model")
     sums, counts = one_hot.mT @ x, one_hot.sum(1)
     centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
 
@@ -177,7 +183,8 @@ def _by_row(
         of_class = (sums * weight[..., None]).unbind(1)
         return torch.stack([(directions * of_row[:, None]).sum(0) for of_row in of_class], 1)
 
-    return over_rows(sums), over_rows(centred), torch.einsum("bhe,bc->hce", q, weight * counts)
+    queries = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
+    return over_rows(sums), over_rows(centred), queries
 
 
 def _queries_by_key(
@@ -186,7 +193,8 @@ def _queries_by_key(
     """`u_n = R_nᵀ Σ_m A_mn R_m q_m` over the queries that see key n, A the pattern or else 1; one for all keys of a
     row where all see all alike."""
     if pattern is not None:
-        return circuit.rotate_back(torch.einsum("bhmn,bmhe->bnhe", pattern.to(q), q))
+        weighted = einsum(pattern.to(q), q, "batch head query key, batch query head d_head -> batch key head d_head")
+        return circuit.rotate_back(weighted)
     if not circuit.span.causal:
         return q.sum(1, keepdim=True)
     return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
@@ -202,8 +210,8 @@ def _sum_over_keys(
     """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, w the weight of the key's row and head."""
     if u.shape[1] == 1:
         u = u[:, 0] * weight[..., None]
-        total = torch.einsum("bhe,b->he", u, chosen.sum(1).to(u.dtype))
-        x = torch.einsum("bnd,bn->bd", x, chosen.to(x.dtype))
+        total = einsum(u, chosen.sum(1).to(u.dtype), "batch head d_head, batch -> head d_head")
+        x = einsum(x, chosen.to(x.dtype), "batch key d_model, batch key -> batch d_model")
     else:
         u = u[chosen] * weight[chosen.nonzero()[:, 0], :, None]  # a head's weight, or one for all
         total = u.sum(0)
@@ -339,7 +347,7 @@ def check_decomposition(
         constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
         sums = torch.stack([_contributions(circuit, x, one).sum(-1) for one in q], 1)
         visible, theirs = circuit.span.mask(len(tokens)).to(x.device), scores * circuit.scale
-        error = sums + torch.einsum("nhe,mhe->hmn", constant, q) - theirs
+        error = sums + einsum(constant, q, "key head d_head, query head d_head -> head query key") - theirs
         rows.append((circuit.layer, *(values[:, visible].abs().max().item() for values in (error, theirs))))
     return pd.DataFrame(rows, columns=["layer", "max_error", "max_score"])
 
@@ -361,4 +369,4 @@ def _contributions(
 ) -> Float[Tensor, "head key d_model"]:
     """`C_j` of one query with all keys."""
     turned = circuit.rotate_back(q.expand(1, len(x), -1, -1))[0]
-    return torch.einsum("nhe,hde->hnd", turned, circuit.W_K) * x
+    return einsum(turned, circuit.W_K, "key head d_head, head d_model d_head -> head key d_model") * x
