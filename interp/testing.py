@@ -23,7 +23,7 @@ from transformer_lens import HookedEncoder, HookedTransformer
 
 from interp.corpora.batching import Batch, batches
 from interp.corpora.sources import Source
-from interp.models.identity import Origin, weight_hash
+from interp.models.identity import Origin, set_origin, weight_hash
 from interp.models.loading import load
 from interp.models.running import Hooks, hooks_of_others
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder
@@ -104,7 +104,7 @@ def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: t
         model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
         loaded = load(directory, device="cpu", dtype=dtype)
-    loaded.interp_origin = Origin(f"toy {config_of.model_type}", None, None)
+    set_origin(loaded, Origin(f"toy {config_of.model_type}", None, None))
     return loaded
 
 

@@ -122,12 +122,13 @@ def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
     """
     real = real_tokens(model)
     if isinstance(token, str):
-        [ids] = encode(tokenizer_of(model), [unicode_text(token, "token")])
+        tokenizer = tokenizer_of(model)
+        [ids] = encode(tokenizer, [unicode_text(token, "token")])
         if len(ids) != 1:
             pieces = ", ".join(token_names(model, ids))
             raise ValueError(f"{token!r} is {len(ids)} tokens ({pieces}), expected one; mind the leading space")
-        if ids[0] == model.tokenizer.unk_token_id and token != model.tokenizer.unk_token:
-            raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {model.tokenizer.unk_token}")
+        if ids[0] == tokenizer.unk_token_id and token != tokenizer.unk_token:
+            raise ValueError(f"{token!r} is not in this model's vocabulary; it is read as {tokenizer.unk_token}")
         token = ids[0]
     token_id = whole_number(token, "a token's id")
     if not (0 <= token_id < len(real) and real[token_id]):

@@ -1,6 +1,6 @@
 """transformers' `generate` on a `HookedTransformer`: a shell that looks like a transformers model and owns nothing."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -60,7 +60,7 @@ class HookedCache(Cache):
         """Row i goes on from what row `beam_idx[i]` was."""
         assert self.kv is not None
         for entry in self.kv.entries:
-            entry.reorder(beam_idx)
+            cast("HeadsFirst", entry).reorder(beam_idx)
         mask = self.kv.previous_attention_mask
         self.kv.previous_attention_mask = mask.index_select(0, beam_idx.to(mask.device))
 
@@ -77,7 +77,7 @@ class Shell(PreTrainedModel, GenerationMixin):
     main_input_name = "input_ids"
 
     def __init__(self, model: HookedTransformer) -> None:
-        super().__init__(PreTrainedConfig(vocab_size=model.cfg.d_vocab))
+        super().__init__(PreTrainedConfig.from_dict({"vocab_size": model.cfg.d_vocab}))
         self._hooked = (model,)  # a tuple, which nn.Module does not register
 
     @property

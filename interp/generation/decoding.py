@@ -212,6 +212,7 @@ def decode(
 ) -> list[Generation]:
     """`generate` of checked token ids and a resolved config; goes on after the batches that a checkpoint has."""
     each = config.num_return_sequences or 1
+    assert not is_encoder(model)
     shell = Shell(model)
     device = model.W_U.device
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
@@ -297,8 +298,8 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
     return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
 
 
-def _decode(shell: Shell, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
-    """What follows each row, up to an end-of-sequence token if there is one."""
+def _decode(shell: Any, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
+    """What follows each row, by a `Shell`, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
     config.use_cache = config.use_cache is not False
     cache = {"past_key_values": HookedCache()} if config.use_cache else {}
@@ -317,4 +318,4 @@ def continuation(model: Model, row: list[int], new: list[int]) -> Generation:
 def _text(model: Model, ids: list[int]) -> str:
     if model.tokenizer is None:
         return " ".join(token_names(model, ids))
-    return model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return str(model.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -159,7 +159,7 @@ def _configs(
     known = set(names) - {HUMAN} if isinstance(decoders, Mapping) else set(DECODERS)
     if not names or not set(names) <= known:
         raise ValueError(f"expected decoders of {', '.join(DECODERS)}, any but {HUMAN!r} by name; found {decoders!r}")
-    named = decoders if isinstance(decoders, Mapping) else dict(zip(names, names, strict=True))
+    named: Mapping[str, Any] = decoders if isinstance(decoders, Mapping) else dict(zip(names, names, strict=True))
     configs = {name: resolved(model, decoder, new_tokens) for name, decoder in named.items()}
     for config in configs.values():
         config.min_new_tokens = new_tokens

@@ -7,7 +7,7 @@ HookedEncoder (BERT): `x' = GELU(x W_fc + b_fc)`, then the same on `x'`.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsInt, get_args
+from typing import Any, SupportsInt, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -107,7 +107,7 @@ def prediction_head(model: Model) -> PredictionHead:
     Where a folded `b_U` may mix b_LN with a bias of the head's own, neither counts as there: `require` says why.
     """
     if is_encoder(model):
-        head = model.mlm_head
+        head: Any = model.mlm_head
         return _view(model, {}, gamma=head.ln.w, b_ln=head.ln.b, W_fc=head.W, b_fc=head.b, b_last=model.b_U)
 
     norm, final = model.cfg.normalization_type, getattr(model, "ln_final", None)

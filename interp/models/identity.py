@@ -14,7 +14,7 @@ import xxhash
 
 from interp.models.sites import Model, check_model
 
-__all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "weight_hash"]
+__all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "set_origin", "weight_hash"]
 
 _NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 
@@ -32,6 +32,11 @@ def origin(model: Model) -> Origin:
     """Where a model came from; for one that was not loaded by `load`, its config's name."""
     found = getattr(model, "interp_origin", None)
     return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
+
+
+def set_origin(model: Any, source: Origin) -> None:
+    """Note where a model came from."""
+    model.interp_origin = source
 
 
 _once: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
@@ -63,7 +68,7 @@ def weight_hash(model: Model) -> str:
     for name, parameter in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
-        digest.update(laid_out.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(laid_out.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return str(known.setdefault("hash", digest.hexdigest()))
 
 

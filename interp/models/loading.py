@@ -17,7 +17,7 @@ from transformer_lens.supported_models import MODEL_ALIASES
 from transformer_lens.utilities.activation_functions import gelu_new
 
 from interp.checks import check_seed
-from interp.models.identity import Origin, origin
+from interp.models.identity import Origin, origin, set_origin
 from interp.models.pretrained import ARCHITECTURES, place, read
 from interp.models.running import running
 from interp.models.sites import Model, check_model, is_encoder
@@ -92,7 +92,7 @@ def load(
     model.to(device, print_details=False)
     model.cfg.device = str(model.W_U.device)  # TransformerLens forgets which GPU, and moves activations to the first
     model.eval()
-    model.interp_origin = Origin(printable(name), revision, directory)
+    set_origin(model, Origin(printable(name), revision, directory))
     return model
 
 
@@ -113,7 +113,7 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
             leaf = name.rpartition(".")[2].lstrip("_")
             drawn = _FIRST_SD * torch.randn(parameter.shape, generator=generator)
             parameter.copy_(torch.ones(()) if leaf == "w" else torch.zeros(()) if leaf.startswith("b") else drawn)
-    fresh.interp_origin = Origin(f"{origin(model).name} untrained", None, None)
+    set_origin(fresh, Origin(f"{origin(model).name} untrained", None, None))
     return fresh
 
 
@@ -188,7 +188,7 @@ def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
             tokenizer.save_pretrained(neutral)
             tokenizer = transformers.AutoTokenizer.from_pretrained(neutral)
         model = HookedTransformer(tl_config, tokenizer, default_padding_side="right" if tokenizer else None)
-    if tokenizer is not None:
+    if model.tokenizer is not None:
         model.tokenizer.name_or_path = config.model_type  # in which TransformerLens looks for "gemma", too
     model.load_and_process_state_dict(
         state, fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False

@@ -65,8 +65,8 @@ def read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
     """
     config = read_config(source, revision)
     _check_config(source, config)
-    options = {"revision": revision, "trust_remote_code": False} | _reach(source)
-    cls = transformers.BertForPreTraining if config.model_type == "bert" else transformers.AutoModelForCausalLM
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False} | _reach(source)
+    cls: Any = transformers.BertForPreTraining if config.model_type == "bert" else transformers.AutoModelForCausalLM
     if os.path.isdir(source):
         _check_shards(Path(source))
         _check_size(Path(source), config, cls)

@@ -114,9 +114,9 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     rotary = model.cfg.positional_embedding_type == "rotary"
     input_name = hook_name(model, "resid_pre" if model.cfg.normalization_type is None else "attn_input", layer)
     _refuse(model)
-    attn = model.blocks[layer].attn
+    attn: Any = model.blocks[layer].attn
     if not is_encoder(model):
-        norm = getattr(model.blocks[layer], "ln1", None)
+        norm: Any = getattr(model.blocks[layer], "ln1", None)
     else:
         norm = model.blocks[layer - 1].ln2 if layer else model.embed.ln
     grouped = hasattr(attn, "_W_K") and not model.cfg.ungroup_grouped_query_attention

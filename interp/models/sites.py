@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
 
 from transformer_lens import HookedEncoder, HookedTransformer
+from typing_extensions import TypeIs
 
 from interp.checks import check_choice
 
@@ -46,7 +47,7 @@ def check_model(model: object) -> None:
         raise TypeError(f"expected a HookedTransformer or HookedEncoder, found {found}; load one with interp.load")
 
 
-def is_encoder(model: Model) -> bool:
+def is_encoder(model: Model) -> TypeIs[HookedEncoder]:
     """Whether the model is a bidirectional masked-language model (`HookedEncoder`)."""
     check_model(model)
     return isinstance(model, HookedEncoder)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.corpora.pairs import check_pairs
+from interp.corpora.sentences import tokenizer_of
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
 from interp.probing.states import state_rows
@@ -105,7 +106,8 @@ def token_scores(
     seen: list[Tensor] = []
     with running(model, [(state_name(model, probe.state), lambda resid, hook: seen.append(resid))]):
         model(torch.tensor([row], device=model.W_U.device))
-    return [model.tokenizer.decode([token_id]) for token_id in row], probe.score(seen[0][0]).cpu().numpy()
+    tokenizer = tokenizer_of(model)
+    return [tokenizer.decode([token_id]) for token_id in row], probe.score(seen[0][0]).cpu().numpy()
 
 
 def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:

@@ -192,7 +192,7 @@ def state_rows(
 
 def _unknown_share(model: Model, rows: list[list[int]]) -> float | None:
     """Of the sentences' tokens, special ones aside; raises and warns as `check_known` does."""
-    tokenizer = model.tokenizer
+    tokenizer = tokenizer_of(model)
     special = {*tokenizer.all_special_ids} - {unknown_id(tokenizer)}
     ids = np.array([token_id for row in rows for token_id in row if token_id not in special])
     return Unknown.of(ids, tokenizer, "the sentences").share

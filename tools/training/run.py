@@ -151,20 +151,22 @@ def _build(settings: dict[str, Any]) -> Any:
 
 
 def _gpt2(vocab_size: int, d_model: int, n_layers: int, n_heads: int, context: int) -> Any:
-    size = dict(vocab_size=vocab_size, n_positions=context, n_embd=d_model, n_layer=n_layers, n_head=n_heads)
-    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    config = transformers.GPT2Config(**size, **dropout, bos_token_id=0, eos_token_id=0)
-    model = transformers.GPT2LMHeadModel(config)
+    size: dict[str, Any] = dict(
+        vocab_size=vocab_size, n_positions=context, n_embd=d_model, n_layer=n_layers, n_head=n_heads
+    )
+    size |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    config = transformers.GPT2Config(**size, bos_token_id=0, eos_token_id=0)
+    model: Any = transformers.GPT2LMHeadModel(config)
     for block in model.transformer.h:
         block.mlp.act = torch.nn.GELU("tanh")  # gelu_new in one operation
     return model
 
 
 def _bert(vocab_size: int, d_model: int, n_layers: int, n_heads: int, context: int) -> Any:
-    size = dict(vocab_size=vocab_size, max_position_embeddings=context, hidden_size=d_model)
+    size: dict[str, Any] = dict(vocab_size=vocab_size, max_position_embeddings=context, hidden_size=d_model)
     size |= dict(intermediate_size=4 * d_model, num_hidden_layers=n_layers, num_attention_heads=n_heads)
-    dropout = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
-    config = transformers.BertConfig(**size, **dropout, hidden_act="gelu", type_vocab_size=2, pad_token_id=0)
+    size |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0)
+    config = transformers.BertConfig(**size, hidden_act="gelu", type_vocab_size=2, pad_token_id=0)
     return transformers.BertForMaskedLM(config)
 
 
@@ -310,12 +312,14 @@ class _Run:
     def finish(self, seen: int, losses: list[dict[str, Any]], seconds: float) -> None:
         kind = self.settings["kind"]
         if kind == "gpt2":
-            make, names = transformers.GPT2TokenizerFast, dict.fromkeys(("bos", "eos", "unk"), END_OF_TEXT)
+            make, names = "GPT2TokenizerFast", dict.fromkeys(("bos", "eos", "unk"), END_OF_TEXT)
         else:
-            make = transformers.BertTokenizerFast
+            make = "BertTokenizerFast"
             names = dict(zip(("pad", "unk", "cls", "sep", "mask"), BERT_SPECIAL, strict=True))
         options = {f"{name}_token": token for name, token in names.items()}
-        tokenizer = make(tokenizer_object=self.tokenizer, model_max_length=self.settings["context"], **options)
+        tokenizer = getattr(transformers, make)(
+            tokenizer_object=self.tokenizer, model_max_length=self.settings["context"], **options
+        )
         packages = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
         record: dict[str, Any] = dict(settings=self.settings)
         record |= dict(optimiser=dict(name="AdamW", warm_up=WARM_UP, clip=1.0, **OPTIMISER[kind]))
