@@ -32,6 +32,14 @@ def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | N
     """Keep the last activation of a site in `into[hook name]`, detached.
 
     Raises ValueError for an unknown site or layer.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model, seen = toy_decoder(), {}
+        >>> with model.hooks(fwd_hooks=capture(model, "resid_post", seen, layer=1)):
+        ...     logits = model("w1 w2", prepend_bos=False)
+        >>> tuple(seen["blocks.1.hook_resid_post"].shape)
+        (1, 2, 16)
     """
     name = hook_name(model, site, layer)
 
@@ -66,6 +74,12 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
 
     Raises:
         ValueError: a bias this model does not have (RMSNorm has no b_LN, GPT-2 no b_FC), a factor not finite.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> with model.hooks(fwd_hooks=scale_bias(model, "ln", 0.5)):
+        ...     logits = model("w1 w2")
     """
     head = prediction_head(model)
     head.require(bias)
@@ -94,6 +108,14 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
     Raises:
         ValueError: a prior of another vocabulary, with infinite values or values above 0 (counts, say), or a model
             that soft-caps its logits.
+
+    Examples:
+        >>> from interp.corpora import count_unigrams
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> counts = count_unigrams(model, ["w1 w2 w2"])
+        >>> with model.hooks(fwd_hooks=adjust_logits(model, counts.log_prior(), 0.5)):
+        ...     logits = model("w1 w2")
     """
     check_model(model)
     if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
@@ -136,6 +158,12 @@ def ablate_dims(
     Raises ValueError for a layer or dimension that does not exist, an unknown mode, one without its means, means that
     are not finite, and for keys and queries where a score is no sum over residual dimensions (see
     `interp.models.qk.qk_circuit`); TypeError for a dimension that is no whole number.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> with model.hooks(fwd_hooks=ablate_dims(model, 1, [3, 5], where="keys")):
+        ...     logits = model("w1 w2")
     """
     chosen = check_dims(model, dims)
     check_mode(mode)
@@ -178,6 +206,12 @@ def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | N
 
     Raises ValueError for a dimension that does not exist, or a basis of another size or not orthonormal; TypeError
     for a dimension that is no whole number.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> with model.hooks(fwd_hooks=prune_output_dims(model, range(8))):
+        ...     logits = model("w1 w2")
     """
     chosen = check_dims(model, dims)
     name, d_model = hook_name(model, "head_input"), model.cfg.d_model

@@ -67,6 +67,7 @@ def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
         dtype: as in `interp.load`.
         config: what `transformers.GPT2Config` is to have instead.
 
+    Examples:
         >>> model = toy_decoder()
         >>> tuple(model("w1 w2 w3", prepend_bos=False).shape)
         (1, 3, 67)
@@ -85,6 +86,7 @@ def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
         dtype: as in `interp.load`.
         config: what `transformers.BertConfig` is to have instead.
 
+    Examples:
         >>> toy_encoder().cfg.d_model
         16
     """
@@ -121,6 +123,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
 
     Raises AssertionError that says what differs, and by how much; also where the recipe changes nothing.
 
+    Examples:
         >>> from interp.hooks import scale_bias
         >>> model = toy_decoder()
         >>> assert_recipe(model, scale_bias(model, "ln", 0.5), lambda copy: copy.ln_final.b.mul_(0.5))
@@ -183,6 +186,7 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
 
     Raises AssertionError that names the state which differs, and by how much; also where nothing is observed.
 
+    Examples:
         >>> from interp.attention.patterns import AttentionByClass
         >>> from interp.corpora import token_classes
         >>> make = lambda model: AttentionByClass(model, token_classes(model, {"first": [7, 8]}))

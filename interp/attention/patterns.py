@@ -65,6 +65,11 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
 
     Raises ValueError for a layer or dimension that does not exist, where scores are no sum over dimensions, for a model
     without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> attention_in_text(toy_decoder(), "w1 w2 w3", layer=1, dim=5, bos=True).pattern.shape
+        (4, 4, 4)
     """
     check_dims(model, [dim])
     (ids,) = sentence_rows(model, [text], bos=bos)
@@ -141,6 +146,12 @@ def attention_by_class(
 
     Raises ValueError for a layer that does not exist, padding on the left and a class function that returns something
     else than a class for each token.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> table = attention_by_class(toy_decoder(), ["w0 w1 w2"] * 20, key_classes={"first": [7, 8]}, progress=False)
+        >>> table["key_class"].unique().tolist()
+        ['first', 'other']
     """
     observer = AttentionByClass(model, token_classes(model, key_classes), layers=layers)
     observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)

@@ -124,6 +124,12 @@ def dimension_profile(
 
     Returns the table `dims` (state, dim, key_class, mean, sd, max_abs, n_tokens), with the class `all` too; a class
     without a token in the text has no row.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> table = dimension_profile(toy_decoder(), ["w0 w1 w2"] * 20, key_classes={"first": [7, 8]}, progress=False)
+        >>> table["key_class"].unique().tolist()
+        ['first', 'other', 'all']
     """
     observer = DimensionProfile(model, token_classes(model, key_classes))
     observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)

@@ -257,6 +257,13 @@ def score_contributions(
     Raises ValueError where a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
     that does not exist, padding on the left, or a class function that returns something else than a class for each
     token.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> scores = score_contributions(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> len(scores) == 2 * 4 * 2 * 16  # layers, heads, classes, dimensions
+        True
     """
     classes = token_classes(model, key_classes)
     observer = ScoreContributions(

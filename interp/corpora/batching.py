@@ -164,6 +164,12 @@ def batches(
         ValueError: impossible settings; `column`, `limit` or `separator` beside token ids; token ids all of which are
             unknown; while reading: a corpus shorter than one row, or of which the tokenizer knows nothing. Above 5 % of
             unknown tokens it warns.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> text = batches(toy_decoder(), ["w1 w2 w3"] * 20, context=12)
+        >>> [tuple(batch.tokens.shape) for batch in text]
+        [(5, 12)]
     """
     check_model(model)
     encoder = is_encoder(model)

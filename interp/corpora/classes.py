@@ -66,6 +66,12 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
 
     Raises ValueError for a model without tokenizer where none are given, and for ids outside the vocabulary or in
     two classes; TypeError for ids that are no whole numbers, and for what is no model.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> classes = token_classes(toy_decoder(), {"first": [7, 8]})
+        >>> classes.names, classes(torch.tensor([[8, 9]])).tolist()
+        (('first', 'other'), [[0, 1]])
     """
     check_model(model)
     if isinstance(classes, TokenClasses):

@@ -36,6 +36,11 @@ def count_unigrams(
     and `separator` see `interp.corpora.load`.
 
     Raises ValueError for a corpus of which the tokenizer knows nothing; warns above 5 % of unknown tokens.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> count_unigrams(toy_decoder(), ["w1 w2 w2"]).n_tokens
+        3
     """
     source, tokenizer = load(corpus, column=column, limit=limit, separator=separator), tokenizer_of(model)
     found = unigrams.count(tokenizer, source, corpus=source.name, d_vocab=model.W_U.shape[1], processes=processes)

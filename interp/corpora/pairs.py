@@ -123,6 +123,10 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
 
     Raises ValueError for an unknown task, and for an `n_per_task` below 1 or above what the templates can
     make.
+
+    Examples:
+        >>> generate(n_per_task=2, tasks=["reflexive_number"]).shape
+        (2, 6)
     """
     if n_per_task < 1:
         raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
@@ -165,6 +169,10 @@ def load(
 
     Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
     a table of minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
+
+    Examples:
+        >>> load("bundled", tasks=["reflexive_number"], limit=3)["UID"].tolist()
+        ['reflexive_number', 'reflexive_number', 'reflexive_number']
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")

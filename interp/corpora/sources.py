@@ -96,6 +96,10 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
         ValueError: an unknown kind of file, an empty corpus, a limit below 1, a column that is not there or cannot be
             chosen, a row of a table without text.
         TypeError: something that is not text.
+
+    Examples:
+        >>> list(load(["One text.", "Another."], limit=1))
+        ['One text.']
     """
     limit = None if limit is None else whole_number(limit, "limit", least=1)
     unicode_text(separator, "the separator")

@@ -45,6 +45,10 @@ class Unigrams:
 
     Tokens that the batching adds (BOS, `[CLS]` …) are not in the counts; special tokens that stand in the text
     are.
+
+    Examples:
+        >>> Unigrams(np.array([3, 1]), "a text").distribution.tolist()
+        [0.75, 0.25]
     """
 
     counts: Integer[np.ndarray, " d_vocab"]

@@ -254,6 +254,15 @@ def frequency_neurons(
 
     Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, another vocabulary's counts, a
     share outside 0 … 1, and a seed below 0.
+
+    Examples:
+        >>> from interp.corpora import count_unigrams
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> counts = count_unigrams(model, text)
+        >>> table = frequency_neurons(model, text, unigram=counts, top=3, progress=False)
+        >>> len(table) == model.cfg.d_mlp
+        True
     """
     check_choice("scan", scan, get_args(Scan))
     seed = check_seed(seed)

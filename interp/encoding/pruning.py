@@ -155,6 +155,15 @@ def pruning_curve(
 
     Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not rise from 0 to below
     1, a seed below 0, and a folded model.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> curve = pruning_curve(model, text, fit=fit, order="spearman", fractions=[0, 0.5], progress=False)
+        >>> curve["fraction"].tolist()
+        [0.0, 0.5]
     """
     fit.require(model)
     orders = [order] if isinstance(order, str) else list(order)

@@ -185,6 +185,13 @@ def fit(
 
     Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions, a
     seed below 0.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> found = fit(model, text, progress=False)
+        >>> found.regression["target"].tolist()
+        ['-log alpha', 'shuffled']
     """
     prepared = predicted_batches(model, text, batch_size=batch_size)
     seed = check_seed(seed)

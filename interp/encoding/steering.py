@@ -154,6 +154,14 @@ def steer(
 
     Raises ValueError for a fit of another model, text that is not one token, a token that the fit left out, a ratio
     that is not positive, and `ratio · α ≥ 1`.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> with model.hooks(fwd_hooks=steer(model, "w3", 5, fit, progress=False)):
+        ...     logits = model("w1 w2")
     """
     fit.require(model)
     token_id = token_id_of(model, token, fit)

@@ -89,6 +89,14 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     Raises:
         ValueError: a bias the model does not have, scales that are not finite or repeated, unigram counts of
             another vocabulary, a text without a single position to read.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> text = interp.corpora.batches(model, "bundled", limit=30, bos=True)
+        >>> effect = bias_effect(model, text, scales=[0, 1], progress=False)
+        >>> effect.kl["scale"].tolist()
+        [0.0, 1.0]
     """
     head = prediction_head(model)
     chosen, scales = _check_biases(head, options.biases), _check_scales(options.scales)

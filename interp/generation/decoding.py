@@ -93,6 +93,12 @@ def prompts(
     Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
     without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for; TypeError for
     numbers that are not whole.
+
+    Examples:
+        >>> import interp
+        >>> found = prompts(interp.load("tiny-gpt2"), "bundled", n=3)
+        >>> found.ids.shape, found.human.shape
+        ((3, 10), (3, 50))
     """
     check_model(model)
     n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
@@ -175,6 +181,14 @@ def generate(
             (static caches, assisted, contrastive and group-beam decoding …); a seed outside 0 … 2**63 − 1.
         TypeError: what is no model, no list of prompts, no string and no list of whole numbers.
         RuntimeError: a hook that never fired.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> recipe = interp.hooks.scale_bias(model, "ln", 0)
+        >>> [text] = generate(model, ["They came to the"], hooks=recipe, max_new_tokens=5, progress=False)
+        >>> len(text.token_ids)
+        5
     """
     check_decodes(model)
     batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)

@@ -54,6 +54,10 @@ def text_metrics(
 
     What cannot be computed is NaN. Raises TypeError for token ids that are no whole numbers, ValueError for ones that
     `unigram` does not count, no text, one sort of features without the other, and what `mauve_scores` raises.
+
+    Examples:
+        >>> text_metrics([[1, 2, 3, 1, 2, 3]])["distinct_1"]
+        0.5
     """
     rows = [[whole_number(token_id, "a token id") for token_id in ids] for ids in token_ids]
     if not rows:

@@ -60,6 +60,11 @@ def load(
         FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
         ValueError: unsupported architecture, option or device, incomplete or non-finite weights, a failed parity
             check.
+
+    Examples:
+        >>> model = load("tiny-gpt2")
+        >>> model.cfg.n_layers, model.cfg.d_model
+        (6, 192)
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise TypeError(f"a model is a name or a path, found {type(name_or_path).__name__}; give a string")
@@ -102,6 +107,11 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
 
     Raises TypeError for what is no model, ValueError for a seed outside 0 … 2**63 − 1.
+
+    Examples:
+        >>> fresh = untrained(load("tiny-gpt2"))
+        >>> bool(fresh.ln_final.b.any())
+        False
     """
     check_model(model)
     seed = check_seed(seed)

@@ -53,6 +53,14 @@ def sentence_log_probability(
         ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
             or one longer than the context, no sentence, a tokenizer of another model.
         TypeError: what is no model, or no list of strings.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> both = ["He hurt himself.", "He hurt themselves."]
+        >>> good, bad = sentence_log_probability(model, both, bos=True, progress=False)
+        >>> bool(good > bad)
+        True
     """
     rows = sentence_rows(model, sentences, bos=bos, least=2)
     check_vocabulary(model)
@@ -128,6 +136,13 @@ def minimal_pair_accuracy(
 
     Raises ValueError for a table without BLiMP's columns, TypeError for one with a missing UID, and what
     `sentence_log_probability` raises.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> minimal_pair_accuracy(model, pairs, bos=True, progress=False)["n_pairs"].tolist()
+        [60]
     """
     check_pairs(pairs)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]

@@ -100,6 +100,16 @@ def token_scores(
 
     Raises ValueError for a model without tokenizer, a sentence without a token or longer than the context, and a probe
     of another width or of a state that the model does not have; TypeError for what is no sentence.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, l0_strengths=[0.4], methods=["l0"], controls=["none"], progress=False)
+        >>> tokens, scores = token_scores(model, probe(found, "reflexive_number", 6), "The boy hurt himself.", bos=True)
+        >>> len(tokens) == len(scores)
+        True
     """
     check_probe(model, probe)
     [row] = state_rows(model, [sentence], "eos", bos=bos)

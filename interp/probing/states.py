@@ -112,6 +112,14 @@ def collect(
     another model, a layer that does not exist, states that are not finite or too large for `memory`, a directory of
     another run, or a directory while hooks are active on the model; TypeError for what is no model, no table, no
     sentence or no whole number.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> states = collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> states.states
+        (6,)
     """
     check_model(model)
     check_pairs(pairs)

@@ -111,6 +111,15 @@ def sweep(
     Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control,
     unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
     whole numbers.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = sweep(states, methods=["dense"], controls=["none"], progress=False)
+        >>> found.probes["method"].unique().tolist()
+        ['dense']
     """
     options = checked_options(
         collected.width, methods=methods, selectors=selectors, l0_strengths=l0_strengths, ks=ks, seeds=seeds,

@@ -163,6 +163,16 @@ def observe(
         ValueError: no observer, one given twice, observers or batches of another model, weights that are not finite,
             or a checkpoint of another model, corpus or option.
         RuntimeError: a hook of an observer that never fired.
+
+    Examples:
+        >>> from interp.attention.patterns import AttentionByClass
+        >>> from interp.corpora import batches, token_classes
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> observer = AttentionByClass(model, token_classes(model, {"first": [7, 8]}))
+        >>> observe(model, batches(model, ["w0 w1 w2"] * 20, context=12), observer, progress=False)
+        >>> observer.by_class(layer=0).shape
+        (4, 2)
     """
     if not observers or len(set(map(id, observers))) < len(observers):
         raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
