@@ -12,17 +12,19 @@ from latex2mathml.converter import convert
 
 from interp.declare import Options, find
 
-_README = Path(__file__).parents[1] / "README.md"
+_ROOT = Path(__file__).parents[1]
+_OF_ROOT = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
 _LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)", "](benchmarks/RESULTS.md)": "](speed.md)"}
+_LINKS |= {"](CONTRIBUTING.md)": "](contributing.md)"}
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put the README in place of the empty first page; its links start at the root of the repository."""
-    if page.file.src_uri != "index.md":
+    """Put files of the root, the README for one, in place of empty pages; their links start at the root."""
+    if page.file.src_uri not in _OF_ROOT:
         return markdown
-    text = _README.read_text(encoding="utf-8")
+    text = (_ROOT / _OF_ROOT[page.file.src_uri]).read_text(encoding="utf-8")
     for found, wanted in _LINKS.items():
         text = text.replace(found, wanted)
     return text
