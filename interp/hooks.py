@@ -38,8 +38,8 @@ def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | N
         >>> model, seen = toy_decoder(), {}
         >>> with model.hooks(fwd_hooks=capture(model, "resid_post", seen, layer=1)):
         ...     logits = model("w1 w2", prepend_bos=False)
-        >>> tuple(seen["blocks.1.hook_resid_post"].shape)
-        (1, 2, 16)
+        >>> [tuple(activation.shape) for activation in seen.values()]
+        [(1, 2, 16)]
     """
     name = hook_name(model, site, layer)
 

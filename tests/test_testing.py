@@ -73,13 +73,10 @@ def _editing(model):
     return [(hook_name(model, "head_norm"), edit)]
 
 
-def _by_position(model):
-    """Right for rows alone, wrong beside padding: it counts from the end of the batch."""
-
-    def add(x, hook):
-        return torch.cat([x[:, :-1], x[:, -1:] + 1], 1)
-
-    return [(hook_name(model, "head_input"), add)]
+def _in_batches_alone(model):
+    """Right in a batch of several rows, and without effect on one row."""
+    [(name, halve)] = scale_bias(model, "ln", 0.5)
+    return [(name, lambda x, hook: halve(x, hook) if len(x) > 1 else x)]
 
 
 HALVED = lambda copy: copy.ln_final.b.mul_(0.5)  # noqa: E731
@@ -118,10 +115,9 @@ def test_a_recipe_that_composes_wrongly(decoder):
         assert_recipe(decoder, recipe, HALVED)
 
 
-def test_a_recipe_that_minds_padding(decoder):
-    """At the last position of a batch, which for shorter rows is padding."""
-    with pytest.raises(AssertionError, match="differs from the edited parameters|rows in a batch with padding differ"):
-        assert_recipe(decoder, _by_position(decoder), lambda copy: copy.ln_final.b.add_(1))
+def test_a_recipe_that_minds_the_batch(decoder):
+    with pytest.raises(AssertionError, match="rows in a batch with padding differ from the same rows alone by"):
+        assert_recipe(decoder, _in_batches_alone(decoder), HALVED)
 
 
 class Mean(Observer):

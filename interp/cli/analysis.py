@@ -120,7 +120,7 @@ def _checked(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
 def _check_named(options: Mapping[str, Any]) -> None:
     """Raise FileNotFoundError or ValueError for counts, or another text, that are named and not there."""
     for name in ("unigram", "other"):
-        if (given := options.get(name)) is not None and not is_counts(given):
+        if (given := options.get(name)) is not None and not (name == "unigram" and is_counts(given)):
             corpus_file(given)
 
 

@@ -1,4 +1,4 @@
-"""A part of a page."""
+"""A part of a page, and how its sentences say numbers."""
 
 from dataclasses import dataclass, field
 from typing import Any

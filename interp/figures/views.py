@@ -1,4 +1,7 @@
-"""circuitsvis views of tokens that may hold a `<`, which would end the script element that the tokens stand in."""
+"""What notebooks and pages show beside plotly's own figures: circuitsvis views of tokens, and figures as images.
+
+A token may hold a `<`, which would end the script element that the tokens of a view stand in.
+"""
 
 from collections.abc import Iterable
 from typing import Any
