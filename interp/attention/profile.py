@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -60,7 +61,7 @@ class DimensionProfile(KeyObserver):
     def table(self) -> pd.DataFrame:
         """One row for each state, class and dimension, with the class `all` too."""
         by_class, largest = (self.of_layers(name)[..., self.present, :] for name in ("moments", "max_abs"))
-        by_class = by_class.transpose(0, 1)
+        by_class = rearrange(by_class, "layer part key_class dim -> part layer key_class dim")
         every = reduce(moments.merged, by_class.unbind(2))
         found = torch.cat([by_class, every[:, :, None]], 2)
         largest = torch.cat([largest, largest.amax(1, keepdim=True)], 1)

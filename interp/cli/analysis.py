@@ -53,10 +53,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         options = _options(analysis, given)
         data = given.get(source)
         if dry_run:
-            model_directory(model, weights=False)
-            cost = find(analysis.cost or "interp.models.shapes:cost")(model, data, options)
-            lines = "\n".join(cost.lines)
-            typer.echo(json.dumps(cost.numbers) if as_json else f"{model}: {lines}")
+            _print_cost(analysis, model, data, options, as_json=as_json)
             return
         if data is None and given.get("paper"):
             data = analysis.paper.get(source)
@@ -89,6 +86,13 @@ def command_of(analysis: Analysis) -> flags.Command:
     going_on = "A run that was killed goes on where it was."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} {going_on}"
     return command
+
+
+def _print_cost(analysis: Analysis, model: str, data: str | None, options: dict[str, Any], *, as_json: bool) -> None:
+    model_directory(model, weights=False)
+    cost = find(analysis.cost or "interp.models.shapes:cost")(model, data, options)
+    lines = "\n".join(cost.lines)
+    typer.echo(json.dumps(cost.numbers) if as_json else f"{model}: {lines}")
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:

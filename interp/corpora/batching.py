@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import Any, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -193,26 +193,15 @@ def batches(
         "mask_rate": mask_rate and float(mask_rate), "seed": check_seed(seed),
     }  # fmt: skip
     if given is not None:
-        check_ids(model, given)
-        ids = given.detach().cpu().numpy()
-        found = Unknown.of(ids, model.tokenizer, "these token ids")
-        settings |= {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
-        settings |= {"largest_id": int(ids.max())}
-        of_whom: dict[str, Any] = {"n_texts": len(ids), "unknown": lambda: found}
-        rows_of: Callable[[], Iterator[Row]] = partial(map, Row, ids, [1] * len(ids), range(len(ids)))
+        stream = _rows_of_ids(model, given)
     else:
         source = load(corpus, column=column, limit=limit, separator=separator)
-        tokens = tokens_of(source, tokenizer_of(model))
-        settings |= {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
-        settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(model.tokenizer)}
-        n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
-        of_whom = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "unknown": tokens.unknown}
-        cut = text_rows if layout == "texts" else partial(packed_rows, each_row=encoder)
-        rows_of = partial(cut, tokens, context, frame(model, bos, eos))
+        stream = _rows_of_text(model, source, layout, context, bos=bos, eos=eos)
+    settings |= stream.settings
 
     def read() -> Iterator[Batch]:
         empty = True
-        for group in _groups(rows_of(), batch_size, sort=layout == "texts"):
+        for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
             empty = False
             batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
             if encoder:
@@ -224,7 +213,35 @@ def batches(
             short = f"shorter than one row of {context:,} tokens; give more text, a smaller context or layout='texts'"
             raise ValueError(f"the corpus is {short if layout == 'packed' else 'empty: no text in it has a token'}")
 
-    return Batches(settings, read=read, **of_whom)
+    return Batches(settings, read=read, **stream.of_whom)
+
+
+class _Rows(NamedTuple):
+    """The rows that batches are made of, and what is known of where they come from."""
+
+    rows: Callable[[], Iterator[Row]]
+    settings: dict[str, Any]
+    of_whom: dict[str, Any]
+
+
+def _rows_of_ids(model: Model, given: Tensor) -> _Rows:
+    check_ids(model, given)
+    ids = given.detach().cpu().numpy()
+    found = Unknown.of(ids, model.tokenizer, "these token ids")
+    settings = {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
+    about = {"n_texts": len(ids), "unknown": lambda: found}
+    rows = partial(map, Row, ids, [1] * len(ids), range(len(ids)))
+    return _Rows(rows, settings | {"largest_id": int(ids.max())}, about)
+
+
+def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: bool, eos: bool) -> _Rows:
+    tokens = tokens_of(source, tokenizer_of(model))
+    settings = {"corpus": source.name, "fingerprint": source.fingerprint, "limit": source.limit}
+    settings |= {"separator": source.separator, "tokenizer": tokenizer_hash(model.tokenizer)}
+    n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
+    about = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "unknown": tokens.unknown}
+    cut = text_rows if layout == "texts" else partial(packed_rows, each_row=is_encoder(model))
+    return _Rows(partial(cut, tokens, context, frame(model, bos, eos)), settings, about)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:

@@ -1,8 +1,10 @@
 """transformers' `generate` on a `HookedTransformer`: a shell that looks like a transformers model and owns nothing."""
 
+from functools import partial
 from typing import Any, cast
 
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformer_lens import HookedTransformer
@@ -12,6 +14,10 @@ from transformers import Cache, GenerationMixin, PreTrainedConfig, PreTrainedMod
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 __all__ = ["HeadsFirst", "HookedCache", "Shell"]
+
+
+_heads_first = partial(rearrange, pattern="batch pos head d_head -> batch head pos d_head")
+_positions_first = partial(rearrange, pattern="batch head pos d_head -> batch pos head d_head")
 
 
 class HeadsFirst(TransformerLensKeyValueCacheEntry):
@@ -27,14 +33,14 @@ class HeadsFirst(TransformerLensKeyValueCacheEntry):
         self, new_keys: Float[Tensor, "batch new head d_head"], new_values: Float[Tensor, "batch new head d_head"]
     ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
         self.past_keys, self.past_values = (
-            torch.cat([past.transpose(1, 2), new.transpose(1, 2)], 2).transpose(1, 2)
+            _positions_first(torch.cat([_heads_first(past), _heads_first(new)], dim=2))
             for past, new in ((self.past_keys, new_keys), (self.past_values, new_values))
         )
         return self.past_keys, self.past_values
 
     def reorder(self, rows: Int[Tensor, " rows"]) -> None:
         self.past_keys, self.past_values = (
-            past.transpose(1, 2).index_select(0, rows.to(past.device)).transpose(1, 2)
+            _positions_first(_heads_first(past).index_select(0, rows.to(past.device)))
             for past in (self.past_keys, self.past_values)
         )
 

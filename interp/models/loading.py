@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from einops import rearrange
 from transformer_lens import HookedEncoder, HookedTransformer, loading_from_pretrained as tl_loading
 from transformer_lens.supported_models import MODEL_ALIASES
 from transformer_lens.utilities.activation_functions import gelu_new
@@ -251,4 +252,5 @@ def _lay_out(model: Model) -> None:
             if name.endswith(("W_Q", "W_K", "W_V")) or (model.cfg.gated_mlp and name.startswith("mlp.W_")):
                 parameter.data = parameter.data.mT.contiguous().mT
             elif name.endswith("W_O"):
-                parameter.data = parameter.data.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+                laid_out = rearrange(parameter.data, "head d_head d_model -> d_model head d_head").contiguous()
+                parameter.data = rearrange(laid_out, "d_model head d_head -> head d_head d_model")

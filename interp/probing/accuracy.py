@@ -6,6 +6,7 @@ from itertools import chain, product
 import numpy as np
 import pandas as pd
 import torch
+from einops import rearrange, reduce
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -94,8 +95,9 @@ def _scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[
     batch = Batch.of(rows).to(model.W_U.device)
     with running(model, expected=hooks):
         logits = forward(model, batch)
-    nll = _nll(logits.flatten(0, 1), batch.targets.clamp(min=0).flatten())
-    return -(nll.view(batch.targets.shape) * (batch.targets >= 0)).sum(1)
+    targets = batch.targets.clamp(min=0).flatten()
+    nll = _nll(rearrange(logits, "row pos d_vocab -> (row pos) d_vocab"), targets)
+    return -(nll.view_as(batch.targets) * (batch.targets >= 0)).sum(1)
 
 
 def _masked_scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
@@ -112,7 +114,7 @@ def _masked_scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) ->
     at_mask = [(trunk_output(model), lambda resid, hook: resid[each, where][:, None])]
     with running(model, at_mask, expected=hooks):
         logits = model(tokens)[:, 0]
-    return -_nll(logits, ids[:, 1:-1].flatten()).view(n, length).sum(1)
+    return -reduce(_nll(logits, ids[:, 1:-1].flatten()), "(row pos) -> row", "sum", row=n)
 
 
 def _nll(logits: Float[Tensor, "token d_vocab"], targets: Int[Tensor, " token"]) -> Float[Tensor, " token"]:
@@ -146,7 +148,7 @@ def minimal_pair_accuracy(
     """
     check_pairs(pairs)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
-    good, bad = sentence_log_probability(model, both, bos=bos, progress=progress).reshape(2, -1)
+    good, bad = np.split(sentence_log_probability(model, both, bos=bos, progress=progress), 2)
     correct = pairs.assign(correct=good > bad).groupby("UID", sort=False)["correct"]
     return correct.agg(accuracy="mean", n_pairs="size").rename_axis("task").reset_index()
 
@@ -214,7 +216,7 @@ def _of_task(
 
     def judged() -> tuple[float, float, float]:
         scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
-        good, bad = scores.reshape(2, -1)
+        good, bad = np.split(scores, 2)
         return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
 
     before = judged()

@@ -6,6 +6,7 @@ from itertools import repeat
 import numpy as np
 import pandas as pd
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float
 from scipy import stats
 from scipy.spatial.distance import pdist
@@ -70,7 +71,7 @@ def transfer(
             probes |= dict(zip(some, zip(*group.unscaled(torch.cat(fitted, 1)), strict=True), strict=True))
         directions, offsets = (np.stack([probes[task][part] for task in splits], axis=1) for part in (0, 1))
         measured = [_measured(vectors[split.test], directions, offsets) for split in splits.values()]
-        accuracy, pair_accuracy = np.stack(measured, axis=-1).reshape(2, -1)  # by kind, trained and tested task
+        accuracy, pair_accuracy = rearrange(np.array(measured), "tested of kind trained -> of (kind trained tested)")
         tables.append(rows.assign(state=state, accuracy=accuracy, pair_accuracy=pair_accuracy))
     return pd.concat(tables, ignore_index=True)[TRANSFER]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 import xxhash
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -69,7 +70,7 @@ class States:
         if self._shards:
             name = str(state)
             parts = [shard.load([name])[0][name] for shard in self._shards]
-            vectors = torch.cat(parts).numpy().reshape(-1, 2, self.width)
+            vectors = rearrange(torch.cat(parts).numpy(), "(pair side) width -> pair side width", side=2)
         else:
             vectors = self._kept[state]
         if len(vectors) != len(self.pairs):
@@ -142,7 +143,8 @@ def collect(
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
             vectors = _read(model, rows, sites, bar)
-            kept = {state: vectors[str(state)].numpy().reshape(-1, 2, sites.width) for state in sites.names}
+            by_pair = partial(rearrange, pattern="(pair side) width -> pair side width", side=2)
+            kept = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
             return replace(found, _kept=kept)
         run, shards = identity(model, states=settings), []
         for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):

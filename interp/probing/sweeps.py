@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 import torch
+from einops import rearrange
 from jaxtyping import Float, Int
 from scipy import stats
 from sklearn.metrics import roc_auc_score
@@ -268,9 +269,11 @@ def _random(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     ks = [n_top * 2**i for i in range(12) if n_top * 2**i <= rest.shape[1]]
     orders = [np.random.default_rng(draw).permuted(rest, axis=1) for draw in range(_DRAWS)]
     each = [[group.accuracy(_dense_on(group, order[:, :k])) for k in ks] for order in orders]
-    accuracy = np.stack(each, axis=-1)  # [k, task, draw]
+    accuracy = rearrange(np.array(each), "draw k task -> k task draw")
     where = pd.MultiIndex.from_product([range(_DRAWS), ks, group.tasks], names=["draw", "k", "task"])
-    random_k = pd.DataFrame({"accuracy": accuracy.transpose(2, 0, 1).ravel()}, index=where).reset_index()
+    random_k = pd.DataFrame(
+        {"accuracy": rearrange(accuracy, "k task draw -> (draw k task)")}, index=where
+    ).reset_index()
     enough = np.concatenate([accuracy, accuracy.mean(2, keepdims=True)], 2) >= reached[:, None]
     never = ~np.any(enough, axis=0)  # [tasks, draws and their mean]
     ratio = np.where(never, ks[-1], np.array(ks)[enough.argmax(0)]) / n_top
