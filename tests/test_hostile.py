@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import D_VOCAB
-from hostile import Case, Workshop, check_refused
 from safetensors.numpy import save_file
+from toys import D_VOCAB
+from workshop import Case, Workshop, check_refused
 
 import interp
 from interp import attention, corpora, encoding, frequency, generation, hooks, pages, probing

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hostile import Case, Workshop, check_refused, toy
+from toys import toy
 from transformer_lens import HookedEncoder, HookedTransformer
+from workshop import Case, Workshop, check_refused
 
 from interp import attention, corpora, encoding, hooks
 from interp.attention.costs import cost

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import run_command
-from hostile import Workshop
+from toys import run_command
+from workshop import Workshop
 
 from interp.cli import main
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import D_VOCAB
-from hostile import Case, Workshop, check_refused
+from toys import D_VOCAB
 from training import run as training
+from workshop import Case, Workshop, check_refused
 
 import interp
 from interp import generation, plots, probing

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hostile import toy
+from toys import toy
 
 import interp
 from interp import attention, encoding, frequency, generation, hooks, probing
@@ -126,7 +126,7 @@ ANALYSES: dict[str, Analysis] = {
         s.model, s.pairs, states=[1], methods=["dense", "l0"], l0_strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, "w1 w2")[1],
-    "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/test_survey.py, with its own models
+    "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from hostile import toy
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from toys import toy
 
 import interp
 from interp import corpora, frequency, pages

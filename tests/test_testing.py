@@ -1,10 +1,10 @@
 """`interp.testing`: what it accepts, and that each mistake fails and is named. And its page, as it is written."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
+from toys import ROOT
 
 from interp.attention.profile import DimensionProfile
 from interp.corpora import token_classes
@@ -14,7 +14,7 @@ from interp.run.observers import Observer
 from interp.testing import WORDS, assert_observer_merges, assert_recipe, toy_decoder, toy_encoder
 
 TEXTS = [" ".join(WORDS[start : start + 1 + start % 7]) for start in range(0, 50, 4)]
-PAGE = (Path(__file__).parents[1] / "docs/testing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import sys
 
 import pandas as pd
 import pytest
-from conftest import run_command
+from toys import run_command
 
 import interp
 from interp import disk

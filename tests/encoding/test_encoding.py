@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from conftest import D_VOCAB, HF_MODELS
 from scipy import stats
 from sklearn.decomposition import PCA
-from test_training import HELD_OUT, TEXTS, TINY
 from threadpoolctl import threadpool_limits
+from toys import D_VOCAB, HELD_OUT, HF_MODELS, TEXTS, TINY
 from training.run import train
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 

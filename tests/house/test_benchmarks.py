@@ -5,11 +5,9 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
 RATIO = re.compile(r"[\d.,]+ \([\d.,]+–[\d.,]+\)")
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import sys
 import types
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from toys import SHARED
 
 from interp import paths
 from interp.corpora import pairs
@@ -19,7 +19,6 @@ from interp.corpora import pairs
 LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 BALANCED = [task for task, entry in LEXICON["tasks"].items() if entry["balanced"]]
 SAME_WORDS = ("npi_question", "npi_scope", "left_branch")
-SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 BLIMP = SHARED / "data" / "blimp"
 
 

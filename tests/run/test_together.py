@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hostile import toy
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from toys import toy
 
 from interp import corpora, encoding
 from interp.attention.patterns import AttentionByClass, KeyAblation

@@ -14,12 +14,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from toys import ROOT
 
 import interp
 from interp.analyses import OWN, load
 from interp.declare import find
-
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")

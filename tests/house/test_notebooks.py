@@ -11,10 +11,11 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
+from toys import ROOT
 
 from interp import plots
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execute --inplace"
 OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(home|root|Users|tmp|usr|opt|var|work|mnt|private)/|[A-Z]:\\\\")
 

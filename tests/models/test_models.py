@@ -7,8 +7,8 @@ import warnings
 import pytest
 import torch
 import transformers
-from conftest import D_VOCAB, HF_MODELS
 from torch.utils._python_dispatch import TorchDispatchMode
+from toys import D_VOCAB, HF_MODELS
 
 import interp
 from interp import paths

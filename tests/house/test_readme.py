@@ -1,13 +1,12 @@
 """The README's Python examples run one after the other; every command in the documentation exists as it is shown."""
 
 import re
-from pathlib import Path
 
 import typer
+from toys import ROOT
 
 from interp.cli import app
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -29,7 +28,7 @@ def test_every_command_that_is_shown_exists():
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         text = page.read_text(encoding="utf-8").replace("\\\n", "")
         shown = [line.split("#")[0].split() for line in text.splitlines() if re.match(r"\$? ?interp [a-z]", line)]
-        shown = [line for line in shown if "previous_token" not in line]  # the plug-in: tests/test_plugins.py
+        shown = [line for line in shown if "previous_token" not in line]  # the plug-in: tests/e2e/test_plugins.py
         for _, name, *words in ([word for word in line if word != "$"] for line in shown):
             assert name in commands, f"{page.name}: interp {name}"
             known = {option for parameter in commands[name].params for option in parameter.opts}

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-ROOT = Path(__file__).parents[1]
 PROJECT = """
 [build-system]
 requires = ["setuptools"]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from conftest import HF_MODELS
+from toys import HF_MODELS
 from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
 import interp

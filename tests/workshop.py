@@ -12,38 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import D_VOCAB
 from safetensors.torch import load_file, save_file
-from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
+from toys import D_VOCAB, ROOT, toy
 
 import interp
 from interp import encoding
 from interp.corpora.unigrams import Unigrams
-from interp.testing import randomise
 
 _SECONDS = 20  # ten times what is promised: test machines are busy
-_HOMES = str(Path(interp.__file__).parent), str(Path(__file__).parents[1] / "tools")
-
-TOY: dict[str, Any] = {
-    "n_layers": 2, "d_model": 16, "n_ctx": 24, "d_head": 4, "n_heads": 4, "d_mlp": 64, "d_vocab": D_VOCAB,
-    "act_fn": "gelu", "normalization_type": "LN", "seed": 0, "device": "cpu",
-}  # fmt: skip
-
-
-def toy(tokenizer: Any = None, *, encoder: bool = False, **options: Any) -> Any:
-    """A `HookedTransformer(cfg)` or `HookedEncoder(cfg)` as somebody would make one, with random weights."""
-    cfg = HookedTransformerConfig(**TOY | options | ({"attention_dir": "bidirectional"} if encoder else {}))
-    if not encoder:
-        model: Any = HookedTransformer(cfg)
-        randomise(model)
-    else:
-        model = HookedEncoder(cfg)  # uninitialised
-        with torch.no_grad():
-            for i, (name, parameter) in enumerate(sorted(model.named_parameters())):
-                noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
-                parameter.copy_(0.3 * noise + float(name.endswith(".w")))
-    model.tokenizer = tokenizer
-    return model
+_HOMES = str(Path(interp.__file__).parent), str(ROOT / "tools")
 
 
 class Workshop:

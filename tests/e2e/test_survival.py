@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import run_command
+from toys import ROOT, run_command
 
 from interp import disk
 from interp.cli import main
@@ -17,7 +17,6 @@ from interp.probing.states import States
 from interp.run.checkpoint import Checkpoint, kept
 
 FOLDERS = {"generation": "generation", "probing": "probing"}
-ROOT = Path(__file__).parents[1]
 MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
 SLOW = """
 import os, signal, sys, time

@@ -1,7 +1,6 @@
 """Training of the bundled models, on a few hundred made-up paragraphs."""
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,29 +10,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from toys import HELD_OUT, ROOT, TEXTS, TINY
 from training import command, data as training_data, run as training
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-SCRIPT = Path(__file__).parents[1] / "tools" / "train.py"
+SCRIPT = ROOT / "tools" / "train.py"
 KINDS = ("gpt2", "bert")
 VOCAB = {"gpt2": 300, "bert": 90}
-TINY: dict[str, Any] = dict(
-    tokens=5000, context=32, d_model=16, n_layers=2, n_heads=2, batch_size=8, learning_rate=1e-2, threads=1
-)
-
-
-def paragraphs(count: int, seed: int) -> list[str]:
-    draw = random.Random(seed)
-    nouns = ["girl", "dog", "river", "teacher", "lamp", "garden", "winter", "sailor", "letter", "horse"]
-    verbs = ["sees", "likes", "follows", "finds", "remembers", "forgets"]
-
-    def sentence() -> str:
-        return f"The {draw.choice(nouns)} {draw.choice(verbs)} the {draw.choice(nouns)} of {draw.randint(0, 99)}."
-
-    return [" ".join(sentence() for _ in range(draw.randint(1, 4))) for _ in range(count)]
-
-
-TEXTS, HELD_OUT = paragraphs(200, seed=0), paragraphs(20, seed=1)
 
 
 def run(kind: str, out: Path, texts: list[str] = TEXTS, **options: Any) -> Path:

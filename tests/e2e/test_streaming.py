@@ -15,6 +15,7 @@ LINE = b"w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11 w12 w13 w14 w15\n"
 
 SCRIPT = """
 import json, resource, sys, time
+from toys import ROOT
 from interp import corpora, load
 from interp.cli import main
 
@@ -70,7 +71,7 @@ def test_memory_does_not_grow_with_the_corpus(
         [sys.executable, "-W", "ignore", "-c", SCRIPT, *given],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
     )
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout.splitlines()[-1])
