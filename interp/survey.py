@@ -24,6 +24,7 @@ from interp.run.passes import Passes, asks, side_by_side
 __all__ = ["ask_all"]
 
 _BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
+_OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # what `interp.generation.prompts` is asked with
 _DEFAULT = ReportOptions()
 _log = logging.getLogger("interp")
 
@@ -33,7 +34,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     """Every analysis: those of a text from shared passes over it; then probes on minimal pairs, and generated text.
 
     What asks for the same batches is read in one pass; an encoder's masked and unmasked text are two. Generated text
-    needs a decoder with b_LN and 100 texts of 60 tokens to take prompts from, and word frequency a bias in the
+    needs a decoder with b_LN and enough texts to take prompts from (by default 100 of 60 tokens), and word frequency a bias in the
     prediction head: where a question cannot be asked, a warning says why and it is left out.
 
     `text` is anything `interp.corpora.load` takes, `pairs` anything `interp.corpora.pairs.load` takes. `bos` puts a
@@ -60,28 +61,31 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     shared |= {"seeds": [options.seed], "progress": options.progress}
 
     possible = {name: one for name, one in analyses().items() if _possible(model, one)}
-    if any(one.reads == "prompts" for one in possible.values()):
+    own = {name: dict(one.in_report) | dict((options.settings or {}).get(name, {})) for name, one in possible.items()}
+    for name in [name for name, one in possible.items() if one.reads == "prompts"]:
+        lengths = {key: own[name].pop(key) for key in _OF_PROMPTS if key in own[name]}
         try:
-            data["prompts"] = prompts(model, source, bos=bool(bos))
+            data[name] = prompts(model, source, bos=bool(bos), **lengths)
         except ValueError as error:
-            warn(f"no generation: {error}")
+            warn(f"no {name}: {error}")
+            del possible[name]
 
     def asked(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
         given = shared | {"directory": directory} | ({"bos": bos} if analysis.reads == "pairs" else {})
         known = {item.name: given[item.name] for item in fields(analysis.options) if item.name in given}
-        own = dict(analysis.in_report) | dict((options.settings or {}).get(analysis.name, {}))
-        return find(analysis.answer).passes(model, data[analysis.reads], **(known | own))
+        read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
+        return find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
 
     reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
     _log.info("reading %s in rows of %s tokens", source.name, f"{plain.settings['context']:,}")
     results = yield from side_by_side(*map(asked, reading.values()))
     found: dict[str, Result] = dict(zip(reading, results, strict=True))
     for name, one in possible.items():
-        if name not in reading and one.reads in data:
+        if name not in reading:
             _log.info("%s", one.title)
             found[name] = yield from asked(one)
-    return [found[name] for name in possible if name in found]
+    return [found[name] for name in possible]
 
 
 def _bos(model: Model, bos: bool | None) -> bool | None:

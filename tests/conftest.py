@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from toys import HF_MODELS, SHARED
+from toys import HF_MODELS, ROOT, SHARED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "e2e" in item.path.relative_to(ROOT).parts:
+            item.add_marker(pytest.mark.e2e)
+        if "browser" in getattr(item, "fixturenames", []):
+            item.add_marker(pytest.mark.browser)
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "moments": moments.merged,
 }
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0}
-_SECONDS_BETWEEN_CHECKPOINTS = 20.0
+SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 class Observer:
@@ -211,7 +211,7 @@ def observe(
                         for observer in observers:
                             observer.commit()
                         done = number + 1
-                    if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                    if time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
                         save(done)
                         saved = time.monotonic()
                 bar.update(batch.n_texts)

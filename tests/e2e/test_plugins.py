@@ -1,7 +1,6 @@
 """An analysis of another package: docs/example.py, installed, gets all that an analysis of interp has."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -11,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from processes import Command, often
+from toys import ROOT
 
 PROJECT = """
 [build-system]
@@ -50,12 +51,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(tmp_path_factory.mktemp("plugin"), "example", source, 'previous_token = "example:ANALYSIS"')
 
 
-def interp(installed: Path, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": f"{installed}{os.pathsep}{ROOT}", "TQDM_DISABLE": "1"}
-    command = [sys.executable, "-m", "interp", *map(str, arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    return done
+def interp(installed: Path, *arguments: object, code: int = 0) -> tuple[str, str]:
+    return Command(arguments, packages=installed).end(code)
 
 
 def heads(out: Path) -> pd.DataFrame:
@@ -70,14 +67,14 @@ def whole(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_has_a_command_with_all_its_options(example, whole):
-    assert "previous_token" in interp(example, "--help").stdout
-    told = interp(example, "previous_token", "--help").stdout
+    assert "previous_token" in interp(example, "--help")[0]
+    told, _ = interp(example, "previous_token", "--help")
     for flag in ("--distance", "--context", "--dtype", "--dry-run", "--shard", "--corpus"):
         assert flag in told
     result = json.loads((whole / "previous_token" / "result.json").read_text())
     assert result["provenance"]["distance"] == 2
     assert "Which heads attend to the token before?" in (whole / "index.html").read_text()
-    assert "GFLOP per token" in interp(example, "previous_token", "--model", "tiny-gpt2", "--dry-run").stdout
+    assert "GFLOP per token" in interp(example, "previous_token", "--model", "tiny-gpt2", "--dry-run")[0]
 
 
 def test_its_parts_are_merged(example, whole, tmp_path):
@@ -89,22 +86,9 @@ def test_its_parts_are_merged(example, whole, tmp_path):
 
 
 def test_it_goes_on_when_it_was_killed(example, whole, tmp_path):
-    slow = (
-        "import os, signal, sys; import interp.run.observers as observers; from interp.cli import main\n"
-        "observers._SECONDS_BETWEEN_CHECKPOINTS = 0\n"
-        "feed, calls = observers._feed, []\n"
-        "def dying(*a, **k):\n"
-        "    calls.append(1)\n"
-        "    if len(calls) == 5: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return feed(*a, **k)\n"
-        "observers._feed = dying\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
-    arguments = [*ARGUMENTS, "--distance", "2", "--out", str(tmp_path)]
-    environment = os.environ | {"PYTHONPATH": f"{example}{os.pathsep}{ROOT}", "TQDM_DISABLE": "1"}
-    killed = subprocess.run([sys.executable, "-c", slow, *arguments], env=environment, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert (tmp_path / ".previous_token" / "pass-1.safetensors").is_file()
+    arguments = [*ARGUMENTS, "--distance", "2", "--out", tmp_path]
+    begun = Command(arguments, prepare=often, packages=example)
+    begun.when(tmp_path / ".previous_token" / "pass-1.safetensors").send(signal.SIGKILL).end(-signal.SIGKILL)
     interp(example, *arguments)
     pd.testing.assert_frame_equal(heads(tmp_path), heads(whole), check_exact=True)
     assert not (tmp_path / ".previous_token").exists()
@@ -142,9 +126,9 @@ BROKEN = "raise RuntimeError('no such luck')"
 )
 def test_what_cannot_be_used_is_refused_by_name(module, source, name, message, tmp_path):
     installed = install(tmp_path, module, source, f'{name} = "{module}:ANALYSIS"')
-    done = interp(installed, name, "--model", "tiny-gpt2", "--corpus", "bundled", "--out", tmp_path / "o", code=2)
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    _, error = interp(installed, name, "--model", "tiny-gpt2", "--corpus", "bundled", "--out", tmp_path / "o", code=2)
+    assert message in error
+    assert len(error.splitlines()) == 1
     assert not (tmp_path / "o").exists()
     interp(installed, "models")
     shutil.rmtree(installed)

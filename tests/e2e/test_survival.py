@@ -1,14 +1,15 @@
 """Long commands killed, stopped and out of disk, and started again: the same files as undisturbed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+from processes import Command, often, signalled, without_room
 from toys import ROOT, run_command
 
 from interp import disk
@@ -17,27 +18,6 @@ from interp.probing.states import States
 from interp.run.checkpoint import Checkpoint, kept
 
 FOLDERS = {"generation": "generation", "probing": "probing"}
-MODULES = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tools")])}
-SLOW = """
-import os, signal, sys, time
-import interp.run.observers as observers
-from interp.run.checkpoint import Checkpoint
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
-import training.run as training
-from interp.cli import main
-from training.command import main as train
-observers._SECONDS_BETWEEN_CHECKPOINTS = training.SAVE_SECONDS = 0.0
-def slowly(module, name):
-    work = getattr(module, name)
-    setattr(module, name, lambda *given, **options: (time.sleep(0.05), work(*given, **options))[1])
-slowly(Checkpoint, "save"), slowly(Checkpoint, "load"), slowly(training, "_write_resume")
-if "FULL" in os.environ:
-    import resource
-    save = Checkpoint.save
-    full = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
-    Checkpoint.save = lambda *given: (full(), save(*given))
-sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
-"""
 
 
 @pytest.fixture
@@ -62,15 +42,8 @@ def commands(hf_directory, texts, tmp_path):
     }  # fmt: skip
 
 
-def begin(arguments: list[str], out: Path, **more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SLOW, *arguments, "--out", str(out)]
-    return subprocess.Popen(command, env=os.environ | MODULES | more, stderr=subprocess.PIPE, text=True)
-
-
-def when(run: subprocess.Popen[str], path: Path) -> None:
-    while not path.exists():
-        assert run.poll() is None, f"the run ended before {path.name} was there: {run.stderr and run.stderr.read()}"
-        time.sleep(0.002)
+def begin(arguments: list[str], out: Path) -> Command:
+    return Command([*arguments, "--out", out], prepare=often)
 
 
 def same(out: Path, whole: Path) -> None:
@@ -86,14 +59,9 @@ def same(out: Path, whole: Path) -> None:
 def test_killed_and_started_again(name, commands, tmp_path):
     """SIGKILL as soon as there is something to go on from; `frequency` is in test_observers."""
     arguments, kept_file = commands[name]
-    run = begin(arguments, tmp_path / "out")
-    when(run, tmp_path / "out" / kept_file)
-    os.kill(run.pid, signal.SIGKILL)
-    run.communicate()
+    begin(arguments, tmp_path / "out").when(tmp_path / "out" / kept_file).send(signal.SIGKILL).end(-signal.SIGKILL)
     for folder in ("out", "whole"):
-        again = begin(arguments, tmp_path / folder)
-        said = again.communicate()[1]
-        assert again.returncode == 0, said
+        begin(arguments, tmp_path / folder).end()
     same(tmp_path / "out", tmp_path / "whole")
 
 
@@ -101,19 +69,8 @@ def test_killed_at_the_very_end(commands, tmp_path, capsys):
     """When all is written, and only what a run kept for going on is left to remove."""
     arguments, _ = commands["frequency"]
     out = tmp_path / "out"
-    dying = """
-import os, shutil, signal, sys
-from interp.cli import main
-remove = shutil.rmtree
-def dies(path, **options):
-    if "..frequency" in str(path):
-        os.kill(os.getpid(), signal.SIGKILL)
-    remove(path, **options)
-shutil.rmtree = dies
-main(sys.argv[1:])
-"""
-    command = [sys.executable, "-c", dying, *arguments, "--out", str(out)]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
+    dying = partial(signalled, "shutil:rmtree", 1, signal.SIGKILL, "..frequency")
+    Command([*arguments, "--out", out], prepare=dying).end(-signal.SIGKILL)
     assert len(list(out.glob("..frequency*"))) == 1
     assert main([*arguments, "--out", str(out)]) == 2
     assert "already holds frequency" in capsys.readouterr().err
@@ -142,11 +99,7 @@ def test_only_the_same_command_goes_on_saving(commands, tmp_path, capsys, monkey
 def test_ctrl_c(commands, tmp_path):
     arguments, kept_file = commands["frequency"]
     out = tmp_path / "out"
-    run = begin(arguments, out)
-    when(run, out / kept_file)
-    run.send_signal(signal.SIGINT)
-    said = run.communicate()[1]
-    assert run.returncode == 130
+    said = begin(arguments, out).when(out / kept_file).send(signal.SIGINT).end(130)[1]
     assert said.splitlines()[-1].startswith("interp: error: stopped; the same command goes on with what is kept in")
     assert "Traceback" not in said
     assert not list(out.rglob("*.tmp"))
@@ -173,9 +126,7 @@ def test_a_full_disk(commands, tmp_path):
     """Files may not grow any more: no room for a checkpoint."""
     arguments, _ = commands["frequency"]
     out = tmp_path / "out"
-    run = begin(arguments, out, FULL="yes")
-    said = run.communicate()[1]
-    assert run.returncode == 1, said
+    said = Command([*arguments, "--out", out], prepare=without_room).end(1)[1]
     assert said.splitlines()[-1].startswith(f"interp: error: no room to write {out}/.frequency/pass-1.safetensors: ")
     assert not out.exists()
     assert main([*arguments, "--out", str(out)]) == 0
@@ -258,59 +209,33 @@ def test_damaged_states_are_refused(load_toy, tmp_path):
 def test_damaged_training_is_refused(commands, tmp_path, capsys):
     arguments, kept_file = commands["train"]
     out = tmp_path / "out"
-    run = begin(arguments, out)
-    when(run, out / kept_file)
-    run.kill()
-    run.communicate()
+    begin(arguments, out).when(out / kept_file).send(signal.SIGKILL).end(-signal.SIGKILL)
     for content in ((out / kept_file).read_bytes()[:-1], b""):
         (out / kept_file).write_bytes(content)
         assert run_command([*arguments, "--out", str(out)]) == 2
         assert "resume.pt is damaged (the checksum does not match)" in capsys.readouterr().err
 
 
-MOMENTS = """
-import os, signal, sys
-import interp.disk
-from interp.cli import main
-from training.command import main as train
-import {module} as module
-real, calls = module.{name}, [0]
-def after(*given, **options):
-    found = real(*given, **options)
-    calls[0] += 1
-    if calls[0] == {number}:
-        os.kill(os.getpid(), signal.SIGINT)
-    return found
-module.{name} = after
-signal.signal(signal.SIGINT, signal.default_int_handler)
-sys.exit(train(sys.argv[2:]) if sys.argv[1] == "train" else main(sys.argv[1:]))
-"""
-
-
 @pytest.mark.parametrize(
-    ("name", "module", "function", "number", "kept_file"),
+    ("name", "function", "calls", "kept_file"),
     [
-        ("frequency", "interp.run.observers", "_feed", 1, None),
-        ("frequency", "interp.run.observers", "_feed", 3, ".frequency/pass-1.safetensors"),
-        ("attention", "interp.run.observers", "_feed", 7, ".attention/pass-1.safetensors"),
-        ("probing", "interp.probing.states", "forward", 1, None),
-        ("generation", "interp.generation.decoding", "_decode", 1, None),
-        ("generation", "interp.generation.decoding", "continuation", 6, ".generation/greedy-0.0.safetensors"),
-        ("train", "training.run", "_write_resume", 1, "resume.pt"),
+        ("frequency", "interp.run.observers:_feed", 1, None),
+        ("frequency", "interp.run.observers:_feed", 4, ".frequency/pass-1.safetensors"),
+        ("attention", "interp.run.observers:_feed", 8, ".attention/pass-1.safetensors"),
+        ("probing", "interp.probing.states:forward", 1, None),
+        ("generation", "interp.generation.decoding:_decode", 1, None),
+        ("generation", "interp.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
+        ("train", "training.run:_Run.update", 4, "resume.pt"),
     ],
 )
-def test_ctrl_c_writes_a_checkpoint_first(name, module, function, number, kept_file, commands, tmp_path):
+def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, commands, tmp_path):
     """Long before the 20 seconds after which one is written anyway; and the message is true."""
     arguments, _ = commands[name]
     out, whole = tmp_path / "out", tmp_path / "whole"
-    code = MOMENTS.format(module=module, name=function, number=number)
-    run = subprocess.run(
-        [sys.executable, "-c", code, *arguments, "--out", str(out)],
-        env=os.environ | MODULES, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    said = run.stderr.splitlines()[-1]
-    assert run.returncode == 130, run.stderr
-    assert "Traceback" not in run.stderr
+    stopping = partial(signalled, function, calls, signal.SIGINT)
+    error = Command([*arguments, "--out", out], prepare=stopping).end(130)[1]
+    assert "Traceback" not in error
+    said = error.splitlines()[-1]
     if kept_file is None:
         assert (
             said == "interp: error: stopped before anything was done that could be kept; the same command starts anew"

@@ -137,7 +137,7 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
     """A part that never ran, and one that was killed: merge does them, and them alone."""
-    monkeypatch.setattr("interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     feed, seen = observers._feed, []
     monkeypatch.setattr("interp.run.observers._feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, *commands["frequency"], "--out", tmp_path / "alone")[0] == 0

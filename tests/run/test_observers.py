@@ -1,15 +1,12 @@
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from processes import Command, Script, often
 
 from interp import corpora, hooks
 from interp.checks import check_same
@@ -188,7 +185,7 @@ def test_merge_is_update_of_both(values, cut):
 
 
 def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr("interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, batch_size=2)
     whole = Residual(model)
@@ -253,30 +250,20 @@ def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
 
 def test_all_reduce_over_processes(tmp_path):
     """Two gloo processes; the sums, largest and smallest values meet."""
-    script = tmp_path / "reduce.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import json, os, sys, torch
-            from interp.run.observers import Observer
-            rank = int(sys.argv[1])
-            torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
-            o = Observer()
-            for name in ("sum", "max", "min"):
-                o.add_state(name, (2,), name)
-                o.add(name, torch.tensor([1.0, -5.0]) * (rank + 1))
-            o.commit()
-            o.all_reduce()
-            print(json.dumps({k: v.tolist() for k, v in o.state.items()}))
-            """
-        )
-    )
-    command = [sys.executable, str(script)]
-    runs = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    outputs = [json.loads(run.communicate(timeout=120)[0].splitlines()[-1]) for run in runs]
+    code = """
+import json, sys, torch
+from interp.run.observers import Observer
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+o = Observer()
+for name in ("sum", "max", "min"):
+    o.add_state(name, (2,), name)
+    o.add(name, torch.tensor([1.0, -5.0]) * (rank + 1))
+o.commit()
+o.all_reduce()
+print(json.dumps({k: v.tolist() for k, v in o.state.items()}))
+"""
+    begun = [Script(code, rank=rank, store=str(tmp_path / "store")) for rank in range(2)]
+    outputs = [json.loads(one.end()[0].splitlines()[-1]) for one in begun]
     assert outputs == [{"sum": [3.0, -15.0], "max": [2.0, -5.0], "min": [1.0, -10.0]}] * 2
 
 
@@ -285,17 +272,9 @@ def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
     corpus = tmp_path / "c.txt"
     corpus.write_text("\n".join(texts * 40))
     out = tmp_path / "out"
-    script = (
-        "import sys, time, interp.run.observers as o; o._SECONDS_BETWEEN_CHECKPOINTS = 0.0; feed = o._feed;"
-        "o._feed = lambda *a: (feed(*a), time.sleep(0.02)); from interp.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
     arguments = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--batch-size", "8"]
-    run = subprocess.Popen([sys.executable, "-c", script, *arguments, "--out", str(out)], stderr=subprocess.DEVNULL)
     checkpoint = out / ".frequency" / "pass-1.safetensors"
-    while not checkpoint.exists():
-        assert run.poll() is None, "the run ended before it could be killed"
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
+    Command([*arguments, "--out", out], prepare=often).when(checkpoint).send(signal.SIGKILL).end(-signal.SIGKILL)
     assert not (out / "frequency").exists()
     assert main([*arguments, "--out", str(out)]) == 0
     assert main([*arguments, "--out", str(tmp_path / "whole")]) == 0

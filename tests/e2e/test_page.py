@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 import plotly.io
 import pytest
-from browser import CHROMIUM, Browser
 from plotly.colors import hex_to_rgb
 
 import interp
-from interp import attention, corpora, disk, encoding, generation, pages, plots, probing
+from interp import disk, pages, plots, probing
 from interp.analyses import analyses
-from interp.corpora import pairs
 from interp.figures import style
 from interp.figures.section import Section, count
 from interp.frequency import bias_effect
@@ -72,12 +70,8 @@ def test_no_page_without_a_result(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def written():
-    tiny = interp.load("tiny-gpt2")
-    given = generation.prompts(tiny, "bundled", n=20, prompt_tokens=5, new_tokens=12, bos=True)
-    return generation.study(
-        tiny, given, scales=(0, 0.25, 0.5, 1), decoders=["beam", "top_k"], features=tiny, progress=False
-    )
+def written(reported):
+    return reported["tiny-gpt2"]["generation"]
 
 
 def test_figures_of_generated_text(written):
@@ -136,13 +130,8 @@ def test_the_section_says_what_the_table_says(written):
 
 
 @pytest.fixture(scope="module")
-def probed():
-    tasks = ["reflexive_number", "reflexive_gender", "left_branch"]
-    table = pairs.generate(n_per_task=60, tasks=tasks)
-    model = interp.load("tiny-gpt2")
-    return probing.study(
-        model, table, states=[3, 6], bos=True, l0_strengths=(0.4, 0.7, 1.0), ks=(1, 4, 16), progress=False
-    )
+def probed(reported):
+    return reported["tiny-gpt2"]["probing"]
 
 
 def test_figures_of_probes(probed):
@@ -203,18 +192,15 @@ def renamed(result, old, new):
 
 
 @pytest.fixture(scope="module")
-def results(probed):
+def results(reported, written, probed):
     """A result of each analysis, with a hostile name wherever a name may stand."""
-    tiny, bert = interp.load("tiny-gpt2"), interp.load("tiny-bert")
-    text = corpora.load("bundled", limit=20)
-    effect = bias_effect(bert, text, scales=np.linspace(0, 1, 3), progress=False)
-    encoded = encoding.study(tiny, text, progress=False)
-    written = generation.study(tiny, "bundled", decoders=["greedy", "sample"], progress=False)
+    gpt2, bert = reported["tiny-gpt2"], reported["tiny-bert"]
+    types = bert["frequency"].types
     return {
-        "frequency": renamed(effect, effect.types.loc[effect.types["count"].idxmax(), "token"], HOSTILE),
-        "generation": renamed(written, "greedy", HOSTILE),
-        "attention": renamed(attention.study(bert, text, progress=False), "sep", HOSTILE),
-        "encoding": renamed(encoded, "b_LN", HOSTILE),
+        "frequency": renamed(bert["frequency"], types.loc[types["count"].idxmax(), "token"], HOSTILE),
+        "generation": renamed(written, "beam", HOSTILE),
+        "attention": renamed(bert["attention"], "sep", HOSTILE),
+        "encoding": renamed(gpt2["encoding"], "b_LN", HOSTILE),
         "probing": renamed(probed, "left_branch", HOSTILE),
     }
 
@@ -228,12 +214,9 @@ def page(results, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser(page):
-    if CHROMIUM is None:
-        pytest.skip("no chromium; .ci/run installs it")
-    with Browser() as one:
-        one.open(page)
-        yield one
+def opened(browser, page):
+    browser.open(page)
+    return browser
 
 
 def test_the_page_is_one_file(page, results):
@@ -275,24 +258,24 @@ def test_every_section_is_summarised_by_one_of_its_figures(results):
         assert ". " not in section.summary, "one sentence"
 
 
-def test_every_figure_is_drawn_and_nothing_is_fetched(browser, page, results):
-    drawn = browser.run(
+def test_every_figure_is_drawn_and_nothing_is_fetched(opened, page, results):
+    drawn = opened.run(
         "plots.map(plot => plot.querySelectorAll('.scatterlayer path, .heatmaplayer image, .boxlayer path').length)"
     )
     sections = [pages.page.section(result) for result in results.values()]
     assert len(drawn) == sum(len(section.figures) + 1 for section in sections)
     assert all(drawn), "every figure has drawn something"
-    assert browser.requests == [page.as_uri()]
-    assert browser.problems == []
+    assert opened.requests == [page.as_uri()]
+    assert opened.problems == []
 
 
-def test_hostile_names_are_shown_to_the_letter(browser):
-    assert browser.run("document.title") == f"interp · {Path(HOSTILE).name} on {HOSTILE}"
-    shown = browser.run(
+def test_hostile_names_are_shown_to_the_letter(opened):
+    assert opened.run("document.title") == f"interp · {Path(HOSTILE).name} on {HOSTILE}"
+    shown = opened.run(
         "[...document.querySelectorAll('svg text')].filter(one => one.textContent.includes('<script>')).length"
     )
     assert shown >= 4, "in legends and on axes"
-    hovered = browser.run(
+    hovered = opened.run(
         """(() => {
             const plot = plots.find(one => one.dataset.figure.endsWith("projection_ln"));
             const point = plot.data[0].text.findIndex(one => one.includes("script"));
@@ -301,18 +284,18 @@ def test_hostile_names_are_shown_to_the_letter(browser):
         })()"""
     )
     assert HOSTILE in hovered
-    assert browser.run("document.querySelectorAll('svg a, a[href*=invalid]').length") == 0
+    assert opened.run("document.querySelectorAll('svg a, a[href*=invalid]').length") == 0
 
 
-def test_a_probe_is_shown_at_every_token_of_a_pair(browser, results):
+def test_a_probe_is_shown_at_every_token_of_a_pair(opened, results):
     views = results["probing"].views
-    shown = browser.run("[...document.querySelectorAll('.view .colored-tokens')].map(one => one.textContent)")
+    shown = opened.run("[...document.querySelectorAll('.view .colored-tokens')].map(one => one.textContent)")
     written = views.groupby(["task", "sentence"], sort=False)["token"].sum()
     assert [text.replace("\xa0", " ") for text in shown] == written.tolist()
     assert len(shown) == 2 * views["task"].nunique()
 
 
-def test_tables_sort_by_click_and_by_key(browser, results):
+def test_tables_sort_by_click_and_by_key(opened, results):
     table = results["generation"].metrics
     column = list(table.columns).index("perplexity") + 1
     heading = f"#frequency-2-1 table th:nth-child({column})"
@@ -320,23 +303,23 @@ def test_tables_sort_by_click_and_by_key(browser, results):
         "[...document.querySelector('#frequency-2-1 table').tBodies[0].rows]"
         f".map(row => row.cells[{column - 1}].textContent)"
     )
-    browser.click(f"{heading} button")
-    first = browser.run(shown)
+    opened.click(f"{heading} button")
+    first = opened.run(shown)
     assert [float(one) for one in first[:-1]] == pytest.approx(sorted(table["perplexity"].dropna()), rel=1e-3)
     assert first[-1] == "–", "what is missing comes last"
-    assert browser.run(f"document.querySelector('{heading}').ariaSort") == "ascending"
-    browser.run(f"document.querySelector('{heading} button').focus()")
-    browser.press("Enter")
-    second = browser.run(shown)
+    assert opened.run(f"document.querySelector('{heading}').ariaSort") == "ascending"
+    opened.run(f"document.querySelector('{heading} button').focus()")
+    opened.press("Enter")
+    second = opened.run(shown)
     assert second[:-1] == first[-2::-1]
     assert second[-1] == "–"
-    assert browser.run(f"document.querySelector('{heading}').ariaSort") == "descending"
+    assert opened.run(f"document.querySelector('{heading}').ariaSort") == "descending"
 
 
 @pytest.mark.filterwarnings("ignore:The 'float_precision' argument")  # which pandas 2 needs, and 3 does not
-def test_a_table_is_downloaded_in_full(browser, results, tmp_path):
+def test_a_table_is_downloaded_in_full(opened, results, tmp_path):
     button = "#frequency-1-1-table-1-heading button"
-    text = browser.downloaded(button, tmp_path, "frequency-1-1-table-1.csv")
+    text = opened.downloaded(button, tmp_path, "frequency-1-1-table-1.csv")
     found = pd.read_csv(io.StringIO(text), float_precision="round_trip")
     pd.testing.assert_frame_equal(found, results["frequency"].kl, check_exact=True, check_dtype=False)
 
@@ -356,19 +339,19 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
     pd.testing.assert_frame_equal(found[["value", "count"]], table[["value", "count"]])
 
 
-def test_a_dark_page_has_dark_figures(browser):
+def test_a_dark_page_has_dark_figures(opened):
     look = (
         "(() => { const plot = plots[0]; return {text: getComputedStyle(plot.querySelector('.xtitle')).fill,"
         "line: getComputedStyle(plot.querySelector('.scatterlayer .js-line')).stroke,"
         "back: getComputedStyle(document.querySelector('section')).backgroundColor} })()"
     )
-    light = browser.run(look)
-    browser.dark(True)
-    browser.settle()
-    dark = browser.run(look)
-    browser.dark(False)
-    browser.settle()
-    assert browser.run(look) == light
+    light = opened.run(look)
+    opened.dark(True)
+    opened.settle()
+    dark = opened.run(look)
+    opened.dark(False)
+    opened.settle()
+    assert opened.run(look) == light
     for what in light:
         assert light[what] != dark[what]
     assert contrast(dark["text"], dark["back"]) > 7
@@ -392,29 +375,29 @@ def test_lines_are_readable_on_light_and_on_dark_paper():
     assert min(contrast(style.DARK[colour], style.DARK[style.PAPER]) for colour in lines) > 2.8
 
 
-def test_nothing_hangs_over_the_edge_of_a_phone(browser):
-    browser.resize(390, 800)
-    browser.settle()
-    assert browser.run("document.documentElement.scrollWidth") <= 390
-    wide = browser.run(
+def test_nothing_hangs_over_the_edge_of_a_phone(opened):
+    opened.resize(390, 800)
+    opened.settle()
+    assert opened.run("document.documentElement.scrollWidth") <= 390
+    wide = opened.run(
         "plots.filter(plot => plot.querySelector('svg').clientWidth > plot.parentElement.clientWidth)"
         ".filter(plot => getComputedStyle(plot.parentElement).overflowX !== 'auto').length"
     )
     assert wide == 0
-    panels = browser.run(
+    panels = opened.run(
         "(() => { const plot = plots.find(one => one.dataset.figure.endsWith('sparse'));"
         "return ['.xtitle', '.x2title'].map(one => plot.querySelector(one).getBoundingClientRect().y) })()"
     )
     assert panels[1] > panels[0] + 200, "panels stand below each other"
-    browser.resize(1280)
-    browser.settle()
+    opened.resize(1280)
+    opened.settle()
 
 
-def test_print_shows_everything(browser):
-    browser.run("dispatchEvent(new Event('beforeprint'))")
-    assert browser.run("document.querySelectorAll('details:not([open])').length") == 0
-    assert browser.run("Math.max(...plots.map(plot => plot.querySelector('svg').clientWidth))") == 660
-    browser.run("dispatchEvent(new Event('afterprint'))")
-    browser.settle()
-    assert browser.run("document.querySelectorAll('details[open]').length") == 0
-    assert browser.problems == []
+def test_print_shows_everything(opened):
+    opened.run("dispatchEvent(new Event('beforeprint'))")
+    assert opened.run("document.querySelectorAll('details:not([open])').length") == 0
+    assert opened.run("Math.max(...plots.map(plot => plot.querySelector('svg').clientWidth))") == 660
+    opened.run("dispatchEvent(new Event('afterprint'))")
+    opened.settle()
+    assert opened.run("document.querySelectorAll('details[open]').length") == 0
+    assert opened.problems == []

@@ -1,0 +1,54 @@
+"""The run that tests of results, pages and comparisons read; each session makes it once."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import CHROMIUM, Browser
+from filelock import FileLock
+
+from interp.cli import main
+from interp.corpora import pairs
+from interp.pages.page import find_runs
+
+SETTINGS = {
+    "frequency": {"scales": [0, 0.5, 1]},
+    "generation": {
+        "n": 20, "prompt_tokens": 5, "new_tokens": 12, "scales": [0, 0.25, 0.5, 1], "decoders": ["beam", "top_k"],
+        "features": "tiny-gpt2",
+    },
+    "probing": {"states": [0, 3, 6], "l0_strengths": [0.4, 0.7, 1.0], "ks": [1, 4, 16]},
+}  # fmt: skip
+TASKS = ["reflexive_number", "reflexive_gender", "left_branch"]
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `interp report` writes of the bundled models, on little text; nobody changes it."""
+    home = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        home = home.parent
+    with FileLock(home / "report.lock"):
+        if not (home / "report").exists():
+            pairs.generate(n_per_task=60, tasks=TASKS).to_csv(home / "pairs.csv", index=False)
+            data = ["--corpus", "bundled", "--limit", "30", "--pairs", str(home / "pairs.csv")]
+            assert main(["report", *data, "--settings", json.dumps(SETTINGS), "--out", str(home / "made")]) == 0
+            (home / "made").rename(home / "report")
+    return home / "report"
+
+
+@pytest.fixture(scope="session")
+def reported(report: Path) -> dict[str, dict[str, Any]]:
+    """The results of that run, by model and analysis."""
+    return {run.directory.name: run.results for run in find_runs(report)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium; .ci/run installs it")
+    with Browser() as one:
+        yield one
