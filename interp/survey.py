@@ -34,8 +34,9 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     """Every analysis: those of a text from shared passes over it; then probes on minimal pairs, and generated text.
 
     What asks for the same batches is read in one pass; an encoder's masked and unmasked text are two. Generated text
-    needs a decoder with b_LN and enough texts to take prompts from (by default 100 of 60 tokens), and word frequency a bias in the
-    prediction head: where a question cannot be asked, a warning says why and it is left out.
+    needs a decoder with b_LN and enough texts to take prompts from (100 of 60 tokens, if `settings` does not say
+    otherwise), and word frequency a bias in the prediction head: where a question cannot be asked, a warning says why
+    and it is left out.
 
     `text` is anything `interp.corpora.load` takes, `pairs` anything `interp.corpora.pairs.load` takes. `bos` puts a
     decoder's beginning-of-sequence token before each text, prompt and sentence; by default as the model was trained,

@@ -15,9 +15,10 @@ from toys import HF_MODELS, ROOT, SHARED
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "e2e" in item.path.relative_to(ROOT).parts:
+        uses = getattr(item, "fixturenames", [])
+        if "e2e" in item.path.relative_to(ROOT).parts or "shared" in uses:
             item.add_marker(pytest.mark.e2e)
-        if "browser" in getattr(item, "fixturenames", []):
+        if "browser" in uses:
             item.add_marker(pytest.mark.browser)
 
 

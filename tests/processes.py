@@ -126,7 +126,7 @@ def often() -> None:
         _patch(place, lambda seconds: 0.0)
     for name in ("save", "load"):
         _patch(f"interp.run.checkpoint:Checkpoint.{name}", slowly)
-    _patch("training.run:_write_resume", slowly)
+    _patch("training.run:write_resume", slowly)
 
 
 def without_room() -> None:

@@ -31,8 +31,8 @@ from interp.paths import text_suffix
 __all__ = ["SAMPLE", "STRINGS", "UNNAMED", "Columns", "Table", "TableRow", "dataset_table", "frame_table", "has_header"]
 __all__ += ["is_dataset", "numbered", "opened", "reads_network", "sampled"]
 
-_LONGEST_LINE = 2**28
-_ROWS_AT_ONCE = 256
+LONGEST_LINE = 2**28
+ROWS_AT_ONCE = 256
 _DELIMITERS = {".csv": (",", "comma"), ".tsv": ("\t", "tab")}
 _KNOWN = re.compile(r"(text|sentence|content|document|label|id|idx)s?[ _]?\d?", re.IGNORECASE)
 _KNOWN_ALONE = re.compile(r"((?i:text|sentence)|content|document|utterance|comment|review|prompt|body)s?_?\d?")
@@ -213,9 +213,9 @@ def _explained(path: Path, suffix: str) -> Iterator[None]:
 
 def _lines(file: io.TextIOWrapper, name: str) -> Iterator[str]:
     """The lines of a file, none of which may fill the memory (a few MB of gzip hold a line of gigabytes)."""
-    for number, line in enumerate(iter(partial(file.readline, _LONGEST_LINE), ""), 1):
-        if len(line) == _LONGEST_LINE:
-            raise ValueError(f"{name}, line {number}: longer than {_LONGEST_LINE:,} characters; break it into lines")
+    for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), ""), 1):
+        if len(line) == LONGEST_LINE:
+            raise ValueError(f"{name}, line {number}: longer than {LONGEST_LINE:,} characters; break it into lines")
         yield line
 
 
@@ -331,7 +331,7 @@ def _parquet(file: ParquetFile, name: str) -> Table:
     columns = [(column, str(kind) in STRINGS) for column, kind in zip(file.schema_arrow.names, kinds, strict=True)]
 
     def read(chosen: Sequence[str]) -> Iterator[TableRow]:
-        batches = file.iter_batches(_ROWS_AT_ONCE, columns=list(chosen))
+        batches = file.iter_batches(ROWS_AT_ONCE, columns=list(chosen))
         return numbered(name, chain.from_iterable(batch.to_pylist() for batch in batches))
 
     return Table(name, columns, read)

@@ -18,7 +18,7 @@ from interp.corpora.unigrams import chunked, tokenizer_hash
 
 __all__ = ["Tokens", "Unknown", "tokens_of", "unknown_id"]
 
-_MOST = 2**28  # tokens that are kept, a gigabyte
+MOST_KEPT = 2**28  # tokens that are kept, a gigabyte
 _ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
 _WARN_ABOVE = 0.05
 
@@ -124,7 +124,7 @@ class Tokens:
                 found = Unknown(found.n_tokens + len(ids), found.n_unknown + int((ids == token_id).sum()))
                 if found.n_tokens >= _ENOUGH and found.n_unknown == found.n_tokens:
                     break
-                if found.n_tokens <= _MOST:
+                if found.n_tokens <= MOST_KEPT:
                     with suppress(OSError):  # no room: tokenised again at the next reading
                         ids.tofile(ids_file)
                         lengths.tofile(lengths_file)

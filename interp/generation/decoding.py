@@ -243,7 +243,7 @@ def decode(
         for start in range(len(new) // each, len(rows), batch_size):
             batch = rows[start : start + batch_size]
             with firing(model, hooks, expected=others):
-                new += _decode(shell, batch, config)
+                new += decode_batch(shell, batch, config)
             if checkpoint is not None:
                 tokens = {str(number): torch.tensor(one) for number, one in enumerate(new)}
                 checkpoint.save(tokens | {"random": random.get_state()}, len(new))
@@ -312,7 +312,7 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
     return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
 
 
-def _decode(shell: Any, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
+def decode_batch(shell: Any, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
     """What follows each row, by a `Shell`, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
     config.use_cache = config.use_cache is not False

@@ -34,8 +34,8 @@ from interp.run.observers import forward
 __all__ = ["Of", "States", "batches_of", "collect", "state_rows"]
 
 Of = Literal["residual", "neurons", "heads"]
-_TOKENS_AT_ONCE = 4_096
-_SENTENCES_A_SHARD = 8_192
+TOKENS_AT_ONCE = 4_096
+SENTENCES_PER_SHARD = 8_192
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +147,10 @@ def collect(
             kept = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
             return replace(found, _kept=kept)
         run, shards = identity(model, states=settings), []
-        for number, start in enumerate(range(0, len(rows), _SENTENCES_A_SHARD)):
+        for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
             path = Path(directory) / f"states-{number:05d}.safetensors"
             shards.append(Checkpoint(path, run | {"first sentence": start}))
-            part = rows[start : start + _SENTENCES_A_SHARD]
+            part = rows[start : start + SENTENCES_PER_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
                 _read(model, part, sites, bar, shards[-1])
             else:
@@ -253,7 +253,7 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
     """Rows in order of length, in batches that stay small with their right padding, and which rows are in each."""
     groups: list[list[int]] = [[]]
     for i in sorted(range(len(rows)), key=lambda i: len(rows[i])):
-        if groups[-1] and (len(groups[-1]) + 1) * len(rows[i]) > _TOKENS_AT_ONCE:
+        if groups[-1] and (len(groups[-1]) + 1) * len(rows[i]) > TOKENS_AT_ONCE:
             groups.append([])
         groups[-1].append(i)
     for group in groups:

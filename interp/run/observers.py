@@ -206,7 +206,7 @@ def observe(
         with bar:
             for number, batch in enumerate(batches):
                 if number >= start:
-                    _feed(model, batch.to(model.W_U.device), observers, hooks)
+                    feed(model, batch.to(model.W_U.device), observers, hooks)
                     with uninterrupted():
                         for observer in observers:
                             observer.commit()
@@ -224,7 +224,7 @@ def observe(
 
 
 @torch.no_grad()
-def _feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
+def feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
     """Run one batch; what the observers add waits in their scratch."""
     recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
     stop = depth(name for name, _ in recipe)

@@ -37,6 +37,7 @@ def counts(tmp_path):
     return tmp_path / "u.safetensors"
 
 
+@pytest.mark.e2e
 def test_frequency_writes_a_run(hf_directory, corpus, counts, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]
@@ -219,6 +220,7 @@ def test_scales():
     assert parse_scales("1") == [1]
 
 
+@pytest.mark.e2e
 def test_attention_writes_a_run(tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["attention", "--model", "tiny-bert", "--corpus", "bundled", "--limit", "40", "--out", str(out)]
@@ -287,6 +289,7 @@ def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.e2e
 def test_encoding_writes_a_run(tmp_path, capsys):
     arguments = ["encoding", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "30", "--out"]
     assert main([*arguments, str(tmp_path / "run")]) == 0
@@ -308,6 +311,7 @@ def test_encoding_writes_a_run(tmp_path, capsys):
     assert "already holds encoding" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     arguments = ["generation", "--model", "tiny-gpt2", "--corpus", "bundled", "--bos", "--new-tokens", "8"]
@@ -416,6 +420,7 @@ def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["n_layers"] == 2
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("where", "code", "said"),
     [

@@ -308,7 +308,7 @@ def test_a_corpus_is_opened_twice(limit, load_toy, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_tokens_are_the_same_at_every_reading(kept, load_toy, texts, monkeypatch):
-    monkeypatch.setattr(tokens, "_MOST", 2**28 if kept else 10)
+    monkeypatch.setattr(tokens, "MOST_KEPT", 2**28 if kept else 10)
     tokenizer, texts = load_toy("gpt2").tokenizer, [*texts, "", "w1", "w2 w3"] * 400
     expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     corpus, real, encoded = corpora.load(texts), tokens.encode, []

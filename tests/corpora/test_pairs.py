@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from toys import SHARED
 
 from interp import paths
 from interp.corpora import pairs
@@ -19,7 +18,6 @@ from interp.corpora import pairs
 LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 BALANCED = [task for task, entry in LEXICON["tasks"].items() if entry["balanced"]]
 SAME_WORDS = ("npi_question", "npi_scope", "left_branch")
-BLIMP = SHARED / "data" / "blimp"
 
 
 @pytest.fixture(scope="module")
@@ -331,10 +329,10 @@ def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         pairs.load("blimp")
 
 
-@pytest.mark.skipif(not BLIMP.is_dir(), reason=f"the published BLiMP files are not in {BLIMP}")
-def test_blimp_as_published() -> None:
-    table = pairs.load(BLIMP)
+def test_blimp_as_published(shared: Path) -> None:
+    blimp = shared / "data" / "blimp"
+    table = pairs.load(blimp)
     assert (table.groupby("UID").size() == 1000).all()
     assert table["UID"].nunique() == 67
     assert (table["sentence_good"] == table["sentence_bad"]).sum() == 7
-    assert len(pairs.load(BLIMP, tasks=["npi_present_1", "causative"], limit=10)) == 20
+    assert len(pairs.load(blimp, tasks=["npi_present_1", "causative"], limit=10)) == 20

@@ -237,6 +237,7 @@ print(json.dumps([corpora.load(source).fingerprint for source in [*sorted(folder
 """
 
 
+@pytest.mark.e2e
 def test_fingerprints_are_the_same_everywhere(tmp_path: Path) -> None:
     for name, content in CONTENTS.items():
         write(tmp_path / name, content(TABLE))
@@ -423,7 +424,7 @@ def test_a_json_list_has_no_columns(tmp_path: Path) -> None:
 
 
 def test_parquet_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(files, "ROWS_AT_ONCE", 2)
     assert list(corpora.load(write(tmp_path / "a.parquet", parquet_of(TABLE)))) == WORDS
 
 

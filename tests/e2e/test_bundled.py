@@ -98,48 +98,6 @@ def test_regression_on_a_trained_model(shared):
     assert table["spearman"][0] == pytest.approx(0.819, abs=0.002)
 
 
-def test_regression_equals_a_plain_one():
-    rng = np.random.default_rng(0)
-    W_U, noise = rng.normal(size=(5, 80)), rng.normal(size=80)
-    alpha = np.exp(-(W_U.T @ np.arange(5.0) + 2 + 0.3 * noise))
-    alpha[3] = 0
-    fit = encoding.regression.fit_arrays(W_U, alpha)
-    X = np.delete(W_U.T, 3, axis=0)
-    y = -np.log(np.delete(alpha, 3))
-    centred = X - X.mean(0)
-    slope = np.linalg.solve(centred.T @ centred, centred.T @ y)
-    np.testing.assert_allclose(fit.slope, slope, atol=1e-10)
-    assert fit.intercept == pytest.approx(y.mean() - X.mean(0) @ slope)
-    assert fit.n_types == 79
-    residual = y - y.mean() - centred @ slope
-    assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
-    with pytest.raises(ValueError, match="6 usable types for 5 independent dimensions"):
-        encoding.regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("bos", [True, False])
-def test_minimal_pairs_equal_a_plain_loop(bos, shared):
-    directory = shared / "models/gpt2-yelp"
-    model = interp.load(directory)
-    hf = transformers.AutoModelForCausalLM.from_pretrained(directory).eval().double()
-    table = pairs.load(shared / "data/blimp", tasks=["npi_present_1", "passive_1"], limit=40)
-
-    def score(sentence):
-        ids = model.tokenizer(sentence, add_special_tokens=False)["input_ids"]
-        ids = torch.tensor([[model.tokenizer.bos_token_id, *ids] if bos else ids])
-        log_p = hf(ids).logits.log_softmax(-1)
-        return float(log_p[0, :-1].gather(1, ids[0, 1:, None]).sum())
-
-    expected = [score(text) for text in table["sentence_good"]]
-    found = sentence_log_probability(model, list(table["sentence_good"]), bos=bos, progress=False)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-    correct = np.array(expected) > [score(text) for text in table["sentence_bad"]]
-    accuracy = minimal_pair_accuracy(model, table, bos=bos, progress=False)
-    assert accuracy["accuracy"].tolist() == [correct[:40].mean(), correct[40:].mean()]
-    assert accuracy["task"].tolist() == ["npi_present_1", "passive_1"]
-
-
 def test_minimal_pairs_refuse_nonsense(gpt2):
     table = pairs.generate(n_per_task=2)
     with pytest.raises(ValueError, match="expected a table of minimal pairs"):

@@ -219,13 +219,13 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "function", "calls", "kept_file"),
     [
-        ("frequency", "interp.run.observers:_feed", 1, None),
-        ("frequency", "interp.run.observers:_feed", 4, ".frequency/pass-1.safetensors"),
-        ("attention", "interp.run.observers:_feed", 8, ".attention/pass-1.safetensors"),
+        ("frequency", "interp.run.observers:feed", 1, None),
+        ("frequency", "interp.run.observers:feed", 4, ".frequency/pass-1.safetensors"),
+        ("attention", "interp.run.observers:feed", 8, ".attention/pass-1.safetensors"),
         ("probing", "interp.probing.states:forward", 1, None),
-        ("generation", "interp.generation.decoding:_decode", 1, None),
+        ("generation", "interp.generation.decoding:decode_batch", 1, None),
         ("generation", "interp.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
-        ("train", "training.run:_Run.update", 4, "resume.pt"),
+        ("train", "training.run:Run.update", 4, "resume.pt"),
     ],
 )
 def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, commands, tmp_path):
@@ -258,7 +258,7 @@ def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
     model = load_toy("gpt2")
     sentences = [" ".join(f"w{i + j}" for j in range(2 + i % 9)) for i in range(40)]
     pairs = pd.DataFrame({"sentence_good": sentences, "sentence_bad": sentences[::-1], "UID": ["t"] * 40})
-    monkeypatch.setattr(states, "_TOKENS_AT_ONCE", 30)
+    monkeypatch.setattr(states, "TOKENS_AT_ONCE", 30)
     real, calls = states.forward, []
     monkeypatch.setattr(states, "forward", lambda *given: (calls.append(given), real(*given)))
     whole = collect(model, pairs, progress=False)

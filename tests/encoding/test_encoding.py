@@ -147,6 +147,25 @@ def padded(tmp_path_factory):
 # The regression.
 
 
+def test_regression_equals_a_plain_one():
+    rng = np.random.default_rng(0)
+    W_U, noise = rng.normal(size=(5, 80)), rng.normal(size=80)
+    alpha = np.exp(-(W_U.T @ np.arange(5.0) + 2 + 0.3 * noise))
+    alpha[3] = 0
+    fit = encoding.regression.fit_arrays(W_U, alpha)
+    X = np.delete(W_U.T, 3, axis=0)
+    y = -np.log(np.delete(alpha, 3))
+    centred = X - X.mean(0)
+    slope = np.linalg.solve(centred.T @ centred, centred.T @ y)
+    np.testing.assert_allclose(fit.slope, slope, atol=1e-10)
+    assert fit.intercept == pytest.approx(y.mean() - X.mean(0) @ slope)
+    assert fit.n_types == 79
+    residual = y - y.mean() - centred @ slope
+    assert fit.adj_r2 == pytest.approx(1 - (residual @ residual / 73) / y.var(ddof=1))
+    with pytest.raises(ValueError, match="6 usable types for 5 independent dimensions"):
+        encoding.regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
+
+
 def test_the_whole_yelp_text(shared, yelp):
     model = interp.load(shared / "models/gpt2-yelp")
     fit = encoding.fit(model, corpora.batches(model, [yelp.text]), **QUIET)

@@ -106,6 +106,7 @@ def test_grouped_query_attention_and_rope(shared):
         assert tokens(found) == expected(hf, PROMPTS, seed=1, eos=2, max_new_tokens=60, **OPTIONS[decoder]), decoder
 
 
+@pytest.mark.e2e
 def test_a_random_gpt2_of_124m_writes_as_in_transformers():
     torch.manual_seed(0)
     hf = transformers.GPT2LMHeadModel(transformers.GPT2Config()).eval()

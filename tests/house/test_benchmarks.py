@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from toys import ROOT
 
 RATIO = re.compile(r"[\d.,]+ \([\d.,]+–[\d.,]+\)")
 
@@ -63,6 +64,7 @@ def test_what_disagrees_has_no_row(timing):
             timing.agrees("difference", difference, 1e-6)
 
 
+@pytest.mark.e2e
 def test_a_benchmark_prints_its_rows():
     command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "probing.py"), "--quick", "--json"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -80,6 +80,7 @@ def test_weight_hash_sees_every_parameter(hf_directory):
         before = weight_hash(model)
 
 
+@pytest.mark.e2e
 def test_hub_names_from_the_cache(hf_directory, tmp_path, monkeypatch):
     """A fake hub cache, offline, as after a download; a checkpoint is a revision."""
     for repo, revision in (("models--gpt2", "main"), ("models--EleutherAI--pythia-70m", "step1000")):
@@ -306,6 +307,7 @@ def test_an_activation_that_nobody_knows_is_refused(tmp_path):
         interp.load(saved("gpt2", tmp_path, activation_function="quick_gelu"))
 
 
+@pytest.mark.e2e
 def test_a_hub_name_without_a_network(tmp_path):
     """One line, and none of huggingface_hub's retries; torch is not even imported."""
     code = (

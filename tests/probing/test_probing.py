@@ -241,7 +241,7 @@ def test_states_are_transformers_hidden_states(kind, position, hf_directory, loa
 
 def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch):
     model, table = load_toy("gpt2"), toy_pairs(20)
-    monkeypatch.setattr("interp.probing.states._SENTENCES_A_SHARD", 16)
+    monkeypatch.setattr("interp.probing.states.SENTENCES_PER_SHARD", 16)
     for of, width in (("neurons", 64), ("heads", 16), ("residual", 16)):
         kept = probing.collect(model, table, of=of, progress=False)
         assert kept.width == width

@@ -551,6 +551,7 @@ def test_an_untrained_model(kind: str, load_toy: Callable[..., Any]) -> None:
 # Planted truth
 
 
+@pytest.mark.e2e
 def test_planted_truth_at_the_size_of_llama() -> None:
     """1,600 sentences, 4,096 dimensions, 20 informative, one of large mean, 40 that follow informative ones."""
     n, d, informative, large = 800, 4_096, np.arange(100, 120), 300
@@ -591,6 +592,7 @@ def study_pairs() -> pd.DataFrame:
 OPTIONS: dict[str, Any] = {"steps": 300, "progress": False, "ks": (1, 4), "l0_strengths": (0.4, 1.0)}
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_study_has_every_table(
     kind: str,
@@ -699,6 +701,7 @@ def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
     return code, captured.out, captured.err
 
 
+@pytest.mark.e2e
 def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     arguments = ["--model", "tiny-gpt2", "--pairs", "bundled", "--limit", "15", "--states", "0,6", "--bos"]
@@ -804,6 +807,7 @@ def test_minimal_pair_accuracy_on_every_task_of_blimp(shared: Path) -> None:
         assert round(row["accuracy"] * row["n_pairs"]) == expected[row["task"]], row["task"]
 
 
+@pytest.mark.e2e
 def test_scores_are_minicons(shared: Path) -> None:
     scorer = pytest.importorskip("minicons.scorer", reason="minicons, the peer library, is not installed")
     directory = shared / "models/gpt2-yelp"

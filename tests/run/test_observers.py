@@ -207,8 +207,8 @@ def test_resuming_gives_the_same_bits(load_toy, texts, tmp_path, monkeypatch):
             observe(model, corpora.Batches(batches.settings, None, cut), Residual(model), checkpoint=path)
     seen = []
     resumed = Residual(model)
-    feed = observers._feed
-    monkeypatch.setattr(observers, "_feed", lambda *arguments: (seen.append(1), feed(*arguments)))
+    feed = observers.feed
+    monkeypatch.setattr(observers, "feed", lambda *arguments: (seen.append(1), feed(*arguments)))
     observe(model, batches, resumed, progress=False, checkpoint=path)
     assert len(seen) == len(list(batches)) - 12
     assert all(torch.equal(resumed.state[name], whole.state[name]) for name in whole.state)
@@ -248,6 +248,7 @@ def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
         observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
 
 
+@pytest.mark.e2e
 def test_all_reduce_over_processes(tmp_path):
     """Two gloo processes; the sums, largest and smallest values meet."""
     code = """
@@ -267,6 +268,7 @@ print(json.dumps({k: v.tolist() for k, v in o.state.items()}))
     assert outputs == [{"sum": [3.0, -15.0], "max": [2.0, -5.0], "min": [1.0, -10.0]}] * 2
 
 
+@pytest.mark.e2e
 def test_a_killed_run_goes_on(hf_directory, tmp_path, texts):
     """SIGKILL in the middle of a run of the command line, then the same command again."""
     corpus = tmp_path / "c.txt"

@@ -39,6 +39,7 @@ def same(one, other):
         pd.testing.assert_frame_equal(table, other.tables[name], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.e2e
 def test_three_questions_of_a_causal_model_share_their_passes(observed):
     model = interp.load("tiny-gpt2")
     text = corpora.batches(model, corpora.load("bundled", limit=20), bos=True)
@@ -121,7 +122,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=12, batch_size=4)
     whole = execute(model, deviation(model, batches), progress=False)
-    feed, seen = interp.run.observers._feed, []
+    feed, seen = interp.run.observers.feed, []
 
     def dying(*arguments):
         seen.append(1)
@@ -129,7 +130,7 @@ def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch)
             raise KeyboardInterrupt
         feed(*arguments)
 
-    monkeypatch.setattr(interp.run.observers, "_feed", dying)
+    monkeypatch.setattr(interp.run.observers, "feed", dying)
     with pytest.raises(KeyboardInterrupt):
         execute(model, deviation(model, batches), progress=False, directory=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pass-1.safetensors", "pass-2.safetensors"]

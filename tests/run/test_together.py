@@ -80,6 +80,7 @@ def read(model: Any, batches: corpora.Batches, names: list[str]) -> list[dict[st
     return [observer.state for observer in observers]
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 def test_together_is_alone(kind: str, toys: dict[str, Any], texts: list[str]) -> None:
     model = toys[kind]

@@ -38,7 +38,7 @@ def same(a: Path, b: Path) -> bool:
 
 
 def stop_after(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    update, done = training._Run.update, []
+    update, done = training.Run.update, []
 
     def killed(self: Any, step: int) -> float:
         if len(done) == updates:
@@ -46,7 +46,7 @@ def stop_after(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
         done.append(step)
         return update(self, step)
 
-    monkeypatch.setattr(training._Run, "update", killed)
+    monkeypatch.setattr(training.Run, "update", killed)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -61,6 +61,7 @@ def test_same_seed_gives_the_same_weights(finished: tuple[str, Path], tmp_path: 
     assert not same(out, run(kind, tmp_path / "other", seed=1))
 
 
+@pytest.mark.e2e
 def test_killed_run_goes_on_bit_for_bit(
     finished: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,12 +90,14 @@ def test_checkpoint_of_another_run_is_refused(tmp_path: Path, monkeypatch: pytes
         run("gpt2", tmp_path, TEXTS[1:])
 
 
+@pytest.mark.e2e
 def test_loss_falls(finished: tuple[str, Path]) -> None:
     losses = record(finished[1])["losses"]
     assert losses[-1]["loss"] < losses[0]["loss"] - 0.5
     assert losses[-1]["held_out"] < losses[0]["held_out"] - 0.5
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_trains_as_well(kind: str, tmp_path: Path) -> None:
     losses = record(run(kind, tmp_path, bf16=True))["losses"]
@@ -235,6 +238,7 @@ def line(out: Path, **changes: object) -> list[str]:
     return [str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
 
 
+@pytest.mark.e2e
 def test_the_script_trains(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, *line(tmp_path / "out")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

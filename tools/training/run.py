@@ -121,7 +121,7 @@ def train(
             tokenizer = Tokenizer.from_str(state["tokenizer"])
         make = Rows if kind == "gpt2" else Sentences
         data, unseen = make(tokenizer, train_texts, context), make(tokenizer, held_out_texts, context)
-        _Run(out, settings, tokenizer, data, unseen).fit(state, progress)
+        Run(out, settings, tokenizer, data, unseen).fit(state, progress)
     finally:
         torch.set_num_threads(threads_before)
     return out
@@ -170,7 +170,7 @@ def _bert(vocab_size: int, d_model: int, n_layers: int, n_heads: int, context: i
     return transformers.BertForMaskedLM(config)
 
 
-class _Run:
+class Run:
     """One training run: the plan of its batches, its model and optimiser, and what it writes."""
 
     def __init__(self, out: Path, settings: dict[str, Any], tokenizer: Tokenizer, data: Any, held_out: Any) -> None:
@@ -215,7 +215,7 @@ class _Run:
 
         began = logged = saved = time.monotonic()
         self.out.mkdir(parents=True, exist_ok=True)
-        _write_resume(self.out, resume())
+        write_resume(self.out, resume())
         if step == 0 and step in self.kept:
             self.keep(step)
         every = max(1, self.steps // 100)
@@ -246,11 +246,11 @@ class _Run:
                             )
                             log.info("%s: loss %.4f, held-out loss %.4f", where, losses[-1]["loss"], held_out)
                         if now - saved >= SAVE_SECONDS:
-                            _write_resume(self.out, resume())
+                            write_resume(self.out, resume())
                             saved = now
                 except KeyboardInterrupt:
                     with uninterrupted():
-                        _write_resume(self.out, resume())
+                        write_resume(self.out, resume())
                     raise
         self.finish(seen, losses, seconds + time.monotonic() - began)
 
@@ -340,7 +340,7 @@ class _Run:
         (self.out / _RESUME).unlink()
 
 
-def _write_resume(out: Path, state: dict[str, Any]) -> None:
+def write_resume(out: Path, state: dict[str, Any]) -> None:
     """A checksum, and what torch saves, which has none."""
     content = io.BytesIO()
     torch.save(state, content)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import interp
-from interp import attention, encoding, pages, probing
+from interp import pages, probing
 from interp.corpora import pairs
 from interp.figures.runs import extremes
 from interp.figures.section import change, count
@@ -65,9 +65,8 @@ def test_scales_other_than_0_and_1_are_named(effect, scales, expected):
 
 
 @pytest.fixture(scope="module")
-def attended():
-    tiny = interp.load("tiny-bert")
-    return attention.study(tiny, interp.corpora.load("bundled", limit=4), progress=False)
+def attended(reported):
+    return reported["tiny-bert"]["attention"]
 
 
 def test_a_layer_without_a_gap_is_left_out(attended):
@@ -103,8 +102,8 @@ def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
 
 
 @pytest.fixture(scope="module")
-def encoded():
-    return encoding.study(interp.load("tiny-gpt2"), interp.corpora.load("bundled", limit=4), progress=False)
+def encoded(reported):
+    return reported["tiny-gpt2"]["encoding"]
 
 
 def test_removed_dimensions_are_said_as_between_two_fractions(encoded):

@@ -138,8 +138,8 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
     """A part that never ran, and one that was killed: merge does them, and them alone."""
     monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    feed, seen = observers._feed, []
-    monkeypatch.setattr("interp.run.observers._feed", lambda *given: (seen.append(1), feed(*given)))
+    feed, seen = observers.feed, []
+    monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, *commands["frequency"], "--out", tmp_path / "alone")[0] == 0
     n_batches = len(seen)
     assert n_batches >= 4
@@ -154,9 +154,9 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
         seen.append(1)
         feed(*given)
 
-    monkeypatch.setattr("interp.run.observers._feed", dying)
+    monkeypatch.setattr("interp.run.observers.feed", dying)
     assert outcome(capsys, *arguments, "--shard", "1/3")[0] == 130
-    monkeypatch.setattr("interp.run.observers._feed", lambda *given: (seen.append(1), feed(*given)))
+    monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / "frequency", alone / "frequency")
     assert len(seen) == n_batches, "every batch once"
@@ -205,7 +205,7 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
 
 def test_states_of_other_sentences_are_refused(commands, tmp_path, capsys, monkeypatch):
     """Parts that stopped before a fit: only their shards of hidden states can tell."""
-    monkeypatch.setattr("interp.probing.states._SENTENCES_A_SHARD", 50)
+    monkeypatch.setattr("interp.probing.states.SENTENCES_PER_SHARD", 50)
     probe = commands["probing"]
     given = tmp_path / "p.jsonl"
     shutil.copy(probe[probe.index("--pairs") + 1], given)
