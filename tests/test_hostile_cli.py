@@ -1,7 +1,6 @@
 """Bad input at the command line: exit code 2, one line, nothing written."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +10,6 @@ from toys import run_command
 from workshop import Workshop
 
 from interp.cli import main
-
-SECONDS = 20
 
 
 @pytest.fixture(scope="module")
@@ -176,9 +173,8 @@ def test_bad_input(
     message, arguments = CASES[name]
     monkeypatch.chdir(workshop.root)
     given = arguments(workshop, run)
-    before, start = files(workshop.root), time.monotonic()
+    before = files(workshop.root)
     assert run_command(given) == 2, capsys.readouterr().err
-    seconds = time.monotonic() - start
     captured = capsys.readouterr()
     lines = [line for line in captured.err.splitlines() if not line.startswith("interp: note")]
     assert captured.out == ""
@@ -186,7 +182,6 @@ def test_bad_input(
     assert lines[0].startswith("interp: error: ")
     assert message in " ".join(captured.err.split()), "in the line, or in a note before it"
     assert files(workshop.root) == before, "something was written"
-    assert seconds < SECONDS
 
 
 def test_a_line_without_end(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import copy
 import json
 import shutil
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,6 @@ import interp
 from interp import encoding
 from interp.corpora.unigrams import Unigrams
 
-_SECONDS = 20  # ten times what is promised: test machines are busy
 _HOMES = str(Path(interp.__file__).parent), str(ROOT / "tools")
 
 
@@ -150,14 +148,14 @@ Case = tuple[type[Exception], str, Callable[[Workshop], object]]
 
 
 def check_refused(case: Case, workshop: Workshop) -> None:
-    """A documented error from interp or its tools themselves, with words that help, and soon."""
+    """A documented error from interp or its tools themselves, with words that help.
+
+    Some of the input has no end. That the test ends shows that it is not read.
+    """
     expected, message, attempt = case
-    start = time.monotonic()
     with pytest.raises(expected) as caught:
         attempt(workshop)
-    seconds = time.monotonic() - start
     frames = [frame for frame in traceback.extract_tb(caught.tb) if "contextlib" not in frame.filename]
     assert frames[-1].filename.startswith(_HOMES), f"raised in {frames[-1].filename}: {caught.value!r}"
     assert message in str(caught.value)
-    assert seconds < _SECONDS
     assert not (workshop.root / "ran").exists(), "code of a model directory ran"
