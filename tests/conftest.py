@@ -84,10 +84,25 @@ def models_made() -> dict[str, Any]:
 
 @pytest.fixture
 def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models_made: dict[str, Any], texts: list[str]) -> Any:
-    """Where hostile input is made."""
+    """Where bad input is made."""
     from workshop import Workshop
 
     return Workshop(tmp_path, hf_directory, models_made, texts)
+
+
+@pytest.fixture
+def unread(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model may read anything; those of the workshop have been loaded before."""
+    from transformer_lens import HookedEncoder, HookedTransformer
+
+    def forward(*_: Any, **__: Any) -> None:
+        raise AssertionError("the model read something before the refusal")
+
+    workshop.fit()
+    for kind in ("gpt2", "llama", "bert"):
+        workshop.model(kind)
+    for model in (HookedTransformer, HookedEncoder):
+        monkeypatch.setattr(model, "forward", forward)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import interp
 from interp import disk
 from interp.cli import main
 from interp.corpora.unigrams import Unigrams
+from interp.paths import short_name
 from interp.run.checkpoint import Checkpoint, kept
 
 OURS = ("frequency", "generation", "attention", "encoding", "probing", "report", "comparison", "figures")
@@ -219,3 +220,25 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path):
     theirs[1].communicate()
     disk.tidy(path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".a.notes.tmp", "a"]
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_what_stands_in_for_a_result_stays(kind, tmp_path):
+    """A link to a folder elsewhere, or a file, where the folder of a result should be."""
+    elsewhere, target = tmp_path / "elsewhere", tmp_path / "frequency"
+    elsewhere.mkdir()
+    (elsewhere / "kept.txt").write_text("kept")
+    target.symlink_to(elsewhere) if kind == "link" else target.write_text("x")
+    before = content(tmp_path)
+    with pytest.raises(FileExistsError, match=f"is a {kind} that interp did not make"):
+        with disk.replacing_directory(target):
+            pass
+    assert content(tmp_path) == before
+
+
+def test_models_called_by_dots_stay_in_their_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [short_name(name) for name in (".", "..", "./", "a/..", "../..", "owner/model")]
+    assert all(name not in (".", "..") and "/" not in name for name in names)
+    assert names[0] == tmp_path.name
+    assert names[5] == "model"

@@ -13,7 +13,7 @@ from toys import D_VOCAB, HF_MODELS
 import interp
 from interp import paths
 from interp.models.identity import origin, weight_hash
-from interp.models.sites import check_model
+from interp.models.sites import check_model, depth, hook_name
 from interp.testing import randomise, toy_tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -332,3 +332,18 @@ def test_a_hub_name_without_a_network(tmp_path):
             in run.stderr
         )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sites(load_toy):
+    gpt2, bert = load_toy("gpt2"), load_toy("bert")
+    assert hook_name(gpt2, "embed") in gpt2.hook_dict
+    assert hook_name(bert, "embed") in bert.hook_dict
+    assert depth([hook_name(gpt2, "resid_post", 0)]) == 1
+    assert depth([hook_name(gpt2, "resid_post", 1), hook_name(gpt2, "logits")]) is None
+    for call, message in (
+        (lambda: hook_name(gpt2, "resid_post", 2), r"needs a layer in 0 … 1, found 2"),
+        (lambda: hook_name(gpt2, "resid_post"), "needs a layer"),
+        (lambda: hook_name(gpt2, "logits", 1), "has no layer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,9 +1,6 @@
-"""Bad input to probing, generation and training, and sound input of unusual form."""
+"""Bad pairs, states, probes and numbers that probing refuses; lists and numbers of other forms are read."""
 
-import os
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +8,9 @@ import pandas as pd
 import pytest
 import torch
 from toys import D_VOCAB
-from training import run as training
-from workshop import Case, Workshop, check_refused
+from workshop import BAD, FORMS, TYPE, Case, Workshop, check_refused, one_by_one, quiet
 
-import interp
-from interp import generation, plots, probing
+from interp import probing
 from interp.corpora import pairs
 from interp.probing.fitting import fit_sparse
 from interp.probing.probes import Probe
@@ -24,8 +19,6 @@ from interp.probing.states import States
 from interp.probing.sweeps import Sweep
 from interp.testing import WORDS
 
-BAD, TYPE = ValueError, TypeError
-quiet: Any = {"progress": False}
 fast: Any = {"methods": ["l0"], "l0_strengths": [0.4], "controls": ["none"], "steps": 20} | quiet
 
 
@@ -77,51 +70,8 @@ def read_by(width: int = 16, state: int = 1, task: str = "t") -> list[Probe]:
     return [Probe(task, state, np.eye(width)[0], 0.0)]
 
 
-def prompts(w: Workshop, model: Any = None, **options: Any) -> generation.decoding.Prompts:
-    return generation.prompts(
-        model or w.model("gpt2"), w.texts, **({"n": 3, "prompt_tokens": 3, "new_tokens": 4} | options)
-    )
-
-
-def written(w: Workshop, **options: Any) -> generation.GenerationStudy:
-    model = w.model("gpt2")
-    settings = {"unigram": w.counts, "scales": [1], "decoders": ["greedy"]} | quiet | options
-    return generation.study(model, prompts(w), **settings)
-
-
-def no_human(w: Workshop) -> generation.GenerationStudy:
-    found = written(w)
-    return replace(found, metrics=found.metrics[found.metrics["decoder"] != "human"])
-
-
-def another_tokenizer(w: Workshop) -> Any:
-    """Prompts whose ids are within the vocabulary, but mean other words."""
-    given = prompts(w)
-    return replace(given, settings=given.settings | {"tokenizer": "another"})
-
-
-def fifo(w: Workshop) -> Path:
-    os.mkfifo(w.root / "p.jsonl")
-    return w.root / "p.jsonl"
-
-
-def train(w: Workshop, **options: Any) -> Path:
-    texts = ["The girl sees the dog. The dog sees 12 rivers."] * 20
-    tiny: Any = {"tokens": 200, "vocab_size": 270, "context": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
-    tiny |= {"batch_size": 4, "threads": 1} | quiet
-    return training.train("gpt2", texts, out=w.root / "run", held_out=texts[:4], **(tiny | options))
-
-
-def table_of(w: Workshop) -> pd.DataFrame:
-    return pd.DataFrame({"w1": w.texts[:3], "w2": w.texts[:3]})
-
-
 def log_probability(w: Workshop, sentences: Any, kind: str = "gpt2") -> Any:
     return probing.sentence_log_probability(w.model(kind), sentences, **quiet)
-
-
-def write(w: Workshop, given: Any, **options: Any) -> Any:
-    return generation.generate(w.model("gpt2"), given, **({"max_new_tokens": 3} | quiet | options))
 
 
 def collect(w: Workshop, table: Any = None, **options: Any) -> States:
@@ -138,7 +88,33 @@ def sparse_probe(**options: Any) -> SparseProbe:
     return SparseProbe(**options).fit(X, np.arange(20) % 2)
 
 
-TABLES: dict[str, Case] = {
+def fitted(**options: Any) -> Any:
+    return fit_sparse(torch.zeros(1, 4, 2), torch.zeros(1, 4, 1), l0_strengths=[0.5], **options)
+
+
+CASES: dict[str, Case] = {
+    "NaN in sentences": (
+        BAD,
+        "has NaN",
+        lambda w: probing.sentence_log_probability(w.broken("gpt2", np.nan), ["w1 w2"], **quiet),
+    ),
+    "sentences of ten classes": (
+        BAD,
+        "predicts 10 classes",
+        lambda w: probing.sentence_log_probability(w.toy(d_vocab_out=10), ["w1 w2"], **quiet),
+    ),
+    "one sentence for a list": (
+        TYPE,
+        "sentences must be a list of strings, found the string",
+        lambda w: probing.sentence_log_probability(w.model("gpt2"), "w1 w2", **quiet),
+    ),
+    "too few pairs": (
+        BAD,
+        "a split needs at least",
+        lambda w: probing.study(
+            w.model("gpt2"), pd.DataFrame({"sentence_good": ["w1 w2"], "sentence_bad": ["w1 w3"]}), **quiet
+        ),
+    ),
     "a probe of some neurons": (BAD, "give the whole table", lambda w: probing.probe(open_gates(), "t", 1)),
     "the overlap of some neurons": (BAD, "8 of the 16 dim", lambda w: probing.overlap(open_gates().neurons)),
     "an overlap without the last neuron of one task": (
@@ -188,12 +164,7 @@ TABLES: dict[str, Case] = {
         lambda w: probing.minimal_pair_accuracy(w.model("gpt2"), "bundled", **quiet),
     ),
     "an ablation of a name": (TYPE, "found str", lambda w: ablate(w, pairs="bundled")),
-    "a pipe of pairs": (BAD, "is no regular file; expected a file", lambda w: pairs.load(fifo(w))),
-    "a pipe among pairs": (BAD, "is no regular file; expected a file", lambda w: pairs.load(fifo(w).parent)),
-}
-
-TEXTS: dict[str, Case] = {
-    "the probability of a table": (TYPE, "found DataFrame", lambda w: log_probability(w, table_of(w))),
+    "the probability of a table": (TYPE, "found DataFrame", lambda w: log_probability(w, w.table())),
     "the probability of a mapping": (TYPE, "found dict", lambda w: log_probability(w, {"w1 w2": 1})),
     "the probability of nothing": (BAD, "sentences is empty", lambda w: log_probability(w, [])),
     "the pseudo-probability of nothing": (BAD, "sentences is empty", lambda w: log_probability(w, [], "bert")),
@@ -206,52 +177,12 @@ TEXTS: dict[str, Case] = {
     "scores of NaN": (
         TYPE,
         "found float in it",
-        lambda w: probing.token_scores(w.model("gpt2"), read_by()[0], np.nan),  # type: ignore[arg-type]
+        lambda w: probing.token_scores(w.model("gpt2"), read_by()[0], np.nan),
     ),
     "scores of half a character": (
         BAD,
         "has the lone surrogate",
         lambda w: probing.token_scores(w.model("gpt2"), read_by()[0], "\udcff"),
-    ),
-    "features of a table": (
-        TYPE,
-        "found DataFrame",
-        lambda w: generation.metrics.text_features(w.model("gpt2"), table_of(w)),
-    ),
-    "features of one text": (
-        TYPE,
-        "found the string 'w1 w2'; put them in a list",
-        lambda w: generation.metrics.text_features(w.model("gpt2"), "w1 w2"),
-    ),
-    "features of nothing": (BAD, "texts is empty", lambda w: generation.metrics.text_features(w.model("gpt2"), [])),
-    "features of NaN": (
-        TYPE,
-        "found float in it",
-        lambda w: generation.metrics.text_features(w.model("gpt2"), [np.nan]),
-    ),
-    "prompts of a table": (TYPE, "or lists of token ids, found DataFrame", lambda w: write(w, table_of(w))),
-    "prompts of a mapping": (TYPE, "or lists of token ids, found dict", lambda w: write(w, {"w1": 1})),
-    "prompts of bytes": (TYPE, "or lists of token ids, found bytes", lambda w: write(w, b"w1")),
-    "a prompt of bytes": (
-        TYPE,
-        "a prompt is a string or a list of token ids, found b'hi'",
-        lambda w: write(w, [b"hi"]),
-    ),
-    "a prompt of NaN": (TYPE, "a list of token ids, found nan", lambda w: write(w, [np.nan])),
-    "a prompt of half a character": (BAD, "a prompt has the lone", lambda w: write(w, ["w1 \ud800"])),
-    "prompts in one row": (TYPE, "a prompt is a string or a list", lambda w: write(w, torch.tensor([7, 8]))),
-    "a prompt of half tokens": (TYPE, "a token id must be a whole number, found 1.9", lambda w: write(w, [[1.9, 2.2]])),
-    "measures of half tokens": (TYPE, "whole number, found 1.5", lambda w: generation.text_metrics([[1.5, 2]])),
-    "measures of a text": (TYPE, "whole number, found 'w'", lambda w: generation.text_metrics(["w1 w2"])),
-    "measures of negative ids": (
-        BAD,
-        "have token ids -1 … 2, the unigram counts (counts) are of 0 … 66",
-        lambda w: generation.text_metrics([[2, -1]], unigram=w.counts),
-    ),
-    "measures of other ids": (
-        BAD,
-        "have token ids 2 … 67",
-        lambda w: generation.text_metrics([[2], [D_VOCAB]], unigram=w.counts),
     ),
     "a token too many in a pair": (
         BAD,
@@ -263,41 +194,26 @@ TEXTS: dict[str, Case] = {
         "token id 67, beyond the model's vocabulary of 67",
         lambda w: probing.sentence_log_probability(w.more_tokens(), ["w1 w2 extra"], **quiet),
     ),
-    "a token too many in a text": (
-        BAD,
-        "token id 67, beyond the model's vocabulary of 67",
-        lambda w: generation.metrics.text_features(w.more_tokens(), ["w1 extra"]),
-    ),
-    "prompts of another tokenizer": (
-        BAD,
-        "made with another tokenizer",
-        lambda w: generation.study(w.model("gpt2"), another_tokenizer(w), unigram=w.counts, scales=[1], **quiet),
-    ),
     "the probability by a name": (
         TYPE,
         "expected a HookedTransformer",
-        lambda w: probing.sentence_log_probability("gpt2", ["w1 w2"], **quiet),  # type: ignore[arg-type]
+        lambda w: probing.sentence_log_probability("gpt2", ["w1 w2"], **quiet),
     ),
-    "features by a name": (TYPE, "expected a Hooked", lambda w: generation.metrics.text_features("gpt2", ["w1"])),  # type: ignore[arg-type]
-    "a name untrained": (TYPE, "expected a Hooked", lambda w: interp.models.untrained("gpt2")),  # type: ignore[arg-type]
     "states of a model's name": (
         TYPE,
         "expected a Hooked",
-        lambda w: probing.collect("gpt2", pair_table(), directory=w.root, **quiet),  # type: ignore[arg-type]
+        lambda w: probing.collect("gpt2", pair_table(), directory=w.root, **quiet),
     ),
     "a study of a model's name": (
         TYPE,
         "expected a Hooked",
-        lambda w: probing.study("gpt2", pair_table(), **quiet),  # type: ignore[arg-type]
+        lambda w: probing.study("gpt2", pair_table(), **quiet),
     ),
     "an ablation of a model's name": (
         TYPE,
         "expected a Hooked",
-        lambda w: probing.ablation_effect("gpt2", pair_table(), read_by(), **quiet),  # type: ignore[arg-type]
+        lambda w: probing.ablation_effect("gpt2", pair_table(), read_by(), **quiet),
     ),
-}
-
-NUMBERS: dict[str, Case] = {
     "half a layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
     "layers in a string": (TYPE, "state must be a whole number, found '0'", lambda w: collect(w, states="01")),
     "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
@@ -320,6 +236,7 @@ NUMBERS: dict[str, Case] = {
     "a transfer of no steps": (BAD, "steps must be at", lambda w: probing.transfer(made_states(), steps=0)),
     "a general probe of no steps": (BAD, "steps must be at", lambda w: probing.shared.general(made_states(), steps=0)),
     "a probe of no steps": (BAD, "steps must be at least 1, found 0", lambda w: sparse_probe(steps=0)),
+    "a fit of no steps": (BAD, "steps must be at least 1", lambda w: fitted(seeds=[0], steps=0)),
     "a study of no steps": (
         BAD,
         "steps must be at least 1",
@@ -337,6 +254,7 @@ NUMBERS: dict[str, Case] = {
         "seed must be at least 0",
         lambda w: probing.study(w.model("gpt2"), pair_table(), seeds=[-1], **quiet),
     ),
+    "a fit of a negative seed": (BAD, "seed must be at least 0", lambda w: fitted(seeds=[-1])),
     "a transfer of a negative seed": (BAD, "seed must be", lambda w: probing.transfer(made_states(), seed=-1)),
     "a general probe of a seed of 2⁶⁴": (
         BAD,
@@ -345,61 +263,19 @@ NUMBERS: dict[str, Case] = {
     ),
     "a probe of a negative seed": (BAD, "seed must be", lambda w: sparse_probe(seed=-1)),
     "an ablation of a negative seed": (BAD, "seed must be", lambda w: ablate(w, seed=-1)),
-    "prompts of a negative seed": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=-1)),
-    "prompts of a seed of 2⁶⁴": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=2**64)),
-    "texts of a negative seed": (BAD, "seed must be", lambda w: written(w, seed=-1)),
-    "texts of half a batch": (TYPE, "batch_size must be a whole number", lambda w: written(w, batch_size=1.5)),
-    "half a prompt": (TYPE, "n must be a whole number", lambda w: prompts(w, n=1.5)),
-    "untrained from a negative seed": (
-        BAD,
-        "seed must be",
-        lambda w: interp.models.untrained(w.model("gpt2"), seed=-1),
-    ),
-    "untrained from a seed of 2⁶⁴": (
-        BAD,
-        "seed must be",
-        lambda w: interp.models.untrained(w.model("gpt2"), seed=2**64),
-    ),
-    "training on NaN tokens": (TYPE, "tokens must be a whole number, found nan", lambda w: train(w, tokens=np.nan)),
-    "training without end": (TYPE, "tokens must be a whole number, found inf", lambda w: train(w, tokens=np.inf)),
-    "training backwards": (BAD, "learning_rate is -0.001", lambda w: train(w, learning_rate=-1e-3)),
-    "training at NaN": (BAD, "learning_rate is nan", lambda w: train(w, learning_rate=np.nan)),
-    "training by minus one": (BAD, "batch_size must be at least 1", lambda w: train(w, batch_size=-1)),
-    "training without heads": (BAD, "n_heads must be at least 1", lambda w: train(w, n_heads=0)),
-    "training by no threads": (BAD, "threads must be at least 1", lambda w: train(w, threads=-1)),
-    "training in no context": (BAD, "context must be at least 1", lambda w: train(w, context=-3)),
-    "training from a negative seed": (BAD, "seed must be at least 0", lambda w: train(w, seed=-1)),
-    "training kept at half a step": (TYPE, "checkpoints must be a whole", lambda w: train(w, checkpoints=[0.5])),
 }
-
-CASES: dict[str, Case] = TABLES | TEXTS | NUMBERS
 
 
 @pytest.mark.usefixtures("untyped")
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, workshop: Workshop) -> None:
     check_refused(CASES[name], workshop)
-    assert not (workshop.root / "run").exists(), "a training that was refused leaves nothing"
-
-
-def one_by_one(values: Any) -> Iterator[Any]:
-    yield from values
-
-
-FORMS: dict[str, Callable[[Any], Any]] = {"a generator": one_by_one, "an array": np.array, "a tuple": tuple}
 
 
 @pytest.mark.usefixtures("untyped")
 @pytest.mark.parametrize("form", FORMS)
 def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
     of, w, states = FORMS[form], workshop, made_states()
-    pd.testing.assert_frame_equal(
-        pairs.generate(n_per_task=5, tasks=of(["npi_ever", "npi_any"])),
-        pairs.generate(n_per_task=5, tasks=["npi_ever", "npi_any"]),
-    )
-    table = pair_table()
-    table.to_csv(w.root / "t.csv", index=False)
-    assert set(pairs.load(w.root / "t.csv", tasks=of(["u"]))["UID"]) == {"u"}
     given: dict[str, list[Any]] = {"tasks": ["u", "t"], "states": [1], "methods": ["l0", "topk"]}
     given |= {"l0_strengths": [0.2, 0.5], "ks": [1, 2], "seeds": [0, 3], "controls": ["none", "flip"]}
     given |= {"selectors": ["welch"]}
@@ -414,14 +290,8 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
         probing.transfer(states, **{name: of(values) for name, values in some.items()}, steps=20),
         probing.transfer(states, **some, steps=20),
     )
-    model, few = w.model("gpt2"), ["w1 w2 w3", "w4 w5"]
+    few = ["w1 w2 w3", "w4 w5"]
     np.testing.assert_array_equal(log_probability(w, of(few)), log_probability(w, few))
-    np.testing.assert_array_equal(
-        generation.metrics.text_features(model, of(few)), generation.metrics.text_features(model, few)
-    )
-    assert write(w, of(["w1", "w2 w3"])) == write(w, ["w1", "w2 w3"])
-    assert write(w, of([[7, 8], [9, 10]])) == write(w, [[7, 8], [9, 10]])
-    assert written(w, decoders=of(["greedy"])).metrics.equals(written(w).metrics)
 
 
 @pytest.mark.usefixtures("untyped")
@@ -436,32 +306,11 @@ def test_a_study_of_generators(workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_numbers_of_numpy(workshop: Workshop) -> None:
-    w, states, three = workshop, made_states(), np.int64(3)
+    w, states = workshop, made_states()
     found = probing.sweep(states, seeds=list(np.arange(2)), ks=list(np.arange(1, 3)), steps=np.int64(20), **quiet)
     found.save(w.root / "sweep")
     assert Sweep.load(w.root / "sweep").provenance == found.provenance
     assert probing.collect(w.model("gpt2"), pair_table(), states=np.arange(2), **quiet).states == (0, 1)
-    texts = written(w, seed=three, batch_size=three)
-    texts.save(w.root / "texts")
-    assert prompts(w, n=three, prompt_tokens=three).settings == prompts(w).settings
-    assert write(w, ["w1"], seed=three, batch_size=three, max_new_tokens=three) == write(w, ["w1"], seed=3)
-    out = train(w, tokens=np.int64(200), batch_size=np.int32(4), seed=three, checkpoints=np.arange(2))
-    assert (out / "training.json").is_file()
-
-
-@pytest.mark.usefixtures("untyped")
-def test_texts_as_tensors() -> None:
-    rows = [[1, 2, 1, 2, 1], [3, 3, 3, 3, 3]]
-    assert generation.text_metrics(torch.tensor(rows)) == pytest.approx(generation.text_metrics(rows), nan_ok=True)
-    arrays = [np.array(row) for row in rows]
-    assert generation.text_metrics(arrays) == pytest.approx(generation.text_metrics(rows), nan_ok=True)
-
-
-@pytest.mark.usefixtures("untyped")
-def test_figures_without_human_texts(workshop: Workshop) -> None:
-    found = no_human(workshop)
-    assert [trace.name for trace in plots.text_measure(found).data] == ["greedy"]
-    assert [trace.name for trace in plots.generation_tradeoff(found).data] == ["greedy"]
 
 
 def test_padding_beyond_the_vocabulary(workshop: Workshop) -> None:
@@ -473,11 +322,3 @@ def test_padding_beyond_the_vocabulary(workshop: Workshop) -> None:
     model.tokenizer.pad_token = "extra"
     assert model.tokenizer.pad_token_id >= D_VOCAB
     np.testing.assert_array_equal(probing.collect(model, table, **quiet).load(1), expected)
-
-
-def test_fit_sparse_refuses() -> None:
-    X, y = torch.zeros(1, 4, 2), torch.zeros(1, 4, 1)
-    with pytest.raises(ValueError, match="steps must be at least 1"):
-        fit_sparse(X, y, l0_strengths=[0.5], seeds=[0], steps=0)
-    with pytest.raises(ValueError, match="seed must be at least 0"):
-        fit_sparse(X, y, l0_strengths=[0.5], seeds=[-1])

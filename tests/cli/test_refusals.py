@@ -1,0 +1,99 @@
+"""Bad input at the command line: exit code 2, one line, nothing written."""
+
+from collections.abc import Callable
+
+import pytest
+from workshop import Command, Workshop, check_command_refused
+
+PAIR = "sentence_good,sentence_bad\nw1 w2,w1 w3\n"
+
+
+def full(command: str, **changes: object) -> Callable[[Workshop], list[str]]:
+    """A command that would run, but for the changes; a function of the workshop is called."""
+
+    def arguments(w: Workshop) -> list[str]:
+        good: dict[str, object] = {"model": w.directory("gpt2"), "corpus": w.corpus(), "out": w.root / "out"}
+        if command == "probing":
+            good = {"model": w.directory("gpt2"), "pairs": w.file("p.csv", PAIR), "out": w.root / "out"}
+        given = {key: value(w) if callable(value) else value for key, value in (good | changes).items()}
+        return [command, *(str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value))]
+
+    return arguments
+
+
+def merge(command: str) -> Callable[[Workshop], list[str]]:
+    return lambda w: ["merge", str(w.part(command))]
+
+
+CASES: dict[str, Command] = {
+    "no command": ("No such command '<b>'", lambda w: ["<b>"]),
+    "no options": ("Missing option", lambda w: ["frequency"]),
+    "a model that climbs": ("'../../x' does not exist", full("frequency", model="../../x")),
+    "a model of HTML": ("is no local directory", full("frequency", model="<b>x</b>")),
+    "a model with a newline": ("is no local directory", full("encoding", model="a\nb")),
+    "pickled weights": ("only pickled weights", full("attention", model=lambda w: w.pickled())),
+    "code of its own": ("is a 'evil' model", full("frequency", model=lambda w: w.remote_code("evil"))),
+    "weights cut off": ("cannot be read as a transformers model", full("report", model=lambda w: w.truncated("gpt2"))),
+    "a tokenizer cut off": (
+        "cannot be read",
+        full("unigrams", model=lambda w: w.with_file("tokenizer.json", "{"), out="u.safetensors"),
+    ),
+    "out is a file": ("cannot be written to: Not a directory", full("frequency", out=lambda w: w.corpus())),
+    "out is in a file": ("cannot be written to", full("attention", out=lambda w: w.corpus() / "x")),
+    "out is a device": ("cannot be written to", full("frequency", out="/dev/null")),
+    "out climbs to where nobody writes": ("cannot be written to", full("frequency", out="../" * 30 + "proc/x")),
+    "out has NUL": ("null byte", full("frequency", out="a\0b")),
+    "out is too long": ("File name too long", full("frequency", out="x" * 5_000)),
+    "out is a broken link": ("cannot be written to", full("frequency", out=lambda w: w.broken_link())),
+    "a limit past 64 bits": ("Invalid value for '--limit'", full("frequency", limit=10**30)),
+    "a seed past 64 bits": ("Invalid value for '--seed'", full("generation", seed=10**30)),
+    "no rows": ("Invalid value for '--batch-size'", full("encoding", batch_size=0)),
+    "a rate of NaN": (
+        "between 0 and 1, found nan",
+        full("frequency", model=lambda w: w.directory("bert"), mask_rate="nan"),
+    ),
+    "no scales": ("is not a list of numbers", full("frequency", scales="")),
+    "scales of NaN": ("not finite", full("generation", scales="nan")),
+    "scales past all bounds": ("not finite", full("frequency", scales="1e400")),
+    "scales without end": ("is not a list of numbers", full("frequency", scales="::")),
+    "no decoders": ("unknown ''", full("generation", decoders="")),
+    "a decoder of HTML": ("unknown '<b>'", full("generation", decoders="<b>")),
+    "prompts past the context": ("past this model's context", full("generation", prompt_tokens=10**9)),
+    "an encoder that writes": (
+        "does not continue text",
+        full("generation", model=lambda w: w.directory("bert"), n=3, prompt_tokens=3, new_tokens=4),
+    ),
+    "layers of no digit": ("is not a list of numbers", full("attention", layers="²")),
+    "a layer past the last": ("0 … 1, found [9]", full("attention", layers=9)),
+    "a part of no run": ("expected I/N", full("frequency", shard="4/2")),
+    "counts of nothing": ("unigram counts", full("encoding", unigram=lambda w: w.root / "gone.safetensors")),
+    "one pair": ("a split needs at least 10", full("probing")),
+    "a task that climbs": ("no task '../x'", full("probing", tasks="../x")),
+    "no such position": ("unknown '<b>'", full("probing", position="<b>")),
+    "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
+    "a directory for counts": (
+        "is a directory; expected the name of a file",
+        full("unigrams", out=lambda w: w.file("u.safetensors/x").parent),
+    ),
+    "a directory for the page": (
+        "index.html was not written by interp",
+        full("frequency", out=lambda w: w.file("run/index.html/x").parents[1]),
+    ),
+    "counts of a text that is not there": ("gone.txt' does not exist", full("attention", unigram="gone.txt")),
+    "a model at nobody's home": ("'~nobody0/x' does not exist", full("frequency", model="~nobody0/x")),
+    "no blocks to count": (
+        "n_layer",
+        lambda w: ["attention", "--model", str(w.config(n_layer=0)), "--dry-run"],
+    ),
+    "a merge of nothing": ("found no parts of a run", lambda w: ["merge", str(w.root)]),
+    "a merge of damage": ("command.json is damaged", merge("{")),
+    "a merge of numbers": ("holds no command", merge("[1, 2]")),
+    "a merge of another command": ("holds the command 'report'", merge('{"command": "report", "options": {}}')),
+    "a merge of a merge": ("holds the command 'merge'", merge('{"command": "merge", "options": {}}')),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
+    check_command_refused(CASES[name], workshop, capsys)

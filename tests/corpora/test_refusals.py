@@ -1,0 +1,253 @@
+"""Bad texts, batches, counts and minimal pairs are refused; those that only look bad are read as they stand."""
+
+import gzip
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.numpy import save_file
+from toys import D_VOCAB
+from workshop import BAD, DEEP, FORMS, MISSING, TYPE, Case, Workshop, check_refused, quiet
+
+import interp
+from interp import attention, corpora, frequency
+from interp.corpora import files, pairs, unigrams as counting
+
+GZ = gzip.compress(b"hello world\n" * 1_000)
+HEAD = b"sentence_good,sentence_bad\n"
+
+text, minimal, count = corpora.load, pairs.load, counting.load
+
+
+def pair_table(*rows: tuple[object, object]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["sentence_good", "sentence_bad"])
+
+
+def csv(w: Workshop, data: bytes) -> Path:
+    return w.file("t.csv", data)
+
+
+def jsonl(w: Workshop, data: bytes) -> Path:
+    return w.file("t.jsonl", data)
+
+
+def counts_file(w: Workshop, **tensors: np.ndarray) -> Path:
+    save_file(tensors, w.root / "u.safetensors")
+    return w.root / "u.safetensors"
+
+
+def pipe(w: Workshop, name: str) -> Path:
+    os.mkfifo(w.root / name)
+    return w.root / name
+
+
+CASES: dict[str, Case] = {
+    "text for a file": (MISSING, "corpus 'the quick fox' does not exist", lambda w: text("the quick fox")),
+    "a page of text for a file": (MISSING, " ' does not exist; expected a .txt", lambda w: text("the quick fox " * 99)),
+    "a name that climbs": (MISSING, "'../no-such-text' does not exist", lambda w: text("../no-such-text")),
+    "a dataset of HTML": (MISSING, "'<b>/x' does not exist", lambda w: text("<b>/x")),
+    "a number": (TYPE, "a list of strings, found int", lambda w: text(5)),
+    "nothing": (TYPE, "a list of strings, found NoneType", lambda w: text(None)),
+    "bytes": (TYPE, "a list of strings, found bytes", lambda w: text(b"abc")),
+    "a dictionary": (TYPE, "a list of strings, found dict", lambda w: text({"a": 1})),
+    "numbers for texts": (TYPE, "found int in it", lambda w: text([1, 2])),
+    "no text": (BAD, "is empty; expected at least one", lambda w: text([])),
+    "half a character": (BAD, "number 1, has the lone surrogate", lambda w: text(["a", "b\ud800"])),
+    "half a character between": (BAD, "the separator has the lone", lambda w: text(["a"], separator="\udcff")),
+    "a limit of NaN": (TYPE, "limit must be a whole number, found nan", lambda w: text(["a"], limit=float("nan"))),
+    "a limit of half a text": (TYPE, "limit must be a whole number", lambda w: text(["a"], limit=1.5)),
+    "a table of pairs": (BAD, "found sentence_good, sentence_bad; name one", lambda w: text(pair_table(("a", "b")))),
+    "a home that is nobody's": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
+    "counts of letters": (
+        TYPE,
+        "one after the other, found str",
+        lambda w: counting.count(w.model("gpt2").tokenizer, "w1 w2", corpus="x", d_vocab=D_VOCAB),
+    ),
+    "counts beyond 2⁶³": (BAD, "add up to more than", lambda w: counting.Unigrams(np.array([2**62] * 4), "x")),
+    "a directory": (MISSING, "is a directory; expected a .txt", lambda w: text(w.root)),
+    "a pipe": (MISSING, "is no regular file", lambda w: text(pipe(w, "a.txt"))),
+    "a broken link": (MISSING, "does not exist", lambda w: text(w.broken_link())),
+    "UTF-16": (BAD, "is not UTF-8 text", lambda w: text(w.file("a.txt", "hé".encode("utf-16")))),
+    "Latin-1": (BAD, "is not UTF-8 text", lambda w: text(w.file("a.txt", b"caf\xe9"))),
+    "white space": (BAD, "has no text in it", lambda w: text(w.file("a.txt", b" \n\t\r\n"))),
+    "white space in batches": (
+        BAD,
+        "shorter than one row",
+        lambda w: list(corpora.batches(w.model("gpt2"), [" ", "\n"])),
+    ),
+    "a comma without quotes": (BAD, "line 2: 3 columns, expected 1", lambda w: text(csv(w, b"Hello\nYes, it, is\n"))),
+    "a row too short": (
+        BAD,
+        "line 3: 1 columns, expected 2",
+        lambda w: text(csv(w, b"id,text\n1,a\n2\n"), column="text"),
+    ),
+    "a quote left open": (BAD, "not a readable .csv", lambda w: text(csv(w, b'a,b\n"never closed\n'))),
+    "a column that is not there": (BAD, "no column '<b>'", lambda w: text(csv(w, b"id,text\n1,a\n"), column="<b>")),
+    "a broken line": (BAD, "t.jsonl, line 2: not JSON", lambda w: text(jsonl(w, b'{"text":"a"}\n{"text": \n'))),
+    "JSON without bottom": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, DEEP))),
+    "a number without end": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, b'{"text": ' + b"1" * 5_000 + b"}"))),
+    "half a character in JSON": (BAD, "line 1 has the lone surrogate", lambda w: text(jsonl(w, b'{"text":"\\ud800"}'))),
+    "no text in JSON": (BAD, "line 1: no text in column 'text'", lambda w: text(jsonl(w, b'{"text":null}'))),
+    "gzip cut off": (BAD, "not a whole gzip file", lambda w: text(w.file("a.txt.gz", GZ[:-20]))),
+    "gzip that is none": (BAD, "not a whole gzip file", lambda w: text(w.file("a.txt.gz", b"hello"))),
+    "gzip with a hole": (
+        BAD,
+        "not a whole gzip file",
+        lambda w: text(w.file("a.txt.gz", GZ[:20] + b"\xff" * 9 + GZ[29:])),
+    ),
+    "gzip of nothing": (BAD, "has no text in it", lambda w: text(w.file("a.txt.gz", gzip.compress(b"")))),
+    "gzip of no kind": (BAD, "unknown ending", lambda w: text(w.file("a.gz", GZ))),
+    "counts of nothing": (BAD, "all zero", lambda w: count(w.file("u.json", "[0, 0]"))),
+    "counts below zero": (BAD, "whole numbers ≥ 0", lambda w: count(w.file("u.json", "[-1, 2]"))),
+    "counts past 64 bits": (
+        BAD,
+        "whole numbers ≥ 0",
+        lambda w: counting.Unigrams(np.array([2**63 + 5], np.uint64), "x"),
+    ),
+    "counts of words": (BAD, "whole numbers ≥ 0", lambda w: count(w.file("u.json", '{"a": 1}'))),
+    "counts without bottom": (BAD, "not a JSON list of counts", lambda w: count(w.file("u.json", DEEP))),
+    "counts of text": (BAD, "not a file of unigram counts", lambda w: count(w.corpus())),
+    "counts by another name": (BAD, "not a file of unigram counts", lambda w: count(counts_file(w, x=np.ones(3)))),
+    "counts in fractions": (BAD, "found float64 of shape (3,)", lambda w: count(counts_file(w, counts=np.ones(3)))),
+    "counts in a list": (TYPE, "must be a numpy array, found list", lambda w: counting.Unigrams([1, 2], "x")),
+    "pairs in a list": (TYPE, "a pandas.DataFrame, found list", lambda w: minimal([("a", "b")])),
+    "no pairs": (BAD, "has no rows", lambda w: minimal(pd.DataFrame())),
+    "a pair of one": (BAD, "row 1: the two sentences are the same", lambda w: minimal(pair_table(("a", "a")))),
+    "a blank sentence": (BAD, "row 1: sentence_bad is ' '", lambda w: minimal(pair_table(("a", " ")))),
+    "a sentence of NaN": (BAD, "row 1: sentence_good is nan", lambda w: minimal(pair_table((np.nan, "b")))),
+    "half a character in pairs": (
+        BAD,
+        "line 1: sentence_good has the lone surrogate",
+        lambda w: minimal(jsonl(w, b'{"sentence_good":"\\ud800","sentence_bad":"b"}')),
+    ),
+    "two columns of one name": (
+        BAD,
+        "several columns 'sentence_bad'",
+        lambda w: minimal(pair_table(("a", "b")).iloc[:, [0, 1, 1]]),
+    ),
+    "a comma in every pair": (BAD, "line 2: 3 columns, expected 2", lambda w: minimal(csv(w, HEAD + b"a,b,c\n"))),
+    "a comma in one pair": (BAD, "line 3: 3 columns, expected 2", lambda w: minimal(csv(w, HEAD + b"a,b\nc,d,e\n"))),
+    "a broken pair": (
+        BAD,
+        "line 2: not JSON",
+        lambda w: minimal(jsonl(w, b'{"sentence_good":"a","sentence_bad":"b"}\n{"s')),
+    ),
+    "pairs without bottom": (BAD, "line 1: not JSON", lambda w: minimal(jsonl(w, DEEP))),
+    "a directory for a file of pairs": (
+        BAD,
+        "is a directory; expected a file",
+        lambda w: ((w.root / "x.jsonl").mkdir(), minimal(w.root)),
+    ),
+    "pairs in damaged Parquet": (BAD, "not a readable .parquet", lambda w: minimal(w.file("t.parquet", b"PAR1xx"))),
+    "a task of HTML": (BAD, "no task '<script>'", lambda w: minimal("bundled", tasks=["<script>"])),
+    "a name for a model": (TYPE, "expected a HookedTransformer", lambda w: corpora.batches("gpt2", w.texts)),
+    "an encoder without tokenizer": (BAD, "has no tokenizer", lambda w: corpora.batches(w.bare_encoder(), w.texts)),
+    "fractions for tokens": (
+        BAD,
+        "token ids must be whole numbers",
+        lambda w: corpora.batches(w.model("gpt2"), torch.rand(2, 3)),
+    ),
+    "tokens past the vocabulary": (BAD, "0 … 66", lambda w: corpora.batches(w.model("gpt2"), torch.tensor([[1, 99]]))),
+    "no rows": (
+        BAD,
+        "batch_size must be at least 1",
+        lambda w: corpora.batches(w.model("gpt2"), w.texts, batch_size=0),
+    ),
+    "batches of another tokenizer": (
+        BAD,
+        "made for another model (tokenised otherwise)",
+        lambda w: frequency.bias_effect(w.model("gpt2"), corpora.batches(interp.load("tiny-gpt2"), w.texts), **quiet),
+    ),
+    "token ids of a larger vocabulary": (
+        BAD,
+        "with token id 4000, of a larger vocabulary",
+        lambda w: frequency.bias_effect(
+            w.model("gpt2"), corpora.batches(interp.load("tiny-gpt2"), torch.full((1, 10), 4000)), **quiet
+        ),
+    ),
+    "rows longer than the context": (
+        BAD,
+        "in rows of 30, longer than its context",
+        lambda w: attention.dimension_profile(
+            w.model("gpt2"), corpora.batches(interp.load("tiny-gpt2"), torch.full((1, 30), 4)), **quiet
+        ),
+    ),
+    "an encoder's masked batches": (
+        BAD,
+        "masked, for an encoder",
+        lambda w: attention.attention_by_class(
+            w.model("gpt2"), corpora.batches(w.model("bert"), w.texts, mask_rate=0.5), **quiet
+        ),
+    ),
+    "a token past the embedding": (
+        BAD,
+        f"has token id {D_VOCAB}, beyond the model's vocabulary",
+        lambda w: list(corpora.batches(w.more_tokens(), ["w1 w2 extra"], layout="texts")),
+    ),
+    "a seed beyond 64 bits": (
+        BAD,
+        "seed must be at most",
+        lambda w: corpora.batches(w.model("bert"), w.texts, mask_rate=0.1, seed=2**64),
+    ),
+    "half a seed": (
+        TYPE,
+        "seed must be a whole number",
+        lambda w: corpora.batching.sample_positions(corpora.batches(w.model("gpt2"), w.texts), 0.5, seed=0.5),
+    ),
+    "a seed below zero": (
+        BAD,
+        "seed must be at least 0",
+        lambda w: corpora.batches(w.model("bert"), w.texts, mask_rate=0.1, seed=-1),
+    ),
+    "a pipe of pairs": (BAD, "is no regular file; expected a file", lambda w: minimal(pipe(w, "p.jsonl"))),
+    "a pipe among pairs": (BAD, "is no regular file; expected a file", lambda w: minimal(pipe(w, "p.jsonl").parent)),
+}
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, workshop: Workshop) -> None:
+    check_refused(CASES[name], workshop)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_an_endless_generator_is_read_to_the_limit() -> None:
+    assert list(text((f"text {i}" for i in itertools.count()), limit=np.int64(2))) == ["text 0", "text 1"]
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
+def test_a_line_without_end(ending: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
+    path = workshop.file(f"a.{ending}", 'text\n"' + "w" * 2_000)
+    with pytest.raises(ValueError, match="longer than 1,000 characters; break it into lines"):
+        text(path)
+
+
+def test_a_name_that_is_no_utf_8_can_be_printed(workshop: Workshop) -> None:
+    path = workshop.root / os.fsdecode(b"caf\xe9.txt")
+    path.write_text("w1 w2")
+    assert text(path).name == "caf\ufffd.txt"
+
+
+def test_what_looks_hostile_and_is_sound(workshop: Workshop) -> None:
+    """A byte order mark, CRLF, NUL, a line of megabytes: read as they stand."""
+    assert list(text(workshop.file("a.txt", b"\xef\xbb\xbfhello\r\nw\0x\r\n"))) == ["hello", "w\0x"]
+    assert list(text(csv(workshop, b'"Yes, it is",1\nNo,2\n'))) == ["Yes, it is", "No"]
+    long = "w1 " * 1_000_000
+    assert list(text(workshop.file("b.txt", long))) == [long]
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("form", FORMS)
+def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
+    of, path = FORMS[form], workshop.root / "t.csv"
+    pd.testing.assert_frame_equal(
+        pairs.generate(n_per_task=5, tasks=of(["npi_ever", "npi_any"])),
+        pairs.generate(n_per_task=5, tasks=["npi_ever", "npi_any"]),
+    )
+    pair_table(("w1 w2", "w1 w3"), ("w1 w4", "w1 w5")).assign(UID=["t", "u"]).to_csv(path, index=False)
+    assert set(minimal(path, tasks=of(["u"]))["UID"]) == {"u"}

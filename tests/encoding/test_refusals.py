@@ -1,0 +1,214 @@
+"""Bad arguments of the encoding analysis are refused before the model reads a text; odd but sound ones are read."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
+
+from interp import corpora, encoding
+from interp.corpora.unigrams import Unigrams
+from interp.encoding.steering import sample_tokens
+
+
+def other_tokenizer(w: Workshop) -> Unigrams:
+    """Counts over as many types, of another vocabulary."""
+    return Unigrams(w.counts.counts, "elsewhere", tokenizer="another")
+
+
+def encoded(w: Workshop, **options: Any) -> Any:
+    return encoding.study(w.model("gpt2"), w.texts, unigram=options.pop("unigram", w.counts), **options, **quiet)
+
+
+def steered(w: Workshop, **options: Any) -> pd.DataFrame:
+    return encoding.steering_report(w.model("gpt2"), w.fit(), **options, **quiet)
+
+
+def regressed(**options: Any) -> encoding.regression.Regression:
+    rng = np.random.default_rng(0)
+    return encoding.regression.fit_arrays(rng.normal(size=(2, 40)), rng.dirichlet(np.ones(40)), **options)
+
+
+CASES: dict[str, Case] = {
+    "no blocks with neurons": (
+        BAD,
+        "has no MLP",
+        lambda w: encoding.frequency_neurons(w.toy(n_layers=0), w.texts, unigram=w.counts, **quiet),
+    ),
+    "fewer classes than tokens": (
+        BAD,
+        "predicts 10 classes and reads 67",
+        lambda w: encoding.fit(w.toy(d_vocab_out=10), w.texts, **quiet),
+    ),
+    "soft-capped logits": (
+        BAD,
+        "soft-caps its logits",
+        lambda w: encoding.fit(w.toy(output_logits_soft_cap=5.0), w.texts, **quiet),
+    ),
+    "a ratio of NaN to steer by": (
+        BAD,
+        "ratio must be",
+        lambda w: encoding.steer(w.model("gpt2"), "w3", np.nan, w.fit(), **quiet),
+    ),
+    "another model's fit": (
+        BAD,
+        "other weights",
+        lambda w: encoding.pruning_curve(w.model("llama"), w.texts, fit=w.fit(), **quiet),
+    ),
+    "a probability of NaN": (
+        BAD,
+        "alpha must hold prob",
+        lambda w: encoding.regression.fit_arrays(np.ones((2, 9)), np.full(9, np.nan)),
+    ),
+    "embeddings of NaN": (
+        BAD,
+        "W_U has NaN or infinite",
+        lambda w: encoding.regression.fit_arrays(np.full((2, 9), np.nan), np.full(9, 0.1)),
+    ),
+    "embeddings of other types": (
+        BAD,
+        "of the 8 types of alpha",
+        lambda w: encoding.regression.fit_arrays(np.ones((2, 9)), np.full(8, 0.1)),
+    ),
+    "numbers for a choice": (
+        BAD,
+        "use must be a bool for each of the 40 types, found int64 (40,)",
+        lambda w: regressed(use=np.arange(40) % 2),
+    ),
+    "a choice of fewer": (BAD, "found bool (1,)", lambda w: regressed(use=np.ones(1, bool))),
+    "counts of another tokenizer": (
+        BAD,
+        "were made with another tokenizer",
+        lambda w: encoding.dynamics([(0, w.model("gpt2"))], w.texts, unigram=other_tokenizer(w), **quiet),
+    ),
+    "counts of another size": (
+        BAD,
+        "over 5 types, this model's vocabulary has 67",
+        lambda w: encoding.dynamics([(0, w.model("gpt2"))], w.texts, unigram=np.arange(5), **quiet),
+    ),
+    "a string of tokens": (
+        TYPE,
+        "tokens must be a list of tokens or ids, found the string ' the'",
+        lambda w: steered(w, tokens=" the"),
+    ),
+    "half a character": (
+        BAD,
+        "token has the lone surrogate '\\udc00' at character 1",
+        lambda w: encoding.steer(w.model("gpt2"), "w\udc00", 2, w.fit(), **quiet),
+    ),
+    "part of a token": (
+        TYPE,
+        "a token's id must be a whole number, found 3.7",
+        lambda w: encoding.steer(w.model("gpt2"), 3.7, 2, w.fit(), **quiet),
+    ),
+    "no token": (BAD, "expected tokens to steer, found none", lambda w: steered(w, tokens=[])),
+    "no ratio": (BAD, "ratio must be a positive number, found []", lambda w: steered(w, ratios=iter(()))),
+    "an unmasked other text": (
+        BAD,
+        "make the batches with a mask_rate",
+        lambda w: encoding.study(
+            w.model("bert"), w.texts, unigram=w.counts, other=corpora.batches(w.model("bert"), w.texts), **quiet
+        ),
+    ),
+    "an unknown order": (BAD, "order must be one or more different ones of", lambda w: encoded(w, orders=["up"])),
+    "no order": (BAD, "order must be one or more different ones", lambda w: encoded(w, orders=[])),
+    "an order of its own": (
+        BAD,
+        "random, reverse; found ['up']",
+        lambda w: encoding.pruning.removal_order(w.fit(), "up"),
+    ),
+    "an unknown basis": (BAD, "different ones of axis, pca; found ['ica']", lambda w: encoded(w, bases=["ica"])),
+    "an unknown mode": (BAD, "expected shifts of exact, constant", lambda w: encoded(w, shifts=["Exact"])),
+    "a ratio of NaN": (BAD, "ratio must be a positive number, found [nan]", lambda w: encoded(w, ratios=[np.nan])),
+    "another vocabulary": (BAD, "over 5 types", lambda w: encoded(w, unigram=np.arange(5))),
+    "another tokenizer": (BAD, "with another tokenizer", lambda w: encoded(w, unigram=other_tokenizer(w))),
+    "a seed below 0": (
+        BAD,
+        "seed must be at least 0, found -1",
+        lambda w: encoding.fit(w.model("gpt2"), w.texts, seed=-1, **quiet),
+    ),
+    "a seed of a half": (TYPE, "seed must be a whole number, found 0.5", lambda w: encoded(w, seed=0.5)),
+    "a seed for neurons": (
+        BAD,
+        "seed must be at least 0, found -1",
+        lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=0.5, seed=-1, **quiet),
+    ),
+    "a share of two": (
+        BAD,
+        "share must lie above 0",
+        lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=2, **quiet),
+    ),
+    "a seed for tokens": (BAD, "seed must be at least 0", lambda w: sample_tokens(w.fit(), seed=-1)),
+    "a seed for directions": (
+        BAD,
+        "seed must be at least 0",
+        lambda w: encoding.regression.directions(w.model("gpt2"), w.fit(), unigram=w.counts, seed=-1),
+    ),
+    "a seed for an order": (
+        BAD,
+        "seed must be at least 0",
+        lambda w: encoding.pruning.removal_order(w.fit(), "random", seed=-1),
+    ),
+}
+
+
+@pytest.mark.usefixtures("untyped", "unread")
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, workshop: Workshop) -> None:
+    check_refused(CASES[name], workshop)
+
+
+@pytest.mark.usefixtures("untyped")
+def test_sequences_of_any_kind(workshop: Workshop) -> None:
+    """Generators and arrays are read once, and give what lists give."""
+    model, fit = workshop.model("gpt2"), workshop.fit()
+    curve = [
+        encoding.pruning_curve(model, workshop.texts, fit=fit, order="slope", fractions=fractions, **quiet)
+        for fractions in ([0.0, 0.5], iter([0.0, 0.5]), np.array([0.0, 0.5]))
+    ]
+    assert len(curve[0]) == 2
+    report = [
+        steered(workshop, tokens=tokens, ratios=ratios, shifts=shifts)
+        for tokens, ratios, shifts in (
+            (["w3", 11], [0.5, 2.0], ["exact"]),
+            (iter(["w3", np.int64(11)]), np.array([0.5, 2.0]), iter(["exact"])),
+        )
+    ]
+    assert len(report[0]) == 4
+    options: Any = {"orders": ["slope"], "bases": ["axis"], "shifts": ["exact"], "ratios": [2.0]}
+    listed = encoded(workshop, seed=1, **options)
+    once = encoded(workshop, seed=np.int64(1), **{name: iter(values) for name, values in options.items()})
+    for one, *others in (curve, report, *([listed.tables[name], once.tables[name]] for name in listed.tables)):
+        for other in others:
+            pd.testing.assert_frame_equal(one, other)
+    assert once.provenance["orders"] == ["slope"]
+    once.save(workshop.root / "saved")
+
+
+@pytest.mark.usefixtures("untyped")
+def test_counts_for_dynamics_in_any_form(workshop: Workshop) -> None:
+    """Counts, an array or a file of them."""
+    workshop.counts.save(workshop.root / "counts.safetensors")
+    given = (workshop.counts, workshop.counts.counts, workshop.root / "counts.safetensors")
+    tables = [
+        encoding.dynamics([(0, workshop.model("gpt2"))], workshop.texts, unigram=counts, **quiet) for counts in given
+    ]
+    for table in tables[1:]:
+        pd.testing.assert_frame_equal(table, tables[0])
+
+
+@pytest.mark.usefixtures("untyped")
+def test_steps_of_any_kind(workshop: Workshop) -> None:
+    workshop.copied("gpt2").rename(workshop.root / "step-2")
+    run = workshop.root / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (workshop.root / "step-2").rename(run / "checkpoints/step-2")
+    for steps in ([2], iter([2]), np.array([2])):
+        assert [step for step, _ in encoding.training.checkpoints(run, steps)] == [2]
+
+
+@pytest.mark.usefixtures("untyped")
+def test_a_choice_in_a_list() -> None:
+    whole, chosen = regressed(), regressed(use=[True] * 40)
+    np.testing.assert_array_equal(whole.slope, chosen.slope)

@@ -1,0 +1,46 @@
+"""Bad arguments of the recipes are refused before the model runs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from workshop import BAD, TYPE, Case, Workshop, check_refused
+
+from interp import hooks
+
+
+def taken(w: Workshop, layer: int = 0, dims: Any = (1,), **options: Any) -> Any:
+    return hooks.ablate_dims(w.model("gpt2"), layer, dims, **({"where": "keys"} | options))
+
+
+CASES: dict[str, Case] = {
+    "a factor of NaN": (
+        BAD,
+        "factor must be a finite number",
+        lambda w: hooks.scale_bias(w.model("gpt2"), "ln", np.nan),
+    ),
+    "a mode that is none": (BAD, "unknown mode 'median'", lambda w: taken(w, where="residual", mode="median")),
+    "means of NaN": (
+        BAD,
+        "means has NaN or infinite values",
+        lambda w: taken(w, mode="mean", means=torch.full((16,), np.nan)),
+    ),
+    "part of a dimension": (TYPE, "a dimension must be a whole number, found 3.7", lambda w: taken(w, dims=[3.7])),
+    "part of a dimension to prune": (
+        TYPE,
+        "a dimension must be a whole number, found 3.7",
+        lambda w: hooks.prune_output_dims(w.model("gpt2"), [3.7]),
+    ),
+    "a name for a model": (
+        TYPE,
+        "expected a HookedTransformer",
+        lambda w: hooks.ablate_dims("gpt2", 0, [1], where="keys"),
+    ),
+}
+
+
+@pytest.mark.usefixtures("untyped", "unread")
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, workshop: Workshop) -> None:
+    check_refused(CASES[name], workshop)

@@ -1,0 +1,58 @@
+"""Bad settings of a training are refused, and leave nothing behind; numbers of numpy are read."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from training import command, run as training
+from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
+
+
+def train(w: Workshop, **options: Any) -> Path:
+    texts = ["The girl sees the dog. The dog sees 12 rivers."] * 20
+    tiny: Any = {"tokens": 200, "vocab_size": 270, "context": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
+    tiny |= {"batch_size": 4, "threads": 1} | quiet
+    return training.train("gpt2", texts, out=w.root / "run", held_out=texts[:4], **(tiny | options))
+
+
+def trained(w: Workshop, **options: Any) -> Any:
+    """What `tools/train.py` runs."""
+    given = {"kind": "gpt2", "corpus": w.corpus(), "tokens": "1e3", "out": w.root / "run"} | options
+    line = [str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
+    return command.app(line, standalone_mode=False)
+
+
+CASES: dict[str, Case] = {
+    "a command of tokens without end": (
+        BAD,
+        "expected a finite number of tokens",
+        lambda w: trained(w, tokens="inf"),
+    ),
+    "a command to learn at NaN": (BAD, "expected a number above 0", lambda w: trained(w, learning_rate="nan")),
+    "a command to hold out NaN": (BAD, "expected a share between 0 and 1", lambda w: trained(w, held_out="nan")),
+    "a command for a kind of no model": (BAD, "expected gpt2 or bert", lambda w: trained(w, kind="../x")),
+    "training on NaN tokens": (TYPE, "tokens must be a whole number, found nan", lambda w: train(w, tokens=np.nan)),
+    "training without end": (TYPE, "tokens must be a whole number, found inf", lambda w: train(w, tokens=np.inf)),
+    "training backwards": (BAD, "learning_rate is -0.001", lambda w: train(w, learning_rate=-1e-3)),
+    "training at NaN": (BAD, "learning_rate is nan", lambda w: train(w, learning_rate=np.nan)),
+    "training by minus one": (BAD, "batch_size must be at least 1", lambda w: train(w, batch_size=-1)),
+    "training without heads": (BAD, "n_heads must be at least 1", lambda w: train(w, n_heads=0)),
+    "training by no threads": (BAD, "threads must be at least 1", lambda w: train(w, threads=-1)),
+    "training in no context": (BAD, "context must be at least 1", lambda w: train(w, context=-3)),
+    "training from a negative seed": (BAD, "seed must be at least 0", lambda w: train(w, seed=-1)),
+    "training kept at half a step": (TYPE, "checkpoints must be a whole", lambda w: train(w, checkpoints=[0.5])),
+}
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(name: str, workshop: Workshop) -> None:
+    check_refused(CASES[name], workshop)
+    assert not (workshop.root / "run").exists(), "a training that was refused leaves nothing"
+
+
+@pytest.mark.usefixtures("untyped")
+def test_numbers_of_numpy(workshop: Workshop) -> None:
+    out = train(workshop, tokens=np.int64(200), batch_size=np.int32(4), seed=np.int64(3), checkpoints=np.arange(2))
+    assert (out / "training.json").is_file()
