@@ -222,7 +222,7 @@ def test_an_endless_generator_is_read_to_the_limit() -> None:
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
 def test_a_line_without_end(ending: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
-    path = workshop.file(f"a.{ending}", 'text\n"' + "w" * 2_000)
+    path = workshop.file(f"a.{ending}", '{"text": "w"}\n' + "w" * 2_000)
     with pytest.raises(ValueError, match="longer than 1,000 characters; break it into lines"):
         text(path)
 
