@@ -3,10 +3,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test lint lowest notebooks demo bench docs clean
+.PHONY: check test lint lowest notebooks demo bench docs clean
+
+# One process per core, and no threads in them: some tests compare numbers to the last bit
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 test: $(STAMP) lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
+
+# What does not run whole commands or trained models, in a minute or two: before every commit
+check: $(STAMP) lint
+	$(PYTEST) -m "not e2e"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
