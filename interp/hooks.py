@@ -80,6 +80,9 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
         >>> model = toy_decoder()
         >>> with model.hooks(fwd_hooks=scale_bias(model, "ln", 0.5)):
         ...     logits = model("w1 w2")
+        >>> model.ln_final.b.data *= 0.5  # the same for good
+        >>> torch.allclose(logits, model("w1 w2"), atol=1e-5)
+        True
     """
     head = prediction_head(model)
     head.require(bias)
@@ -113,9 +116,11 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
         >>> from interp.corpora import count_unigrams
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
-        >>> counts = count_unigrams(model, ["w1 w2 w2"])
-        >>> with model.hooks(fwd_hooks=adjust_logits(model, counts.log_prior(), 0.5)):
+        >>> log_prior = count_unigrams(model, ["w1 w2 w2"]).log_prior()
+        >>> with model.hooks(fwd_hooks=adjust_logits(model, log_prior, 0.5)):
         ...     logits = model("w1 w2")
+        >>> torch.allclose(logits, model("w1 w2") - 0.5 * torch.tensor(log_prior).float(), atol=1e-5)
+        True
     """
     check_model(model)
     if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
@@ -161,9 +166,12 @@ def ablate_dims(
 
     Examples:
         >>> from interp.testing import toy_decoder
-        >>> model = toy_decoder()
-        >>> with model.hooks(fwd_hooks=ablate_dims(model, 1, [3, 5], where="keys")):
+        >>> model, seen = toy_decoder(), {}
+        >>> recipe = ablate_dims(model, 1, [3, 5], where="residual")
+        >>> with model.hooks(fwd_hooks=recipe + capture(model, "resid_pre", seen, layer=1)):
         ...     logits = model("w1 w2")
+        >>> [resid[..., [3, 5]].any().item() for resid in seen.values()]
+        [False]
     """
     chosen = check_dims(model, dims)
     check_mode(mode)
@@ -209,9 +217,12 @@ def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | N
 
     Examples:
         >>> from interp.testing import toy_decoder
-        >>> model = toy_decoder()
-        >>> with model.hooks(fwd_hooks=prune_output_dims(model, range(8))):
+        >>> model, seen = toy_decoder(), {}
+        >>> recipe = prune_output_dims(model, range(8))
+        >>> with model.hooks(fwd_hooks=recipe + capture(model, "head_input", seen)):
         ...     logits = model("w1 w2")
+        >>> [h.any(dim=(0, 1)).tolist() for h in seen.values()] == [[False] * 8 + [True] * 8]
+        True
     """
     chosen = check_dims(model, dims)
     name, d_model = hook_name(model, "head_input"), model.cfg.d_model

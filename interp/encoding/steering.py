@@ -161,7 +161,9 @@ def steer(
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> fit = encoding.fit(model, text, progress=False)
         >>> with model.hooks(fwd_hooks=steer(model, "w3", 5, fit, progress=False)):
-        ...     logits = model("w1 w2")
+        ...     steered = encoding.fit(model, text, progress=False)
+        >>> round(float(steered.alpha[10] / fit.alpha[10]), 3)  # 10 is the id of "w3"
+        5.0
     """
     fit.require(model)
     token_id = token_id_of(model, token, fit)
@@ -246,6 +248,15 @@ def steering_report(
 
     Raises ValueError as `steer` does, for unknown shifts, no tokens or ratios, and a seed below 0; TypeError for one
     string in place of a list of tokens.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> report = steering_report(model, fit, tokens=["w3"], ratios=[2], progress=False)
+        >>> report.loc[report["shift"] == "exact", "got"].round(3).tolist()
+        [2.0]
     """
     ratios, shifts = list(ratios), list(shifts)
     check_asked(ratios, shifts)
