@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from einops import einsum
-from jaxtyping import Float
-from numpy.typing import ArrayLike
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from interp.checks import check_choice, check_mode
@@ -28,7 +28,9 @@ from interp.models.sites import Model, Recipe, Site, check_model, hook_name, sta
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
 
 
-def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:
+def capture(
+    model: Model, site: Site, into: dict[str, Float[Tensor, "_batch ..."]], *, layer: int | None = None
+) -> Recipe:
     """Keep the last activation of a site in `into[hook name]`, detached.
 
     Raises ValueError for an unknown site or layer.
@@ -100,7 +102,9 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     return _add(model, "logits", (factor - 1) * head.effect(bias))
 
 
-def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recipe:
+def adjust_logits(
+    model: Model, log_prior: Real[np.ndarray | Tensor, " d_vocab"] | Sequence[float], tau: float | int
+) -> Recipe:
     """Logit adjustment: `logits − τ log u` (Menon et al. 2021, eq. 9).
 
     Args:
@@ -203,7 +207,9 @@ def ablate_dims(
     return jointly([circuit.input_name, hook_name(model, "k" if where == "keys" else "q", layer)], subtract)
 
 
-def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | None = None) -> Recipe:
+def prune_output_dims(
+    model: Model, dims: Sequence[int], *, basis: Float[np.ndarray | Tensor, "d_model d_model"] | None = None
+) -> Recipe:
     """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
 
     Zeroing a tied matrix would change the input embeddings too; this leaves them.

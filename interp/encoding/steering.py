@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from torch import Tensor
 
@@ -45,7 +45,7 @@ class LogOdds(LogitsObserver):
         self.add_state("count", (len(token_ids), _BINS))
         self.add_state("sum", (len(token_ids), _BINS))
 
-    def read(self, logits: Tensor, targets: Tensor) -> None:
+    def read(self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"]) -> None:
         odds = log_odds(logits, self.token_ids).to(self.device).T.contiguous()
         bins = ((odds + _LOG_ODDS) / (2 * _LOG_ODDS / _BINS)).long().clamp(0, _BINS - 1)
         zero = torch.zeros_like(self.state["count"])
@@ -93,7 +93,9 @@ class SteeredMeans(LogitsObserver):
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
 
-    def read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
+    def read(
+        self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
+    ) -> None:
         along, p = h.to(self.direction) @ self.direction, logits.softmax(1)
         tokens, which = np.unique(self.token_ids, return_inverse=True)
         odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)

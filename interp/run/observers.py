@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -99,7 +100,7 @@ class Observer:
         """Reading hooks for this batch; they call `add`."""
         raise NotImplementedError
 
-    def add(self, name: str, value: Tensor | float | int) -> None:
+    def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int) -> None:
         """Put a value of the state's shape into this batch's scratch."""
         state = self.state[name]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
@@ -283,7 +284,7 @@ def part_of(batches: Batches, index: int, of: int) -> Batches:
     return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, of))
 
 
-def fingerprint(values: Tensor | np.ndarray) -> dict[str, Any]:
+def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]:
     """What identifies numbers in an observer's `options`: their shape and four random projections.
 
     Options are compared to five digits, so that what another device or number of threads computed in float32 is the
