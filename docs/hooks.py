@@ -74,5 +74,5 @@ class Asked(Extension):
             item.default = repr(declared[item.name].default)
         func.parameters = Parameters(*list(func.parameters)[:2], *keywords)
         told = [f"    {item.name}: {declared[item.name].metadata['help']}" for item in keywords]
-        text, *after = re.split(r"\n\n(?=Returns|Raises)", func.docstring.value, maxsplit=1)
+        text, *after = re.split(r"\n\n(?=Returns|Raises|Examples)", func.docstring.value, maxsplit=1)
         func.docstring.value = "\n\n".join([text, "\n".join(["Args:", *told]), *after])

@@ -38,6 +38,13 @@ def option(default: Any, help: str, *, least: int | None = None, has_flag: bool 
         least: the smallest whole number that is allowed.
         has_flag: whether the command has it too.
         cli: what the command reads, where it is not the annotation: a type, or a function of a string.
+
+    Examples:
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class NeighbourOptions(Options):
+        ...     k: int = option(3, "How many neighbours.", least=1)
+        >>> NeighbourOptions().k
+        3
     """
     return field(default=default, metadata={"help": help, "least": least, "has_flag": has_flag, "cli": cli})
 

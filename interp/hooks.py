@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from einops import einsum
-from jaxtyping import Float
-from numpy.typing import ArrayLike
+from jaxtyping import Float, Real
 from torch import Tensor
 
 from interp.checks import check_choice, check_mode
@@ -28,7 +28,9 @@ from interp.models.sites import Model, Recipe, Site, check_model, hook_name, sta
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
 
 
-def capture(model: Model, site: Site, into: dict[str, Tensor], *, layer: int | None = None) -> Recipe:
+def capture(
+    model: Model, site: Site, into: dict[str, Float[Tensor, "_batch ..."]], *, layer: int | None = None
+) -> Recipe:
     """Keep the last activation of a site in `into[hook name]`, detached.
 
     Raises ValueError for an unknown site or layer.
@@ -80,6 +82,9 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
         >>> model = toy_decoder()
         >>> with model.hooks(fwd_hooks=scale_bias(model, "ln", 0.5)):
         ...     logits = model("w1 w2")
+        >>> model.ln_final.b.data *= 0.5  # the same for good
+        >>> torch.allclose(logits, model("w1 w2"), atol=1e-5)
+        True
     """
     head = prediction_head(model)
     head.require(bias)
@@ -97,7 +102,9 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     return _add(model, "logits", (factor - 1) * head.effect(bias))
 
 
-def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recipe:
+def adjust_logits(
+    model: Model, log_prior: Real[np.ndarray | Tensor, " d_vocab"] | Sequence[float], tau: float | int
+) -> Recipe:
     """Logit adjustment: `logits − τ log u` (Menon et al. 2021, eq. 9).
 
     Args:
@@ -113,9 +120,11 @@ def adjust_logits(model: Model, log_prior: ArrayLike, tau: float | int) -> Recip
         >>> from interp.corpora import count_unigrams
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
-        >>> counts = count_unigrams(model, ["w1 w2 w2"])
-        >>> with model.hooks(fwd_hooks=adjust_logits(model, counts.log_prior(), 0.5)):
+        >>> log_prior = count_unigrams(model, ["w1 w2 w2"]).log_prior()
+        >>> with model.hooks(fwd_hooks=adjust_logits(model, log_prior, 0.5)):
         ...     logits = model("w1 w2")
+        >>> torch.allclose(logits, model("w1 w2") - 0.5 * torch.tensor(log_prior).float(), atol=1e-5)
+        True
     """
     check_model(model)
     if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
@@ -161,9 +170,12 @@ def ablate_dims(
 
     Examples:
         >>> from interp.testing import toy_decoder
-        >>> model = toy_decoder()
-        >>> with model.hooks(fwd_hooks=ablate_dims(model, 1, [3, 5], where="keys")):
+        >>> model, seen = toy_decoder(), {}
+        >>> recipe = ablate_dims(model, 1, [3, 5], where="residual")
+        >>> with model.hooks(fwd_hooks=recipe + capture(model, "resid_pre", seen, layer=1)):
         ...     logits = model("w1 w2")
+        >>> [resid[..., [3, 5]].any().item() for resid in seen.values()]
+        [False]
     """
     chosen = check_dims(model, dims)
     check_mode(mode)
@@ -195,7 +207,9 @@ def ablate_dims(
     return jointly([circuit.input_name, hook_name(model, "k" if where == "keys" else "q", layer)], subtract)
 
 
-def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | None = None) -> Recipe:
+def prune_output_dims(
+    model: Model, dims: Sequence[int], *, basis: Float[np.ndarray | Tensor, "d_model d_model"] | None = None
+) -> Recipe:
     """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
 
     Zeroing a tied matrix would change the input embeddings too; this leaves them.
@@ -209,9 +223,12 @@ def prune_output_dims(model: Model, dims: Sequence[int], *, basis: ArrayLike | N
 
     Examples:
         >>> from interp.testing import toy_decoder
-        >>> model = toy_decoder()
-        >>> with model.hooks(fwd_hooks=prune_output_dims(model, range(8))):
+        >>> model, seen = toy_decoder(), {}
+        >>> recipe = prune_output_dims(model, range(8))
+        >>> with model.hooks(fwd_hooks=recipe + capture(model, "head_input", seen)):
         ...     logits = model("w1 w2")
+        >>> [h.any(dim=(0, 1)).tolist() for h in seen.values()] == [[False] * 8 + [True] * 8]
+        True
     """
     chosen = check_dims(model, dims)
     name, d_model = hook_name(model, "head_input"), model.cfg.d_model

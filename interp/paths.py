@@ -36,12 +36,22 @@ HUB_CORPORA: dict[str, dict[str, Any]] = {
 
 
 def bundled_models() -> list[str]:
-    """The names of the models that ship with the package."""
+    """The names of the models that ship with the package.
+
+    Examples:
+        >>> bundled_models()
+        ['tiny-bert', 'tiny-gpt2']
+    """
     return sorted(path.parent.name for path in BUNDLED.glob("*/config.json"))
 
 
 def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
-    """The models or datasets in the hub's cache (`HF_HOME`), by name: their directories."""
+    """The models or datasets in the hub's cache (`HF_HOME`), by name: their directories.
+
+    Examples:
+        >>> all(directory.is_dir() for directory in cached("models").values())
+        True
+    """
     from huggingface_hub.constants import HF_HUB_CACHE
 
     found = sorted(Path(HF_HUB_CACHE).glob(f"{kind}--*/snapshots/*"))
@@ -78,6 +88,10 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
         FileNotFoundError: no such directory, or no config.json or weights in it; a hub name that is not in the cache
             while the hub cannot be reached.
         ValueError: pickled weights, a config.json that is not JSON or names no kind of model.
+
+    Examples:
+        >>> model_directory("tiny-gpt2") == BUNDLED / "tiny-gpt2"
+        True
     """
     path = BUNDLED / name if name in bundled_models() else Path(os.path.expanduser(name))
     there = bool(name.strip()) and os.path.exists(path)
@@ -106,12 +120,22 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
 
 
 def printable(name: str) -> str:
-    """A file's name, with a replacement character for what in it is not UTF-8."""
+    """A file's name, with a replacement character for what in it is not UTF-8.
+
+    Examples:
+        >>> printable(os.fsdecode(b"caf\\xe9.txt"))  # Latin-1
+        'caf�.txt'
+    """
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 def short_name(name: str) -> str:
-    """The last part of a hub name or directory, to call a model by: never `.` or `..`."""
+    """The last part of a hub name or directory, to call a model by: never `.` or `..`.
+
+    Examples:
+        >>> short_name("EleutherAI/pythia-70m")
+        'pythia-70m'
+    """
     last = Path(name).name
     return Path(name).resolve().name if last in ("", "..") else last
 
@@ -122,6 +146,10 @@ def corpus_file(name: str) -> Path | None:
     Raises:
         FileNotFoundError: no such file or name; a dataset that is not in the cache while the hub cannot be reached.
         ValueError: a file of an unknown kind, or an empty one.
+
+    Examples:
+        >>> corpus_file("bundled") == BUNDLED / "text.txt"
+        True
     """
     path = BUNDLED / "text.txt" if name == "bundled" else Path(os.path.expanduser(name))
     there = os.path.exists(path)
@@ -143,7 +171,14 @@ def corpus_file(name: str) -> Path | None:
 
 
 def is_counts(name: str) -> bool:
-    """Whether a name is that of a file of token counts, by its ending. Raises FileNotFoundError for none."""
+    """Whether a name is that of a file of token counts, by its ending. Raises FileNotFoundError for none.
+
+    Examples:
+        >>> is_counts(str(BUNDLED / "tiny-gpt2" / "unigram.safetensors"))
+        True
+        >>> is_counts("wikipedia")
+        False
+    """
     path = Path(name)
     if path.suffix not in (".safetensors", ".json"):
         return False
@@ -153,7 +188,12 @@ def is_counts(name: str) -> bool:
 
 
 def text_suffix(path: Path) -> str:
-    """The ending of a text file, that of what is inside for `.gz`. Raises ValueError for an unknown one."""
+    """The ending of a text file, that of what is inside for `.gz`. Raises ValueError for an unknown one.
+
+    Examples:
+        >>> text_suffix(Path("texts.jsonl.gz"))
+        '.jsonl'
+    """
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if suffix not in TEXT_SUFFIXES:
         raise ValueError(f"{path} has an unknown ending; expected one of {', '.join(TEXT_SUFFIXES)}, or .gz")

@@ -28,6 +28,18 @@ class Result:
     """Base of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
 
     A subclass sets `analysis`, the name of its folder in a run directory.
+
+    Examples:
+        >>> import tempfile
+        >>> @dataclass(frozen=True, eq=False)
+        ... class Lengths(Result):
+        ...     analysis = "lengths"
+        ...     lengths: pd.DataFrame
+        >>> found = Lengths(provenance={}, lengths=pd.DataFrame({"n_tokens": [3, 5]}))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     path = found.save(directory)
+        ...     print(path.name, Lengths.load(directory).lengths["n_tokens"].tolist())
+        lengths [3, 5]
     """
 
     analysis: ClassVar[str]
@@ -103,7 +115,16 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """What a reader needs to make a result again: model, what was read of it, settings, machine kind and versions."""
+    """What a reader needs to make a result again: model, what was read of it, settings, machine kind and versions.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> about = provenance(toy_decoder(), {"corpus": "a text"}, k=3)
+        >>> about["model"], about["corpus"], about["k"]
+        ('toy gpt2', 'a text', 3)
+        >>> about["weight_hash"] == provenance(toy_decoder(seed=1), {})["weight_hash"]
+        False
+    """
     from interp.models.identity import origin, weight_hash
     from interp.models.running import active_hooks
 

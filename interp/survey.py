@@ -47,6 +47,18 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     `ProbingStudy`, and those of other packages.
 
     Raises ValueError as the functions it is made of; for pairs that cannot be probed before the text is read.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(n_positions=64, n_layer=1), ["w0 w1 w2 w3 w4 w5 " * 10] * 100
+        >>> good, bad = [f"w{i} w1 w2" for i in range(10)], [f"w{i} w2 w1" for i in range(10)]
+        >>> asked = {"pairs": pd.DataFrame({"sentence_good": good, "sentence_bad": bad})}
+        >>> asked["unigram"] = corpora.count_unigrams(model, text)
+        >>> own = {"attention": {"key_classes": {"first": [7, 8]}}, "encoding": {"orders": ["random"]}}
+        >>> own |= {"generation": {"decoders": ["greedy"], "scales": [0]}, "probing": {"methods": ["dense"]}}
+        >>> [found.analysis for found in ask_all(model, text, **asked, settings=own, progress=False)]
+        ['frequency', 'generation', 'attention', 'encoding', 'probing']
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = _BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None

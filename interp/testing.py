@@ -43,7 +43,12 @@ _PARTS = 3
 
 
 def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """A tokenizer of whole words: those of `WORDS`, the special tokens of BERT, and `<s>` and `</s>`."""
+    """A tokenizer of whole words: those of `WORDS`, the special tokens of BERT, and `<s>` and `</s>`.
+
+    Examples:
+        >>> toy_tokenizer()("w0 w1").input_ids  # the special tokens come first
+        [7, 8]
+    """
     vocabulary = {word: number for number, word in enumerate([*_SPECIAL.values(), *WORDS])}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token=_SPECIAL["unk_token"]))
     backend.normalizer = tokenizers.normalizers.Lowercase()
@@ -53,7 +58,14 @@ def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 @torch.no_grad()
 def randomise(model: torch.nn.Module, *, seed: int = 0) -> None:
-    """Add noise from N(0, .3²) to every parameter in place, biases and scales of norms included."""
+    """Add noise from N(0, .3²) to every parameter in place, biases and scales of norms included.
+
+    Examples:
+        >>> norm = torch.nn.LayerNorm(3)
+        >>> randomise(norm)
+        >>> bool(norm.bias.any())  # zero when it was made
+        True
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))

@@ -29,6 +29,15 @@ _REMOVED = {
 def dimension_means(study: AttentionStudy) -> go.Figure:
     """Mean of every dimension by state: outlier dimensions as lines, the others as the range they fill (the paper's
     figure 1).
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, k=1.5, progress=False)
+        >>> lines = [trace.name for trace in dimension_means(study).data if str(trace.name).startswith("dimension")]
+        >>> len(lines) == study.outliers["dim"].nunique()
+        True
     """
     table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
     others = table.drop(columns=study.outliers["dim"].unique())
@@ -50,6 +59,14 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
     """Attention to each class by layer, averaged over heads, against what uniform attention would give (figure 2).
 
     The class `other` is left out: it is what remains.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7], "second": [8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> [trace.name for trace in attention_by_layer(study).data if trace.showlegend]
+        ['first', 'second']
     """
     title, subtitle = "Attention by class of the key", "mean and range over heads; dotted: uniform"
     out = figure(title, _BLOCK, "attention summed over the class", subtitle=subtitle)
@@ -70,6 +87,14 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
     """Mean of outlier dimensions by token class and state, in one panel each (figure 3); the first three by default.
 
     Raises ValueError for a dimension that does not exist, and where there is no outlier to choose.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> [panel.text for panel in outlier_values(study, dims=[3, 5]).layout.annotations]
+        ['dimension 3', 'dimension 5']
     """
     chosen = _named(study)[:3] if dims is None else list(dims)
     known = set(study.dims["dim"])
@@ -92,6 +117,14 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
     The forty largest of each head are drawn; outlier dimensions of the state that enters the layer are named.
 
     Raises ValueError for a layer or class that is not in the study.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> [trace.name for trace in contributions(study, layer=1, key_class="first").data]
+        ['L1H0', 'L1H1', 'L1H2', 'L1H3']
     """
     part = only(only(study.scores, "layer", layer), "key_class", key_class)
     unit = "nats" if study.provenance["scaled"] else "score × √d_head"
@@ -114,6 +147,15 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure
     """What one dimension contributes to the scores of one layer, head by class (the paper's table 1).
 
     Raises ValueError for a layer or dimension that is not in the study.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> grid = contribution_table(study, layer=1, dim=5).data[0]
+        >>> grid.z.shape  # heads and classes
+        (4, 2)
     """
     part = only(only(study.scores, "layer", layer), "dim", dim)
     styles = class_styles([name for name in study.provenance["key_classes"] if name in set(part["key_class"])])
@@ -130,6 +172,14 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     """Change of attention to a class when a dimension is removed from a layer's keys: outliers against controls.
 
     Raises ValueError for a class that is not in the table, and where no layer had an outlier.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, k=1.5, progress=False)
+        >>> [trace.name for trace in ablation(study, "first").data]
+        ['random', 'matched magnitude', 'outlier dimensions', 'largest gap']
     """
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
@@ -155,6 +205,14 @@ def attention_view(shown: AttentionInText) -> Any:
 
     Args:
         shown: what `interp.attention.attention_in_text` returns.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> shown = interp.attention.attention_in_text(toy_decoder(), "w1 w2 w3", layer=1, dim=5, bos=True)
+        >>> view = attention_view(shown)  # the last line of a notebook's cell shows it
+        >>> "L1H3" in str(view)
+        True
     """
     from circuitsvis.attention import attention_heads
 

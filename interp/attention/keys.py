@@ -124,7 +124,7 @@ def received(
 @torch.no_grad()
 def activations(
     model: Model, tokens: Int[Tensor, " pos"], layers: Sequence[int], site: Site
-) -> list[tuple[QKCircuit, Tensor, Tensor, Tensor]]:
+) -> list[tuple[QKCircuit, Float[Tensor, "pos d_model"], Float[Tensor, "pos head d_head"], Float[Tensor, "..."]]]:
     """Circuit, attention input, (rotated) queries and what flows at a site, of each layer and for one sequence."""
     check_weights(model)
     circuits = [qk_circuit(model, layer) for layer in layers]

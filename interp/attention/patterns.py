@@ -242,6 +242,15 @@ def ablation_effect(
 
     Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
     runs, or with a state, layer or dimension that the model does not have.
+
+    Examples:
+        >>> from interp.attention.profile import dimension_profile, find_outliers
+        >>> from interp.testing import toy_decoder
+        >>> model, text, classes = toy_decoder(), ["w0 w1 w2"] * 20, {"first": [7, 8]}
+        >>> outliers = find_outliers(dimension_profile(model, text, key_classes=classes, progress=False), k=1.5)
+        >>> table = ablation_effect(model, text, outliers, key_classes=classes, progress=False)
+        >>> sorted(table["set"].unique())  # each outlier beside its controls
+        ['matched', 'outlier', 'random']
     """
     chosen = check_layers(model, layers)
     check_choice("where", where, get_args(Where))

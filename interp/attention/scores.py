@@ -286,6 +286,14 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
     where there is no class `other`.
 
     Raises ValueError for a table of two runs, with values missing, or without `other` for some heads or dimensions.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> scores = score_contributions(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> table = gaps(scores)
+        >>> bool(table.groupby(["layer", "head"])["share"].sum().round(6).eq(1).all())
+        True
     """
     row_key = ["layer", "head", "key_class", "dim"]
     check_table(scores, "scores", [*row_key, "mean"], row_key)

@@ -98,6 +98,15 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     is one text on each row, in a pass of its own (the paper: 100 texts).
 
     Raises ValueError as those functions do, for an unknown mode, a sample below 1 and batches of masked text.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}  # the ids of "w0" and "w1"
+        >>> found = study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> found.by_layer["key_class"].tolist()
+        ['first', 'other', 'first', 'other']
+        >>> found.by_layer.groupby("layer")["sum"].sum().round(6).tolist()  # a query's attention adds up to 1
+        [1.0, 1.0]
     """
     chosen = check_layers(model, options.layers)
     check_k(options.k)

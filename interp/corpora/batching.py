@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 import numpy as np
 import torch
 import xxhash
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from interp.checks import check_choice, check_seed, check_token_ids, refuse
@@ -74,7 +74,7 @@ class Batch:
     def read_targets(self) -> Int[Tensor, " n_read"]:
         return self.targets[self.read]
 
-    def select(self, activation: Tensor) -> Tensor:
+    def select(self, activation: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "n_read *rest"]:
         """An activation `[batch, pos, …]` at the positions that are read: `[n_read, …]`.
 
         Inside `observe` the prediction head may see only those positions, as `[1, n_read, …]`; that passes
@@ -224,7 +224,7 @@ class _Rows(NamedTuple):
     of_whom: dict[str, Any]
 
 
-def _rows_of_ids(model: Model, given: Tensor) -> _Rows:
+def _rows_of_ids(model: Model, given: Int[Tensor, "rows pos"]) -> _Rows:
     check_ids(model, given)
     ids = given.detach().cpu().numpy()
     found = Unknown.of(ids, model.tokenizer, "these token ids")
@@ -347,7 +347,7 @@ def _check_given(ids: Tensor, context: int | None, framed: bool, of_texts: bool)
     refuse(problems)
 
 
-def check_ids(model: Model, ids: Tensor) -> None:
+def check_ids(model: Model, ids: Int[Tensor, "*rows pos"]) -> None:
     """Raise ValueError for given token ids that the model has no embedding of."""
     least, most, expected = int(ids.min()), int(ids.max()), f"0 … {model.cfg.d_vocab - 1}"
     if least < 0 or most >= model.cfg.d_vocab:

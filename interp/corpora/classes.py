@@ -26,7 +26,7 @@ class TokenClasses:
     """
 
     names: tuple[str, ...]
-    assign: Callable[[Tensor], Tensor] = field(repr=False)
+    assign: Callable[[Int[Tensor, "batch pos"]], Int[Tensor, "batch pos"]] = field(repr=False)
 
     def __post_init__(self) -> None:
         names = list_of_strings(self.names, "class names")

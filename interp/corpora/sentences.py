@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -82,7 +81,7 @@ def sentence_rows(
 
 
 def padded(
-    rows: Iterable[Sequence[int] | NDArray[np.int64]], pad_id: int = 0, *, left: bool = False
+    rows: Iterable[Sequence[int] | Int[np.ndarray, " _pos"]], pad_id: int = 0, *, left: bool = False
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
     """Rows of token ids as one tensor, padded on the right or `left`, and the mask: 1 for tokens, 0 for padding."""
     parts = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
@@ -94,7 +93,7 @@ def padded(
 class Row(NamedTuple):
     """What a model reads at once: its token ids, how many texts end in it, and its number in the corpus."""
 
-    ids: NDArray[np.int64]
+    ids: Int[np.ndarray, " pos"]
     n_texts: int
     number: int
 

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xxhash
-from jaxtyping import Bool, Float, Integer
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int64, Integer
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
@@ -204,7 +203,9 @@ def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: int) -> Iterator[NDArray[np.int64]]:
+def _bounded_map(
+    pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: int
+) -> Iterator[Int64[np.ndarray, " ids"]]:
     """`pool.map` that reads at most `ahead` chunks before their turn, so memory stays constant."""
     waiting = []
     for chunk in chunks:
@@ -214,7 +215,7 @@ def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: 
     yield from (future.result() for future in waiting)
 
 
-def total(parts: Iterable[NDArray[np.int64]], d_vocab: int, corpus: str) -> NDArray[np.int64]:
+def total(parts: Iterable[Int64[np.ndarray, " _ids"]], d_vocab: int, corpus: str) -> Int64[np.ndarray, " d_vocab"]:
     """The sum of counts of parts of a corpus. Raises ValueError for a token id outside the vocabulary, and no token."""
     counts = np.zeros(d_vocab, dtype=np.int64)
     for part in parts:
@@ -231,7 +232,7 @@ def _start(backend_json: str) -> None:
     _tokenizer = _copy(backend_json)
 
 
-def _count_chunk(chunk: list[str]) -> NDArray[np.int64]:
+def _count_chunk(chunk: list[str]) -> Int64[np.ndarray, " ids"]:
     assert _tokenizer is not None
     return _count(_tokenizer, chunk)
 
@@ -244,9 +245,9 @@ def _copy(backend_json: str) -> Tokenizer:
     return tokenizer
 
 
-def _count(tokenizer: Tokenizer, chunk: list[str]) -> NDArray[np.int64]:
+def _count(tokenizer: Tokenizer, chunk: list[str]) -> Int64[np.ndarray, " ids"]:
     return _bincount([encoding.ids for encoding in tokenizer.encode_batch(chunk, add_special_tokens=False)])
 
 
-def _bincount(rows: list[list[int]]) -> NDArray[np.int64]:
+def _bincount(rows: list[list[int]]) -> Int64[np.ndarray, " ids"]:
     return np.bincount(np.array(list(chain.from_iterable(rows)), dtype=np.int64))

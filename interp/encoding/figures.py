@@ -28,7 +28,16 @@ _SHIFTS: dict[str, Style] = {
 
 
 def probability_fit(study: EncodingStudy) -> go.Figure:
-    """Predicted against actual −log α; at most 1,500 types, evenly taken over the ranks of α."""
+    """Predicted against actual −log α; at most 1,500 types, evenly taken over the ranks of α.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> probability_fit(study).data[0].name
+        '67 of 67 types'
+    """
     types = study.types.sort_values("alpha", kind="stable")
     numbers = study.regression.set_index("target").loc["-log alpha"]
     axes = "−log α predicted, A·E + B (nats)", "−log α, nats"
@@ -41,7 +50,16 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
 
 
 def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
-    """|Spearman| with −log α and |standardised slope| of every dimension, each sorted, beside a shuffled α."""
+    """|Spearman| with −log α and |standardised slope| of every dimension, each sorted, beside a shuffled α.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> [trace.name for trace in dimension_slopes(study, basis="pca").data]
+        ['|Spearman|', '|slope|, relative', '|Spearman|, α shuffled']
+    """
     dims = only(study.dims, "basis", basis)
     what = "dimensions of W_U" if basis == "axis" else "principal components"
     axes = f"rank among {len(dims)} {what}", "|Spearman| with −log α"
@@ -59,7 +77,16 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
 
 
 def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
-    """Top-1 agreement and KL against the fraction of dimensions removed, for each order; the paper's 30 % marked."""
+    """Top-1 agreement and KL against the fraction of dimensions removed, for each order; the paper's 30 % marked.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["spearman", "random"], ratios=[2], progress=False)
+        >>> [trace.name for trace in pruning(study, basis="axis").data if trace.showlegend]
+        ['least |Spearman| first', 'random']
+    """
     table = only(study.pruning, "basis", basis).set_index("fraction")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     out = panels("Output dimensions removed", "fraction removed", subtitle=axes)
@@ -74,7 +101,16 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
 
 
 def steering(study: EncodingStudy) -> go.Figure:
-    """Ratio asked against ratio got, median and quartiles over tokens, for each shift; dotted on unseen text."""
+    """Ratio asked against ratio got, median and quartiles over tokens, for each shift; dotted on unseen text.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[0.5, 2], progress=False)
+        >>> [trace.name for trace in steering(study).data]
+        ['exact', 'constant: log r', 'regression (paper)', 'got = asked']
+    """
     subtitle = "median and quartiles over tokens; dotted: other text"
     out = figure("Steering one token's probability", "ratio asked", "ratio got", subtitle=subtitle)
     table = study.steering.assign(log_got=np.log(study.steering["got"]))
@@ -90,7 +126,16 @@ def steering(study: EncodingStudy) -> go.Figure:
 
 
 def direction_cosines(study: EncodingStudy) -> go.Figure:
-    """The cosine matrix of the frequency directions."""
+    """The cosine matrix of the frequency directions.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> list(direction_cosines(study).data[0].x)
+        ['b_LN', '-A', 'E[h]', 'PC1']
+    """
     names = study.directions["name_a"].unique()
     grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
@@ -105,6 +150,14 @@ def neurons(study: EncodingStudy) -> go.Figure:
     """Norm and logit variance of the last MLP's neurons, coloured by what ablating one does to the entropy.
 
     At most 1,500: those of the largest effect. Raises ValueError for a study without neurons (an encoder's).
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> len(neurons(study).data[0].x) == model.cfg.d_mlp
+        True
     """
     if study.neurons.empty:
         raise ValueError("this study has no neurons: it is of an encoder, or of a model without MLP")
@@ -127,7 +180,16 @@ def neurons(study: EncodingStudy) -> go.Figure:
 
 
 def dynamics(study: EncodingStudy) -> go.Figure:
-    """How the encoding of frequency comes about in training. Raises ValueError for a study without checkpoints."""
+    """How the encoding of frequency comes about in training. Raises ValueError for a study without checkpoints.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> text = interp.corpora.batches(model, "bundled", limit=3)
+        >>> study = interp.encoding.study(model, text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
+        >>> len(dynamics(study).data)
+        4
+    """
     table = study.dynamics[study.dynamics["step"] > 0].set_index("step")
     if table.empty:
         raise ValueError("this study has no checkpoints: only the bundled models ship with a table of their training")

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.checks import check_choice, check_seed
@@ -114,7 +114,13 @@ class NeuronEffects(LogitsObserver):
         for name in _EFFECTS:
             self.add_state(name, (len(self.neurons),))
 
-    def read(self, logits: Tensor, targets: Tensor, activation: Tensor, resid: Tensor) -> None:
+    def read(
+        self,
+        logits: Float[Tensor, "pos d_vocab"],
+        targets: Int[Tensor, " pos"],
+        activation: Float[Tensor, "pos d_mlp"],
+        resid: Float[Tensor, "pos d_model"],
+    ) -> None:
         mlp = self.mlp
         logits = logits[:, mlp.types]
         targets = torch.where(targets >= 0, self.place[targets.clamp(min=0)], -1)

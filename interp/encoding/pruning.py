@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.checks import check_seed
@@ -57,7 +57,9 @@ class PrunedPredictions(LogitsObserver):
             self.add_state(f"{order}.sums", (len(self.counts), 3))  # KL, top-1 agreement, NLL
         self.add_state("probability", (head.d_vocab,))
 
-    def read(self, full: Float[Tensor, "pos d_vocab"], targets: Tensor, h: Tensor) -> None:
+    def read(
+        self, full: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
+    ) -> None:
         h = h.to(self.W) if self.rotation is None else h.to(self.W) @ self.rotation.T
         best, log_Z = full.argmax(1), full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()

@@ -257,6 +257,14 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
 
     Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine of the slope with the whole text's, and the R²
     with which the small fit predicts the whole text's −log α. Budgets beyond the text are left out.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> whole = fit(model, text, progress=False)
+        >>> table = few_shot(model, whole, tokens=[60, whole.n_tokens])
+        >>> table["cosine"].round(6).tolist()[-1]  # all of the text gives the slope of the fit
+        1.0
     """
     fit.require(model)
     W_U = raw_head(model).W_U.double().cpu().numpy()

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from torch import Tensor
 
@@ -45,7 +45,7 @@ class LogOdds(LogitsObserver):
         self.add_state("count", (len(token_ids), _BINS))
         self.add_state("sum", (len(token_ids), _BINS))
 
-    def read(self, logits: Tensor, targets: Tensor) -> None:
+    def read(self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"]) -> None:
         odds = log_odds(logits, self.token_ids).to(self.device).T.contiguous()
         bins = ((odds + _LOG_ODDS) / (2 * _LOG_ODDS / _BINS)).long().clamp(0, _BINS - 1)
         zero = torch.zeros_like(self.state["count"])
@@ -93,7 +93,9 @@ class SteeredMeans(LogitsObserver):
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
 
-    def read(self, logits: Tensor, targets: Tensor, h: Tensor) -> None:
+    def read(
+        self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
+    ) -> None:
         along, p = h.to(self.direction) @ self.direction, logits.softmax(1)
         tokens, which = np.unique(self.token_ids, return_inverse=True)
         odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
@@ -161,7 +163,9 @@ def steer(
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> fit = encoding.fit(model, text, progress=False)
         >>> with model.hooks(fwd_hooks=steer(model, "w3", 5, fit, progress=False)):
-        ...     logits = model("w1 w2")
+        ...     steered = encoding.fit(model, text, progress=False)
+        >>> round(float(steered.alpha[10] / fit.alpha[10]), 3)  # 10 is the id of "w3"
+        5.0
     """
     fit.require(model)
     token_id = token_id_of(model, token, fit)
@@ -246,6 +250,15 @@ def steering_report(
 
     Raises ValueError as `steer` does, for unknown shifts, no tokens or ratios, and a seed below 0; TypeError for one
     string in place of a list of tokens.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> fit = encoding.fit(model, text, progress=False)
+        >>> report = steering_report(model, fit, tokens=["w3"], ratios=[2], progress=False)
+        >>> report.loc[report["shift"] == "exact", "got"].round(3).tolist()
+        [2.0]
     """
     ratios, shifts = list(ratios), list(shifts)
     check_asked(ratios, shifts)

@@ -93,6 +93,13 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 
     Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, ratios, a seed,
     counts or another text that they refuse.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
+        >>> list(found.tables)
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'dynamics']
     """
     orders, bases = list(options.orders), list(options.bases)
     ratios, shifts = list(options.ratios), list(options.shifts)

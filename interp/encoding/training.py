@@ -74,6 +74,15 @@ def dynamics(
 
     Raises:
         ValueError: no checkpoint, a folded one, or counts of another vocabulary or tokenizer.
+
+    Examples:
+        >>> from interp.corpora import count_unigrams
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> steps = [(0, models.untrained(model)), (100, model)]
+        >>> table = dynamics(steps, text, unigram=count_unigrams(model, text), progress=False)
+        >>> table["spearman"].isna().tolist()  # b_LN is zero before training
+        [True, False]
     """
     corpus = load(text)
     rows = []

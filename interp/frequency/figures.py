@@ -28,6 +28,15 @@ def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
 
     Raises:
         ValueError: a bias that was not part of the run.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> [trace.name for trace in bias_curve(effect).data if trace.name]
+        ['λ = 0 (removed)', 'λ = 1 (as trained)', 'q = u (unigram)', 'q = 1/V (uniform)']
     """
     curve = only(effect.curve, "bias", bias)
     curve = curve.set_axis(np.sqrt(curve["unigram_low"] * curve["unigram_high"]))
@@ -57,6 +66,15 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
 
     Raises:
         ValueError: a bias that was not part of the run, or fc, which adds no constant to the logits.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> len(projection(effect).data[0].x)  # types that occur in the text
+        3
     """
     only(effect.kl, "bias", bias)
     if bias == "fc":
@@ -75,7 +93,17 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
 
 
 def kl_by_scale(effect: BiasEffect) -> go.Figure:
-    """KL(u‖q) against the scale λ, one line per bias."""
+    """KL(u‖q) against the scale λ, one line per bias.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[1, 0], progress=False)
+        >>> [line.x.tolist() for line in kl_by_scale(effect).data]
+        [[0.0, 1.0]]
+    """
     out = figure("Distance of predictions from word frequency", "scale λ of the bias", "KL(u‖q), nats")
     hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):

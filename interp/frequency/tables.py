@@ -12,7 +12,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from interp.checks import warn
@@ -28,7 +28,7 @@ from interp.run.passes import Passes, Reading, asks
 
 __all__ = ["BiasEffect", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
 
-Numbers: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
 Effects: TypeAlias = dict[Bias, Numbers]
 """What each bias adds to every logit; not b_FC, whose effect is no constant."""
 
@@ -163,7 +163,7 @@ def _variant(effects: Effects, bias: Bias, scale: float) -> Variant:
     return Variant(shift, fc=scale if bias == "fc" else 1.0, name=f"{bias} × {scale:g}")
 
 
-def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFrame:
+def _measures(predictions: MeanPredictions, u: Numbers) -> pd.DataFrame:
     """The columns of `kl` for each variant.
 
     Raises ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
@@ -184,14 +184,14 @@ def _measures(predictions: MeanPredictions, u: NDArray[np.float64]) -> pd.DataFr
     return table.assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
 
 
-def _types(model: Model, ids: NDArray[np.intp], counts: Unigrams, effects: Effects) -> pd.DataFrame:
+def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effects: Effects) -> pd.DataFrame:
     known = {"token_id": ids, "token": token_names(model, ids)}
     known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
     known |= {"projection_ln": effects["ln"][ids] if "ln" in effects else np.nan}
     return pd.DataFrame(known | {"bias_last": effects["last"][ids] if "last" in effects else np.nan})
 
 
-def _curve(edits: pd.DataFrame, q: NDArray[np.float64], u: NDArray[np.float64]) -> pd.DataFrame:
+def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Numbers) -> pd.DataFrame:
     """Geometric mean and SD of q over the types in each bin of equal width of log u."""
     seen = u > 0
     log_u, log_q = np.log(u[seen]), np.log(q[:, seen])
@@ -207,7 +207,7 @@ def _curve(edits: pd.DataFrame, q: NDArray[np.float64], u: NDArray[np.float64]) 
     return table
 
 
-def _projection(effects: Effects, u: NDArray[np.float64], real: NDArray[np.bool_]) -> pd.DataFrame:
+def _projection(effects: Effects, u: Numbers, real: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
     """Pearson, Spearman and least-squares slope of each constant effect on log u, over real types with u > 0."""
     keep = (u > 0) & real
     log_u = np.log(u[keep])

@@ -184,11 +184,13 @@ def generate(
 
     Examples:
         >>> import interp
-        >>> model = interp.load("tiny-gpt2")
+        >>> model, prompts = interp.load("tiny-gpt2"), ["They came to the", "The boy"]
         >>> recipe = interp.hooks.scale_bias(model, "ln", 0)
-        >>> [text] = generate(model, ["They came to the"], hooks=recipe, max_new_tokens=5, progress=False)
-        >>> len(text.token_ids)
-        5
+        >>> texts = generate(model, prompts, hooks=recipe, decoder="top_p", max_new_tokens=5, seed=1, progress=False)
+        >>> [text.prompt for text in texts]
+        ['They came to the', 'The boy']
+        >>> texts == generate(model, prompts, hooks=recipe, decoder="top_p", max_new_tokens=5, seed=1, progress=False)
+        True
     """
     check_decodes(model)
     batch_size, seed = whole_number(batch_size, "batch_size", least=1), check_seed(seed)

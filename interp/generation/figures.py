@@ -29,6 +29,15 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
     """A measure of the texts against λ, one line per decoder, with that of the human texts where there is one.
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> text, short = ["w0 w1 w2 w3 w4 w5"] * 20, {"n": 3, "prompt_tokens": 2, "new_tokens": 4}
+        >>> decoders = ["greedy", "sample"]
+        >>> found = interp.generation.study(toy_decoder(), text, decoders=decoders, **short, progress=False)
+        >>> [trace.name for trace in text_measure(found, "diversity").data]
+        ['greedy', 'sampling', 'human']
     """
     if measure not in _TITLE:
         raise ValueError(f"unknown measure {measure!r}; expected one of {', '.join(get_args(TextMeasure))}")
@@ -48,7 +57,17 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
 
 
 def generation_tradeoff(sweep: GenerationStudy) -> go.Figure:
-    """Diversity of the texts against the perplexity of the same model on human text, along λ, one line per decoder."""
+    """Diversity of the texts against the perplexity of the same model on human text, along λ, one line per decoder.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> text, short = ["w0 w1 w2 w3 w4 w5"] * 20, {"n": 3, "prompt_tokens": 2, "new_tokens": 4}
+        >>> decoders = ["greedy", "sample"]
+        >>> found = interp.generation.study(toy_decoder(), text, decoders=decoders, **short, progress=False)
+        >>> [trace.name for trace in generation_tradeoff(found).data]
+        ['greedy', 'sampling']
+    """
     human, written = _split(sweep)
     axes = "perplexity on human text", "diversity D = ¼ Σ distinct-n"
     subtitle = "a point for each λ; dotted: the λ named below; level line: human text"

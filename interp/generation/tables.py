@@ -75,6 +75,14 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     Raises ValueError for an encoder, a model without b_LN, scales that are not finite or repeated, no or unknown
     decoders, prompts of another tokenizer, MAUVE without mauve-text, a directory of another run or while hooks are
     active on the model, and what `prompts` and `generate` raise.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> short = {"n": 3, "prompt_tokens": 2, "new_tokens": 4}
+        >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> found = study(toy_decoder(), text, scales=[0, 1], decoders=["greedy"], **short, progress=False)
+        >>> found.metrics["decoder"].tolist()  # the human continuations, then a row for each λ
+        ['human', 'greedy', 'greedy']
     """
     yield []  # its forward passes are its own
     check_decodes(model)

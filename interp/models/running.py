@@ -121,6 +121,15 @@ def firing(model: Model, recipe: Hooks, *, expected: HooksOfOthers | None = None
 
     Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
     `running` does.
+
+    Examples:
+        >>> from interp.hooks import scale_bias
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> with firing(model, scale_bias(model, "ln", 0)):
+        ...     resid = model("w1 w2", stop_at_layer=1)  # stops before the head, where the hook is
+        Traceback (most recent call last):
+        RuntimeError: hook points ... never fired in this model's forward pass
     """
     with running(model, recipe, expected=expected) as fired:
         yield

@@ -29,6 +29,21 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
     Raises FileNotFoundError for a directory without a result; ValueError for fewer than two runs, the same directory
     twice, runs that have no question in common, and an `out` that holds results or folders with them; FileExistsError
     where something that interp did not write has the name of the page or lies among the figures.
+
+    Examples:
+        >>> import tempfile
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     runs = [f"{directory}/{seed}" for seed in (0, 1)]
+        ...     for seed, run in enumerate(runs):
+        ...         model = toy_decoder(seed=seed)
+        ...         found = interp.attention.study(model, ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        ...         saved = found.save(run)
+        ...     page = write_comparison(runs, f"{directory}/both")
+        ...     print(page.name, page.is_file())
+        index.html True
     """
     target = Path(out)
     check_own(target / "comparison")

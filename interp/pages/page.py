@@ -104,6 +104,17 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
 
     Raises FileNotFoundError where there is no result, and FileExistsError, before anything is written, where something
     that interp did not write has the name of the page or lies among the figures.
+
+    Examples:
+        >>> import tempfile
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> found = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = found.save(directory)
+        ...     write_page(directory).name
+        'index.html'
     """
     root = Path(directory)
     runs = find_runs(root)

@@ -187,6 +187,15 @@ def ablation_effect(
     Raises ValueError for a probe of another width or of a state that the model does not have, one that reads no neuron
     or more than half of them, one whose task the pairs do not have, unknown modes, draws or a limit below 1, a seed
     outside 0 … 2**63 − 1, and as `sentence_log_probability` does.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> one = Probe("reflexive_number", state=6, direction=np.eye(192)[5], offset=0.0)  # reads neuron 5
+        >>> table = ablation_effect(model, pairs, [one], modes=["zero"], draws=2, bos=True, progress=False)
+        >>> table["set"].tolist()
+        ['found', 'matched', 'random', 'matched', 'random']
     """
     check_pairs(pairs)
     probes, modes, seed = list(probes), list(modes), check_seed(seed)

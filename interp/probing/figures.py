@@ -41,6 +41,15 @@ def sparse_probes(found: Sweep) -> go.Figure:
     untrained model where the result has one.
 
     Raises ValueError for a result without L0 probes.
+
+    Examples:
+        >>> import interp
+        >>> model, tasks = interp.load("tiny-gpt2"), ["reflexive_number"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, methods=["l0"], l0_strengths=[0.2, 1], steps=20, progress=False)
+        >>> [trace.name for trace in sparse_probes(found).data if trace.showlegend]
+        ['λ = 0.2', 'λ = 1', 'bag of words']
     """
     l0 = only(found.probes[found.probes["control"] == "none"], "method", "l0")
     out = panels("Sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates")
@@ -59,6 +68,15 @@ def topk_probes(found: Sweep) -> go.Figure:
     """Accuracy of top-k probes by state for each k (largest Welch t), and of random bases; means over tasks.
 
     Raises ValueError for a result without top-k probes.
+
+    Examples:
+        >>> import interp
+        >>> model, tasks = interp.load("tiny-gpt2"), ["reflexive_number"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, methods=["topk", "dense"], ks=[1, 10], progress=False)
+        >>> [trace.name for trace in topk_probes(found).data]
+        ['k = 1', 'k = 10', 'dense']
     """
     fitted = only(found.probes[found.probes["control"] == "none"], "method", "topk:welch")
     rotated = _of(found.probes, "topk:welch", "rotation")
@@ -76,6 +94,15 @@ def gate_agreement(found: Sweep) -> go.Figure:
     """Do gates open where |t| is large? Spearman with its largest reachable value, and AUROC, by state; λ below 1.
 
     Raises ValueError for a result without gates.
+
+    Examples:
+        >>> import interp
+        >>> model, tasks = interp.load("tiny-gpt2"), ["reflexive_number"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, methods=["l0"], l0_strengths=[0.2, 1], steps=20, progress=False)
+        >>> {trace.name for trace in gate_agreement(found).data}  # not λ = 1, at which every gate is open
+        {'λ = 0.2'}
     """
     known = _table(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
     subtitle = "means over tasks with open gates; dotted: reachable"
@@ -96,6 +123,15 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
         state: of the left panel; the last by default.
 
     Raises ValueError for a result without random probes, or a state that it does not have.
+
+    Examples:
+        >>> import interp
+        >>> model, tasks = interp.load("tiny-gpt2"), ["reflexive_number"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, methods=["random"], progress=False)
+        >>> [trace.name for trace in random_dims(found).data]
+        ['random outside the top', 'top 2 by |t|', 'median and quartiles over tasks']
     """
     table = _table(found, "random_k")
     shown = int(table["state"].iloc[-1] if state is None else state)
@@ -119,7 +155,17 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
 
 
 def beyond_words(study: ProbingStudy) -> go.Figure:
-    """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state."""
+    """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state.
+
+    Examples:
+        >>> import interp
+        >>> tasks = ["reflexive_number", "causative"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> how = {"states": [6], "methods": ["dense"], "controls": ["none"], "bos": True, "progress": False}
+        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
+        >>> [trace.name for trace in beyond_words(study).data if trace.mode == "markers"]  # the fields of the tasks
+        ['morphology', 'syntax']
+    """
     l0_strength, state = study.provenance["l0_strength"], study.provenance["state"]
     probes = study.probes.assign(gain=study.probes["accuracy"] - study.probes["bag_of_words"])
     out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
@@ -149,6 +195,15 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
     """Pair accuracy of each task's sparse probe on each task; or less that of λ = 1, all gates open.
 
     Raises ValueError for a study of one task, or without L0 probes.
+
+    Examples:
+        >>> import interp
+        >>> tasks = ["reflexive_number", "causative"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
+        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
+        >>> transfer_matrix(study).data[0].z.shape  # trained on, tested on
+        (2, 2)
     """
     table = _table(study, "transfer").dropna(subset="l0_strength")
     wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values="pair_accuracy")
@@ -162,6 +217,15 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
     """Do tasks share neurons? Jaccard index of open gates, less its chance value.
 
     Raises ValueError for a study of one task, or without L0 probes.
+
+    Examples:
+        >>> import interp
+        >>> tasks = ["reflexive_number", "causative"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
+        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
+        >>> neuron_overlap(study).layout.title.text
+        'Neurons in common'
     """
     table = _table(study, "overlap").set_index(["task_a", "task_b"])
     once = (table["jaccard"] - table["expected"]).unstack()
@@ -193,6 +257,15 @@ def general_probes(study: ProbingStudy) -> go.Figure:
     trained on.
 
     Raises ValueError for a study of one task, or without L0 probes.
+
+    Examples:
+        >>> import interp
+        >>> tasks = ["reflexive_number", "causative"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
+        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
+        >>> [trace.name for trace in general_probes(study).data]
+        ['dense', 'λ = 0.2']
     """
     by_method = _table(study, "general").groupby("method")
     subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval"
@@ -211,6 +284,14 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
     """What removing neurons does to the model's own minimal-pair accuracy and margin, task by task.
 
     Raises ValueError for a study without ablation.
+
+    Examples:
+        >>> import interp
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=30)
+        >>> how = {"states": [6], "methods": ["l0"], "l0_strengths": [0.1], "controls": ["none"], "steps": 200}
+        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how, bos=True, progress=False)
+        >>> [trace.name for trace in probe_ablation(study).data if trace.showlegend]
+        ['found', 'matched in size', 'random']
     """
     tasks = changes(_table(study, "ablation")).groupby(["task", "mode", "set"], sort=False)
     means = tasks[["accuracy", "margin"]].mean().round(4).reset_index()
@@ -230,7 +311,13 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
 
 
 def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
-    """A sentence with the probe's score at every token: a circuitsvis view of `interp.probing.token_scores`."""
+    """A sentence with the probe's score at every token: a circuitsvis view of `interp.probing.token_scores`.
+
+    Examples:
+        >>> view = probe_view(["The", " boy", " hurt", " himself"], np.array([0.1, -0.2, 0.5, 2.0]))
+        >>> "ColoredTokens" in str(view)  # the last line of a notebook's cell shows it
+        True
+    """
     from circuitsvis.tokens import colored_tokens
 
     return safe(colored_tokens(shielded(tokens), scores, positive_color=style.BLUE, negative_color=style.VERMILION))
@@ -239,6 +326,14 @@ def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     """The sentences of the table `views` with the probe's score at every token: by heading, the name of a circuitsvis
     component and its properties, for a page that includes circuitsvis once. A pair has one scale.
+
+    Examples:
+        >>> import interp
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["left_branch"], limit=20)
+        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
+        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
+        >>> [component for component, properties in token_views(study).values()]  # the good sentence and the bad
+        ['ColoredTokens', 'ColoredTokens']
     """
     views = {}
     read = {"eos": -1, "cls": 0}.get(study.provenance["position"])

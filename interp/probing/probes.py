@@ -49,6 +49,16 @@ def probe(found: Sweep, task: str, state: int) -> Probe:
 
     Raises ValueError for a task or state that the table does not have, a table that lacks dimensions of it or has them
     twice, and for a sweep of MLP neurons or heads.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, l0_strengths=[0.4], methods=["l0"], controls=["none"], progress=False)
+        >>> one = probe(found, "reflexive_number", state=6)
+        >>> one.dims == found.neurons.query("gate > 0")["dim"].tolist()  # it reads the neurons with an open gate
+        True
     """
     of = found.provenance.get("of") or "residual"
     if of != "residual":
@@ -75,6 +85,17 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
 
     Raises ValueError for a probe of another width, a state that the model does not have, a probe without neurons, or
     a shift that is not finite.
+
+    Examples:
+        >>> from interp.hooks import capture
+        >>> from interp.testing import toy_decoder
+        >>> model, before, after = toy_decoder(), {}, {}
+        >>> one = Probe("a task", state=1, direction=np.arange(16.0), offset=0.0)
+        >>> recipe = capture(model, "resid_post", before, layer=0) + steer(model, one, 2)
+        >>> with model.hooks(fwd_hooks=recipe + capture(model, "resid_post", after, layer=0)):
+        ...     logits = model("w1 w2", prepend_bos=False)
+        >>> [(one.score(after[name]) - one.score(before[name])).round(decimals=3).tolist() for name in after]
+        [[[2.0, 2.0]]]
     """
     if not math.isfinite(shift):
         raise ValueError(f"shift must be a finite number, found {shift}")

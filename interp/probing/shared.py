@@ -52,6 +52,15 @@ def transfer(
     method `l0`, with its λ, or `dense`, with its C.
 
     Raises as `sweep` does.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number", "causative"], limit=20)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> table = transfer(states, l0_strengths=[])  # the dense probes alone
+        >>> table.groupby("train_task", sort=False)["test_task"].apply(list).to_dict()
+        {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
     l0_strengths, splits = list(l0_strengths), split_tasks(collected.pairs, tasks)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
@@ -102,6 +111,12 @@ def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
     Returns the table `overlap` (task_a, task_b, state, jaccard, expected, cosine), each pair once.
 
     Raises ValueError for a table that lacks dimensions or has them twice.
+
+    Examples:
+        >>> neurons = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "state": 4, "dim": [0, 1, 2, 0, 1, 2]})
+        >>> neurons = neurons.assign(gate=[1, 1, 0, 0, 1, 0], weight=1.0)  # a reads 0 and 1, b reads 1
+        >>> overlap(neurons)["jaccard"].tolist()
+        [0.5]
     """
     check_neurons(neurons)
     rows: list[tuple[object, ...]] = []

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -88,18 +89,18 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         self.n_open_ = int((self.gate_ > 0).sum())
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Float[np.ndarray, " n"]:
         """`(w ⊙ m) · x` of each sample; above 0 is the second class."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
         return ((X - self.mean_) / self.scale_) @ self.coef_
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
         """The class of each sample."""
         above = self.decision_function(X) > 0
         return self.classes_[above.astype(int)]
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n 2"]:
         """Probabilities of both classes, `[n, 2]`."""
         p = 1 / (1 + np.exp(-self.decision_function(X)))
         return np.stack([1 - p, p], 1)

@@ -125,6 +125,14 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     whose probe opens a gate or more, and at most half of them.
 
     Raises ValueError as the functions it is made of, and for a state that is not among the states.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=20)
+        >>> found = study(model, pairs, states=[6], methods=["dense"], controls=["none"], bos=True, progress=False)
+        >>> found.probes["control"].tolist()  # beside the model stands one of the same kind with random weights
+        ['none', 'untrained']
     """
     yield []  # its forward passes are its own
     check_model(model)

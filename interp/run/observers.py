@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -46,25 +47,35 @@ class Observer:
     A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
     What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
 
-        class MeanResidual(Observer):
-            def __init__(self, model, layer):
-                super().__init__(model.W_U.device, layer=layer)
-                self.name = hook_name(model, "resid_post", layer)
-                self.add_state("sum", (model.cfg.d_model,))
-                self.add_state("n", ())
-
-            def hooks(self, batch):
-                def read(resid, hook):
-                    chosen = batch.select(resid)
-                    self.add("sum", chosen.sum(0))
-                    self.add("n", len(chosen))
-                return [(self.name, read)]
-
     States are float64 (on the CPU for devices that lack it); `state` maps names to tensors.
 
     Args:
         device: where the states live.
         options: what distinguishes this observer; observers merge, and resume, only with equal options.
+
+    Examples:
+        >>> from interp.corpora import batches
+        >>> from interp.models.sites import hook_name
+        >>> from interp.testing import toy_decoder
+        >>> class MeanResidual(Observer):
+        ...     def __init__(self, model, layer):
+        ...         super().__init__(model.W_U.device, layer=layer)
+        ...         self.name = hook_name(model, "resid_post", layer)
+        ...         self.add_state("sum", (model.cfg.d_model,))
+        ...         self.add_state("n", ())
+        ...
+        ...     def hooks(self, batch):
+        ...         def read(resid, hook):
+        ...             chosen = batch.select(resid)  # the positions that are read, no padding
+        ...             self.add("sum", chosen.sum(0))
+        ...             self.add("n", len(chosen))
+        ...
+        ...         return [(self.name, read)]
+        >>> model = toy_decoder()
+        >>> observer = MeanResidual(model, layer=0)
+        >>> observe(model, batches(model, ["w0 w1 w2"] * 20, context=12), observer, progress=False)
+        >>> observer.state["n"].item(), (observer.state["sum"] / observer.state["n"]).shape
+        (60.0, torch.Size([16]))
     """
 
     def __init__(self, device: torch.device | str = "cpu", **options: Any) -> None:
@@ -89,7 +100,7 @@ class Observer:
         """Reading hooks for this batch; they call `add`."""
         raise NotImplementedError
 
-    def add(self, name: str, value: Tensor | float | int) -> None:
+    def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int) -> None:
         """Put a value of the state's shape into this batch's scratch."""
         state = self.state[name]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
@@ -273,7 +284,7 @@ def part_of(batches: Batches, index: int, of: int) -> Batches:
     return replace(batches, settings=settings, n_texts=n_texts, read=lambda: islice(batches, index, None, of))
 
 
-def fingerprint(values: Tensor | np.ndarray) -> dict[str, Any]:
+def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]:
     """What identifies numbers in an observer's `options`: their shape and four random projections.
 
     Options are compared to five digits, so that what another device or number of threads computed in float32 is the

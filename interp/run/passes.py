@@ -119,9 +119,9 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
 
 
 def _described(doc: str, options: Any) -> str:
-    """A docstring with its options, before what is returned and raised."""
+    """A docstring with its options, before what is returned and raised, and the examples."""
     lines = [f"        {item.name}: {item.metadata['help']}" for item in dataclasses.fields(options)]
-    head, *tail = re.split(r"(?=\n    (?:Returns|Raises))", doc, maxsplit=1)
+    head, *tail = re.split(r"(?=\n    (?:Returns|Raises|Examples))", doc, maxsplit=1)
     return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, "".join(tail)])
 
 
