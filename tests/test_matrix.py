@@ -23,6 +23,8 @@ from interp.models.running import active_hooks
 from interp.results import Result
 from interp.testing import WORDS
 
+pytestmark = pytest.mark.e2e
+
 quiet: Any = {"progress": False}
 COUNTS = Unigrams(np.arange(1, 68), "counts")
 

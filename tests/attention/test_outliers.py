@@ -321,6 +321,7 @@ def test_half_precision_counts_and_runs(kind, hf_directory, load_toy):
         half(tokens[:2])
 
 
+@pytest.mark.e2e
 def test_a_sample_keeps_the_separator(bert_study):
     model, _, _ = bert_study
     texts = corpora.batches(model, corpora.load("bundled", limit=30, separator=" so ."))

@@ -140,6 +140,7 @@ def test_paper_refuses_its_own_options(hf_directory, corpus, tmp_path, capsys):
     assert "--paper sets --biases, --scales and --mask-rate itself" in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(("model", "mask_rate"), [("tiny-gpt2", None), ("tiny-bert", 0.12)])
 def test_the_papers_protocol_of_frequency_by_model(model, mask_rate, corpus, tmp_path):
     assert main(["frequency", "--model", model, "--corpus", str(corpus), "--paper", "--out", str(tmp_path)]) == 0
@@ -202,6 +203,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
         assert capsys.readouterr().err.splitlines()[-1] == message
 
 
+@pytest.mark.e2e
 def test_page_of_several_runs(hf_directory, corpus, counts, tmp_path, capsys):
     for kind in ("gpt2", "bert"):
         arguments = ["--model", str(hf_directory(kind)), "--corpus", str(corpus), "--unigram", str(counts)]
@@ -508,6 +510,7 @@ def test_options_of_real_models_are_checked(options, message, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.e2e
 def test_context_layout_and_dtype_reach_the_model(tmp_path, capsys):
     arguments = ["frequency", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "40", "--out", str(tmp_path)]
     assert main([*arguments, "--context", "32", "--layout", "texts", "--dtype", "float64"]) == 0

@@ -19,6 +19,8 @@ from interp.corpora.unigrams import Unigrams
 from interp.paths import short_name
 from interp.run.checkpoint import Checkpoint, kept
 
+pytestmark = pytest.mark.e2e
+
 OURS = ("frequency", "generation", "attention", "encoding", "probing", "report", "comparison", "figures")
 COMMANDS = {
     "frequency": ["frequency", "--model", "tiny-bert", "--corpus", "bundled", "--limit", "5"],

@@ -205,6 +205,7 @@ def test_words_for_a_header_are_never_read_as_text(tmp_path: Path) -> None:
             corpora.load(write(tmp_path / "a.csv", content))
 
 
+@pytest.mark.e2e
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), min_size=1, max_size=8))
 @few
 def test_any_texts_come_back(tmp_path: Path, texts: list[str]) -> None:

@@ -27,6 +27,7 @@ DOUBLE = torch.float64
 KINDS = ["gpt2", "gpt_neox", "gptj", "llama", "bert"]
 ROUGH = {"llama", "gpt_neox", "gptj"}  # transformers computes their norm or attention in float32 whatever the dtype
 QUIET = {"progress": False}
+YELP = pytest.param("yelp", marks=pytest.mark.e2e)
 EFFECTS = ["delta_loss", "delta_entropy", "delta_kl_unigram", "delta_loss_frozen", "delta_entropy_frozen"]
 
 
@@ -179,7 +180,7 @@ def test_the_whole_yelp_text(shared, yelp):
     assert fit.dims.query("basis == 'pca'")["spearman"].abs().idxmax() == fit.dims.query("basis == 'pca'").index[0]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "yelp"])
+@pytest.mark.parametrize("kind", [*KINDS, YELP])
 def test_fit_is_least_squares_on_the_mean_softmax(kind, case):
     it = case(kind)
     logits, _, inputs = predictions(it.hf, it.batches)
@@ -194,7 +195,7 @@ def test_fit_is_least_squares_on_the_mean_softmax(kind, case):
     assert other.regression["r2"].iloc[1] != it.fit.regression["r2"].iloc[1]
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "yelp"])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
 def test_dimensions_are_those_of_numpy_scipy_and_sklearn(kind, case):
     it = case(kind)
     E, y = array(it.hf.get_output_embeddings().weight), -np.log(it.fit.alpha)
@@ -333,7 +334,7 @@ def compare_predictions(full, pruned, targets):
 
 
 @pytest.mark.parametrize("basis", ["axis", "pca"])
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "yelp"])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
 def test_pruning_is_zeroing_columns_of_an_untied_matrix(kind, basis, case):
     it = case(kind)
     orders = ["spearman", "random", "reverse", "slope"]
@@ -378,7 +379,7 @@ def test_removal_orders(basis, toy):
     assert sorted(drawn[0]) == list(range(16))
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "gptj", "llama", "yelp"])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "gptj", "llama", YELP])
 def test_the_pruning_recipe_is_the_edited_model(kind, case):
     it = case(kind)
     batches = corpora.batches(it.model, it.rows[:4]) if kind == "yelp" else it.batches
@@ -461,7 +462,7 @@ def test_a_sample_of_positions(kind, toy):
 # Steering.
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "yelp"])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
 def test_steering_gives_what_the_report_says(kind, case):
     it = case(kind)
     batches = it.batches
@@ -576,7 +577,7 @@ B_LN = {
 }
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "gpt_neox", "llama", "yelp"])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "gpt_neox", "llama", YELP])
 def test_directions(kind, case):
     it = case(kind)
     E = array(it.hf.get_output_embeddings().weight)

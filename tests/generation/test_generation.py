@@ -499,6 +499,7 @@ def test_sweep(tiny, some, tmp_path):
     assert again.provenance == found.provenance
 
 
+@pytest.mark.e2e
 def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     options = {"scales": (1, 0), "decoders": ("sample", "beam"), "progress": False}
     whole = study(tiny, some, **options)
@@ -537,6 +538,7 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
             study(tiny, some, directory=tmp_path, **options)
 
 
+@pytest.mark.e2e
 def test_sweep_takes_configs_and_text(tiny):
     mark = transformers.WatermarkingConfig()
     configs = {"hot": GenerationConfig(do_sample=True, top_k=0, temperature=1.5, watermarking_config=mark)}

@@ -28,6 +28,7 @@ def test_ratios_are_of_rounds(timing):
     assert timing.ratio(slow.times(100), fast) == "300 (200–400)"
 
 
+@pytest.mark.e2e
 def test_contestants_take_turns(timing):
     order: list[str] = []
     seconds = timing.alternate({name: lambda name=name: order.append(name) for name in "ab"}, repeats=2)
@@ -35,6 +36,7 @@ def test_contestants_take_turns(timing):
     assert [len(one.seconds) for one in seconds.values()] == [2, 2]
 
 
+@pytest.mark.e2e
 def test_time_and_memory_are_measured(timing):
     def sleeps_and_holds() -> None:
         held = bytearray(b"x") * 50_000_000

@@ -20,6 +20,8 @@ import interp
 from interp.analyses import OWN, load
 from interp.declare import find
 
+pytestmark = pytest.mark.e2e
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

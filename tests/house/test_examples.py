@@ -11,6 +11,8 @@ import pytest
 
 import interp
 
+pytestmark = pytest.mark.e2e
+
 MODULES = sorted(module.name for module in pkgutil.walk_packages(interp.__path__, "interp."))
 OFFERING = ("hooks", "testing", "paths", "results", "survey", "declare", "plots")
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS

@@ -391,6 +391,7 @@ def test_pseudo_log_likelihood_is_a_loop_over_masks(hf_directory, load_toy):
         assert score == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.e2e
 def test_tiny_models_on_bundled_pairs():
     """Word order alone: the words and state 0 know nothing, later states do."""
     tasks = ["left_branch", "npi_scope", "reflexive_possessor"]

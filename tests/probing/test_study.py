@@ -330,6 +330,7 @@ def test_ablation_is_an_edit_of_the_plain_model(
     assert probing.ablation_effect(model, table, probes[:1], limit=3, draws=1, progress=False)["n_pairs"].eq(3).all()
 
 
+@pytest.mark.e2e
 def test_matched_neurons_are_nearer_in_magnitude(
     load_toy: Callable[..., Any], hf_directory: Callable[[str], Path]
 ) -> None:
