@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 .PHONY: check test lint lowest notebooks demo bench docs clean
 
 # One process per core, and no threads in them: some tests compare numbers to the last bit
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) lint
 	$(PYTEST)

@@ -140,6 +140,11 @@ def without_room() -> None:
     _patch("interp.run.checkpoint:Checkpoint.save", full)
 
 
+def without_room_for_output() -> None:
+    """The standard output is a full disk."""
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+
+
 def signalled(place: str, calls: int, number: signal.Signals, matching: str = "") -> None:
     """Send a signal to this process before a function is called for the so-manieth time, counting calls whose first
     argument says `matching`."""

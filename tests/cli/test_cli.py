@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from processes import Command, without_room_for_output
 
 from interp.analyses import analyses
 from interp.attention import AttentionStudy
@@ -242,14 +243,15 @@ def test_attention_writes_a_run(tmp_path, capsys):
 
 
 def test_attention_paper(shared, tmp_path, capsys):
-    corpus = str(shared / "data/stsb/stsb-en-dev.csv")
+    corpus, few = str(shared / "data/stsb/stsb-en-dev.csv"), ["--limit", "400"]
     assert (
-        main(["attention", "--model", "tiny-bert", "--corpus", corpus, "--paper", "--out", str(tmp_path / "run")]) == 0
+        main(["attention", "--model", "tiny-bert", "--corpus", corpus, "--paper", *few, "--out", str(tmp_path / "run")])
+        == 0
     )
     assert capsys.readouterr().out.splitlines()[1].split("\t")[0] == "0"
     study = AttentionStudy.load(tmp_path / "run")
     assert study.provenance["sample"] == 100
-    assert study.attention["n_queries"].iloc[0] > 20_000, "attention of all sentences"
+    assert study.attention["n_queries"].iloc[0] > 4_000, "attention of all 400 sentences"
     assert study.totals["layer"].min() == 0, "tables keep TransformerLens' numbers"
     of_sample = study.scores.query("layer == 0 and head == 0 and dim == 0 and key_class == 'cls'")["n_pairs"].item()
     assert of_sample < 3_000
@@ -293,7 +295,7 @@ def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.e2e
 def test_encoding_writes_a_run(tmp_path, capsys):
-    arguments = ["encoding", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "30", "--out"]
+    arguments = ["encoding", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "5", "--out"]
     assert main([*arguments, str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out.startswith("target\tr2\tadj_r2")
     study = EncodingStudy.load(tmp_path / "run")
@@ -314,25 +316,25 @@ def test_encoding_writes_a_run(tmp_path, capsys):
 
 
 @pytest.mark.e2e
-def test_generate_writes_a_run(tmp_path, capsys, monkeypatch):
-    run = tmp_path / "run"
-    arguments = ["generation", "--model", "tiny-gpt2", "--corpus", "bundled", "--bos", "--new-tokens", "8"]
-    small = [*arguments, "--n", "6", "--scales", "0,1"]
-    assert (
-        main([*small, "--decoders", "sample,greedy", "--features", "tiny-gpt2", "--seed", "3", "--out", str(run)]) == 0
-    )
+def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, monkeypatch):
+    run, corpus = tmp_path / "run", tmp_path / "long.txt"
+    corpus.write_text("\n".join(f"{text} {text} {text}" for text in texts * 4))
+    arguments = ["generation", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--unigram", str(counts)]
+    arguments += ["--prompt-tokens", "3", "--new-tokens", "4"]
+    tiny = ["--features", "tiny-gpt2", "--n", "12", "--scales", "0,1", "--decoders", "sample,greedy", "--seed", "3"]
+    assert main([*arguments, *tiny, "--out", str(run)]) == 0
     table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert table[0][:3] == ["decoder", "scale", "diversity"]
     assert [row[:2] for row in table[1:4]] == [["human", "nan"], ["sample", "0.0000"], ["sample", "1.0000"]]
     found = GenerationStudy.load(run)
     assert found.provenance["seed"] == 3
     assert found.provenance["mauve"]["features"] == "tiny-gpt2"
-    assert len(found.texts) == 5 * 6
+    assert len(found.texts) == 5 * 12
     assert sorted(path.name for path in run.iterdir()) == ["generation", "index.html"]
-    assert "tiny-gpt2 on bundled text" in (run / "index.html").read_text(encoding="utf-8")
-    assert main([*small, "--out", str(run)]) == 2
+    assert "random-gpt2 on long.txt" in (run / "index.html").read_text(encoding="utf-8")
+    assert main([*arguments, *tiny, "--out", str(run)]) == 2
     assert "already holds generation" in capsys.readouterr().err
-    assert main([*arguments, "--new-tokens", "4", "--paper", "--out", str(tmp_path / "paper")]) == 0
+    assert main([*arguments, "--paper", "--out", str(tmp_path / "paper")]) == 0
     paper = GenerationStudy.load(tmp_path / "paper").metrics
     assert paper["decoder"].nunique() == 6
     assert sorted(paper["scale"].dropna().unique()) == [i / 10 for i in range(11)]
@@ -423,26 +425,24 @@ def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("where", "code", "said"),
-    [
-        (">&-", 0, ""),
-        (
-            "> /dev/full",
-            1,
-            "interp: error: standard output cannot be written to: No space left on device; what was saved is whole\n",
-        ),
-    ],
-)
-def test_an_output_that_is_closed_or_full(where, code, said, hf_directory, corpus, counts, tmp_path):
+def test_an_output_that_is_closed(hf_directory, corpus, counts, tmp_path):
     """The result is written all the same, and is whole."""
-    if not Path("/dev/full").exists():
-        pytest.skip("needs /dev/full")
     command = [sys.executable, "-m", "interp", "frequency", "--model", str(hf_directory("gpt2"))]
     command += ["--corpus", str(corpus), "--unigram", str(counts), "--out", str(tmp_path / "out")]
-    run = subprocess.run(f"{shlex.join(command)} {where}", shell=True, capture_output=True, text=True, check=False)
+    run = subprocess.run(f"{shlex.join(command)} >&-", shell=True, capture_output=True, text=True, check=False)
     errors = "".join(line for line in run.stderr.splitlines(True) if not line.startswith("read in rows of"))
-    assert (run.returncode, errors) == (code, said)
+    assert (run.returncode, errors) == (0, "")
+    assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_output_that_is_full(hf_directory, corpus, counts, tmp_path):
+    command = ["frequency", "--model", hf_directory("gpt2"), "--corpus", corpus, "--unigram", counts]
+    _, said = Command([*command, "--out", tmp_path / "out"], prepare=without_room_for_output).end(1)
+    errors = [line for line in said.splitlines() if not line.startswith("read in rows of")]
+    left = "No space left on device; what was saved is whole"
+    assert errors == [f"interp: error: standard output cannot be written to: {left}"]
     assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
 
 

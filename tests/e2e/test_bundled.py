@@ -88,16 +88,6 @@ def test_dynamics_refuses_nonsense(gpt2):
         encoding.dynamics([(3, gpt2)], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
 
 
-def test_regression_on_a_trained_model(shared):
-    """Published for gpt2-yelp with transformers alone: adjusted R² .991."""
-    model = interp.load(shared / "models/gpt2-yelp")
-    text = (shared / "data/yelp/valid.txt").read_text(encoding="utf-8")
-    counts = corpora.count_unigrams(model, [text])
-    table = encoding.dynamics([(0, model)], [text], unigram=counts, progress=False)
-    assert table["adj_r2"][0] == pytest.approx(0.991, abs=0.002)
-    assert table["spearman"][0] == pytest.approx(0.819, abs=0.002)
-
-
 def test_minimal_pairs_refuse_nonsense(gpt2):
     table = pairs.generate(n_per_task=2)
     with pytest.raises(ValueError, match="expected a table of minimal pairs"):

@@ -28,7 +28,7 @@ version = "0.1"
 [tool.setuptools]
 py-modules = ["{module}"]
 """
-ARGUMENTS = ["previous_token", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "300", "--bos"]
+ARGUMENTS = ["previous_token", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "80", "--bos"]
 ARGUMENTS += ["--layout", "texts", "--batch-size", "8"]
 
 

@@ -32,7 +32,8 @@ def commands(hf_directory, texts, tmp_path):
     return {
         "frequency": (["frequency", *read], ".frequency/pass-1.safetensors"),
         "attention": (["attention", *read], ".attention/pass-1.safetensors"),
-        "encoding": (["encoding", *read], ".encoding/pass-1.safetensors"),
+        "encoding": (["encoding", *read, "--orders", "random", "--bases", "axis", "--ratios", "2"],
+                     ".encoding/pass-1.safetensors"),
         "probing": (["probing", *model, "--pairs", str(tmp_path / "p.jsonl"), "--methods", "dense,random"],
                   ".probing/sweeps/sweep-0.safetensors"),
         "generation": (["generation", *model, "--corpus", str(tmp_path / "c.txt"), "--n", "4", "--prompt-tokens", "3",

@@ -118,9 +118,9 @@ def test_a_random_gpt2_of_124m_writes_as_in_transformers():
         hf.save_pretrained(directory)
         model = interp.load(directory)
     assert model.tokenizer is None
-    for scale in (1, 0.5, 0):
+    for scale in (0.5, 0):
         recipe = hooks.scale_bias(model, "ln", scale)
-        for decoder in ("greedy", "beam", "sample"):
+        for decoder in ("beam", "sample"):
             found = generate(model, PROMPTS[:3], hooks=recipe, decoder=decoder, max_new_tokens=4, progress=False)
             bias = hf.transformer.ln_f.bias
             wanted = expected(hf, PROMPTS[:3], scale=scale, bias=bias, max_new_tokens=4, **OPTIONS[decoder])

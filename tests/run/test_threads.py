@@ -32,7 +32,7 @@ def together(*tasks):
 
 @pytest.mark.e2e
 def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
-    parts = texts[:12], texts[12:]
+    parts = texts[:6], texts[6:12]
     counts = np.arange(1, gpt2.W_U.shape[1] + 1)
     effect = lambda part: interp.frequency.bias_effect(  # noqa: E731
         gpt2, list(part), unigram=counts, batch_size=1, scales=[0, 1], progress=False

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from processes import Command
 from safetensors.torch import load_file
 from toys import HELD_OUT, ROOT, TEXTS, TINY
 from training import command, data as training_data, run as training
@@ -244,9 +245,8 @@ def test_the_script_trains(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"written to {tmp_path / 'out'}\n"
     assert record(tmp_path / "out")["settings"]["batch_size"] == 4
-    again = subprocess.run([sys.executable, SCRIPT, *line(tmp_path / "out")], capture_output=True, text=True)
-    assert again.returncode == 2
-    assert again.stderr.endswith("is not empty and holds no unfinished run; pass another out or empty it\n")
+    _, again = Command(["train", *line(tmp_path / "out")]).end(2)
+    assert again.endswith("is not empty and holds no unfinished run; pass another out or empty it\n")
 
 
 def test_options_are_checked_before_torch_is_imported(tmp_path: Path) -> None:
