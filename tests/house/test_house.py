@@ -139,3 +139,29 @@ def test_public_names_are_few():
     modules = [importlib.import_module(f"interp{name}") for name in PUBLIC]
     offered = [getattr(module, name) for module in modules for name in module.__all__]
     assert len({id(thing) for thing in offered if not isinstance(thing, ModuleType)}) <= 60
+
+
+MANY_OPTIONS = {
+    "attention.patterns.ablation_effect", "attention.scores.score_contributions", "corpora.batching.batches",
+    "encoding.neurons.frequency_neurons", "encoding.pruning.pruning_curve", "generation.decoding.generate",
+    "probing.accuracy.ablation_effect", "probing.states.collect", "probing.sweeps.sweep",
+}  # fmt: skip
+"""Measures that users call, whose options are keywords."""
+
+
+def test_functions_fit_a_screen():
+    """At most 60 lines without the docstring, and eight parameters."""
+    long, many = [], set()
+    for path in HOME.rglob("*.py"):
+        module = ".".join(path.relative_to(HOME).with_suffix("").parts)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                said = node.body[0] if ast.get_docstring(node) else None
+                lines = node.end_lineno - node.lineno + 1 - (said.end_lineno - said.lineno + 1 if said else 0)
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if lines > 60:
+                    long.append(f"{module}.{node.name}: {lines} lines")
+                if len(given) - (given[:1] != [] and given[0].arg in ("self", "cls")) > 8:
+                    many.add(f"{module}.{node.name}")
+    assert not long
+    assert many == MANY_OPTIONS
