@@ -101,7 +101,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
 
 
 def steering(study: EncodingStudy) -> go.Figure:
-    """Ratio asked against ratio got, median and quartiles over tokens, for each shift; dotted on unseen text.
+    """Requested against achieved ratio, median and quartiles over tokens, for each shift; dotted on unseen text.
 
     Examples:
         >>> import interp
@@ -109,19 +109,21 @@ def steering(study: EncodingStudy) -> go.Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[0.5, 2], progress=False)
         >>> [trace.name for trace in steering(study).data]
-        ['exact', 'constant: log r', 'regression (paper)', 'got = asked']
+        ['exact', 'constant: log r', 'regression (paper)', 'achieved = requested']
     """
     subtitle = "median and quartiles over tokens; dotted: other text"
-    out = figure("Steering one token's probability", "ratio asked", "ratio got", subtitle=subtitle)
-    table = study.steering.assign(log_got=np.log(study.steering["got"]))
+    out = figure("Steering one token's probability", "requested ratio", "achieved ratio", subtitle=subtitle)
+    table = study.steering.assign(log_achieved=np.log(study.steering["achieved"]))
     for (shift, text), part in table.groupby(["shift", "text"], sort=False):
-        log_got = part.groupby("asked")["log_got"]
-        low, median, high = (np.exp(log_got.quantile(share)) for share in (0.25, 0.5, 0.75))
+        log_achieved = part.groupby("requested")["log_achieved"]
+        low, median, high = (np.exp(log_achieved.quantile(share)) for share in (0.25, 0.5, 0.75))
         fitted = text == "fitted"
         style = _SHIFTS[str(shift)] | {"dash": "solid" if fitted else "dot"}
         bars = error_bars(median, low, high) if fitted else None
-        add_series(out, median, style, hover="asked %{x:.3g}<br>got %{y:.3g}", size=8, legend=fitted, error_y=bars)
-    add_equal(out, table["asked"].min(), table["asked"].max(), "got = asked")
+        add_series(
+            out, median, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}", size=8, legend=fitted, error_y=bars
+        )
+    add_equal(out, table["requested"].min(), table["requested"].max(), "achieved = requested")
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
 

@@ -42,7 +42,7 @@ def section(study: EncodingStudy) -> Section:
         "−log α on the output embeddings": study.regression,
         "How much text the fit needs": study.few_shot,
         "Dimensions removed before top-1 agreement falls": study.removable,
-        "Steering: median |log(got/asked)|": study.steering_error,
+        "Steering: median |log(achieved/requested)|": study.steering_error,
     }
     if not study.neurons.empty:
         figures["neurons"] = plots.neurons(study)
@@ -67,7 +67,7 @@ def _sentences(study: EncodingStudy) -> list[str]:
         sentences.append(f"Top-1 agreement {removed}{at_random}.")
     missed = study.steering_error.query("text == 'fitted'")
     if parts := ", ".join(f"{shift} {value:.3f}" for shift, value in zip(missed["shift"], missed["all"], strict=True)):
-        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(got/asked)| of {parts}.")
+        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}.")
     return sentences
 
 

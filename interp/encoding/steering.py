@@ -1,4 +1,4 @@
-"""Multiply one token's probability: what is asked, and what comes."""
+"""Multiply one token's probability: the ratio that is requested, and the one that is achieved."""
 
 import math
 from collections.abc import Sequence
@@ -109,9 +109,9 @@ class SteeredMeans(LogitsObserver):
 
     @property
     def measures(self) -> pd.DataFrame:
-        """What each variant does: `got`, the ratio of mean probabilities, and `kl_others`."""
+        """What each variant does: `achieved`, the ratio of mean probabilities, and `kl_others`."""
         plain, steered = self.mean_of("plain"), self.mean_of("steered")
-        table = pd.DataFrame({"got": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
+        table = pd.DataFrame({"achieved": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
         pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
         return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])
 
@@ -237,15 +237,15 @@ def steering_report(
     seed: int = 0,
     progress: bool = True,
 ) -> Passes[pd.DataFrame]:
-    """What is asked of `steer` and what comes, on the fitted text and on another.
+    """The ratios that are requested of `steer` and those it achieves, on the fitted text and on another.
 
     Args:
         other: text that the fit has not seen.
         tokens: which; by default five each of frequent, middling and rare ones with α < .05.
-        ratios: asked; those that would make a mean probability of 1 or more are left out.
+        ratios: requested; those that would make a mean probability of 1 or more are left out.
 
-    Returns the table `steering` (token, token_id, group, text, shift, alpha, asked, got, kl_others): `text` is
-    `fitted` or `other`; `got` the ratio of mean probabilities on that text, `kl_others` the KL divergence (nats)
+    Returns the table `steering` (token, token_id, group, text, shift, alpha, requested, achieved, kl_others): `text` is
+    `fitted` or `other`; `achieved` the ratio of mean probabilities on that text, `kl_others` the KL divergence (nats)
     between the mean distributions over all other tokens, renormalised (at each position they keep their proportions).
 
     Raises ValueError as `steer` does, for unknown shifts, no tokens or ratios, and a seed below 0; TypeError for one
@@ -257,7 +257,7 @@ def steering_report(
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> fit = encoding.fit(model, text, progress=False)
         >>> report = steering_report(model, fit, tokens=["w3"], ratios=[2], progress=False)
-        >>> report.loc[report["shift"] == "exact", "got"].round(3).tolist()
+        >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
         [2.0]
     """
     ratios, shifts = list(ratios), list(shifts)
@@ -276,11 +276,11 @@ def steering_report(
     if not asked:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
     variants = [(token_id, *_shift(fit, odds, token_id, ratio, shift)) for token_id, ratio, shift in asked]
-    table = pd.DataFrame(asked, columns=["token_id", "asked", "shift"])
+    table = pd.DataFrame(asked, columns=["token_id", "requested", "shift"])
     ids = table["token_id"]
     table = table.assign(token=token_names(model, ids), group=ids.map(groups), alpha=fit.alpha[ids])
     means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
-    order = ["token", "token_id", "group", "text", "shift", "alpha", "asked", "got", "kl_others"]
+    order = ["token", "token_id", "group", "text", "shift", "alpha", "requested", "achieved", "kl_others"]
     return pd.concat(parts, ignore_index=True)[order]

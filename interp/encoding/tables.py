@@ -56,7 +56,7 @@ class EncodingStudy(Result):
         return {
             "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
             "removable": ("fraction of dimensions removed before top-1 agreement falls", self.removable),
-            "steering": ("steering, ratios 1/5 to 5: median |log(got/asked)|", self.steering_error),
+            "steering": ("steering, ratios 1/5 to 5: median |log(achieved/requested)|", self.steering_error),
         }
 
     @property
@@ -68,9 +68,9 @@ class EncodingStudy(Result):
 
     @property
     def steering_error(self) -> pd.DataFrame:
-        """Median |log(got/asked)| for ratios from 1/5 to 5, by text, shift and group of tokens."""
-        near = self.steering[self.steering["asked"].between(0.2 - 1e-9, 5 + 1e-9)]
-        error = near.assign(error=np.abs(np.log(near["got"] / near["asked"])))
+        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift and group of tokens."""
+        near = self.steering[self.steering["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
+        error = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
         median = error.groupby(["text", "shift", "group"], sort=False)["error"].median().unstack()
         return median.assign(all=error.groupby(["text", "shift"], sort=False)["error"].median()).reset_index()
 

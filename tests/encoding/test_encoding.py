@@ -475,30 +475,30 @@ def test_steering_gives_what_the_report_says(kind, case):
     assert len(table) == len(tokens) * len(ratios) * 3 * 2
     u = it.fit.slope / (it.fit.slope @ it.fit.slope)
     weight = it.hf.get_output_embeddings().weight
-    keys = zip(table["token_id"], table["asked"], table["shift"], strict=True)
+    keys = zip(table["token_id"], table["requested"], table["shift"], strict=True)
     recipes = {key: encoding.steer(it.model, *key[:2], it.fit, shift=key[2], **QUIET) for key in set(keys)}
     for name, rows in (("fitted", batches), ("other", other)):
         plain = ours(it.model, rows)
         q = array(plain.softmax(-1).mean(0))
         for row in table[table["text"] == name].itertuples():
-            logits = ours(it.model, rows, recipes[row.token_id, row.asked, row.shift])
+            logits = ours(it.model, rows, recipes[row.token_id, row.requested, row.shift])
             change, rest = logits - plain, np.arange(len(q)) != row.token_id
             assert change[:, rest].abs().max() == 0
             steered = array(logits.softmax(-1).mean(0))
-            assert row.got == pytest.approx(steered[row.token_id] / q[row.token_id], rel=1e-6)
+            assert row.achieved == pytest.approx(steered[row.token_id] / q[row.token_id], rel=1e-6)
             assert row.kl_others == pytest.approx(stats.entropy(q[rest], steered[rest]), rel=1e-4, abs=1e-10)
             assert row.alpha == pytest.approx(it.fit.alpha[row.token_id])
             if row.shift == "exact":
                 assert float(change[:, row.token_id].std()) < 1e-9
-                assert name == "other" or abs(np.log(row.got / row.asked)) < 0.01
+                assert name == "other" or abs(np.log(row.achieved / row.requested)) < 0.01
             elif row.shift == "constant":
                 torch.testing.assert_close(
-                    change[:, row.token_id], torch.full_like(plain[:, 0], np.log(row.asked)), atol=1e-9, rtol=0
+                    change[:, row.token_id], torch.full_like(plain[:, 0], np.log(row.requested)), atol=1e-9, rtol=0
                 )
             elif name == "fitted":  # the paper's edit of an untied output embedding
                 kept = weight[row.token_id].detach().clone()
                 with torch.no_grad():
-                    weight[row.token_id] -= np.log(row.asked) * torch.tensor(u)
+                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(u)
                 expected = predictions(it.hf, rows)[0].log_softmax(-1)
                 weight.data[row.token_id] = kept
                 tolerance = 1e-4 if kind in ROUGH else 1e-8
@@ -511,11 +511,11 @@ def test_a_constant_shift_comes_near_on_a_trained_model(yelp):
     assert table["token_id"].nunique() == 15
     assert table["alpha"].max() < 0.05
     assert table["group"].value_counts().tolist() == [5 * 4 * 3] * 3
-    error = np.log(table["got"] / table["asked"]).abs()
+    error = np.log(table["achieved"] / table["requested"]).abs()
     median = error.groupby(table["shift"]).median()
     assert error[table["shift"] == "exact"].max() < 0.01
     assert median["constant"] < 0.10
-    assert 0.8 < error[(table["shift"] == "regression") & (table["asked"] == 5)].median() < 1.6
+    assert 0.8 < error[(table["shift"] == "regression") & (table["requested"] == 5)].median() < 1.6
 
 
 def test_the_model_is_untouched(toy):
