@@ -55,7 +55,7 @@ class Options:
 
     progress: bool = option(True, "Show a progress bar.", has_flag=False)
     directory: str | os.PathLike[str] | None = option(
-        None, "Keep what is done here; a run that was killed goes on from it with the same directory.", has_flag=False
+        None, "Keep checkpoints here; a run that was killed resumes from them.", has_flag=False
     )
 
     def __post_init__(self) -> None:

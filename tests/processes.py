@@ -146,7 +146,7 @@ def without_room_for_output() -> None:
 
 
 def signalled(place: str, calls: int, number: signal.Signals, matching: str = "") -> None:
-    """Send a signal to this process before a function is called for the so-manieth time, counting calls whose first
+    """Send a signal to this process at the start of call number `calls` of a function, counting calls whose first
     argument says `matching`."""
     seen = 0
 

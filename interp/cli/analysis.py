@@ -83,7 +83,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         show(found.shown, page, as_json=as_json)
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
-    going_on = "A run that was killed goes on where it was."
+    going_on = "A run that was killed resumes where it stopped."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} {going_on}"
     return command
 
@@ -145,7 +145,7 @@ def report(
     """All questions about a model, on one page.
 
     What reads the same text in the same way shares a forward pass. Writes the results of all analyses to DIR (with
-    several models, to DIR/MODEL) and DIR/index.html. A run that was killed goes on where it was.
+    several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped.
     """
     options = flags.read(ReportOptions, given)
     names = model or bundled_models()

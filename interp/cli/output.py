@@ -28,12 +28,12 @@ class Stopped(Exception):
 
 @contextmanager
 def resumable(directory: Path) -> Iterator[None]:
-    """Raise `Stopped`, which says where a run goes on from, for Ctrl-C."""
+    """Raise `Stopped`, which says where a run resumes from, for Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
         if _keeps(directory):
-            raise Stopped(f"stopped; the same command goes on with what is kept in {directory}") from None
+            raise Stopped(f"stopped; the same command resumes from {directory}") from None
         raise Stopped("stopped before anything was done that could be kept; the same command starts anew") from None
 
 
@@ -67,7 +67,7 @@ def unfinished(out: Path, job: Job) -> Iterator[Path]:
 
 
 def _keeps(directory: Path) -> bool:
-    """Whether there is something in a working directory to go on from."""
+    """Whether a working directory holds something to resume from."""
     return any(path.is_file() and path.name not in _NOTHING_DONE for path in directory.rglob("*"))
 
 

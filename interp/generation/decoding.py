@@ -226,7 +226,7 @@ def decode(
     progress: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> list[Generation]:
-    """`generate` of checked token ids and a resolved config; goes on after the batches that a checkpoint has."""
+    """`generate` of checked token ids and a resolved config; resumes after the batches that a checkpoint has."""
     each = config.num_return_sequences or 1
     assert not is_encoder(model)
     shell = Shell(model)

@@ -106,7 +106,7 @@ def collect(
         of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
             all heads of a layer side by side).
         bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
-        directory: for safetensors shards; a run that was killed goes on with the shard it was at.
+        directory: for safetensors shards; a run that was killed resumes with the shard it was at.
         memory: bytes that may be kept without a directory.
 
     Raises ValueError for a table without pairs, a sentence longer than the context or without a token, a tokenizer of
@@ -221,7 +221,7 @@ def _end(tokenizer: Any) -> int:
 def _read(
     model: Model, rows: list[list[int]], sites: _Sites, bar: Any, shard: Checkpoint | None = None
 ) -> dict[str, Float[Tensor, "sentences width"]]:
-    """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call goes on from it."""
+    """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call resumes from it."""
     known, done = ({}, 0) if shard is None else shard.load()
     found = {str(state): torch.zeros((len(rows), sites.width)) for state in sites.names} | known
     start, hooks = done, hooks_of_others(model)

@@ -107,7 +107,7 @@ def sweep(
         controls: `"none"` is no control; `flip` is of `l0` and `dense`, `rotation` of `l0` and `topk`.
         seeds: of gates, weights and noise.
         raw: as the paper does; then a probe without intercept uses a dimension with a large mean for one.
-        directory: keep each finished state here, and go on from there.
+        directory: keep each finished state here, and resume from them.
 
     Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control,
     unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no

@@ -1,4 +1,4 @@
-"""What a run has made so far, in a file from which it goes on after it was killed.
+"""What a run has made so far, in a file from which it resumes after it was killed.
 
 One format and one identity for all that resumes: sums of observers, states of sentences, generated tokens, and tables.
 """
@@ -34,7 +34,7 @@ SAME = 1e-5  # of numbers in an identity: what float32 computes elsewhere is the
 
 
 def identity(model: Model, **described: Any) -> dict[str, Any]:
-    """What a run must have in common with a checkpoint to go on from it: weights, configuration, versions of what
+    """What a run must have in common with a checkpoint to resume from it: weights, configuration, versions of what
     decides about numbers, and what else is `described`, as JSON.
 
     Raises ValueError while hooks are active on the model, which no identity can tell.

@@ -168,7 +168,7 @@ def observe(
         what: name of the progress bar.
         progress: show it (on a terminal or in a notebook).
         checkpoint: a file that is written every 20 seconds, at Ctrl-C and at the end. A run that was killed and is
-            started again with the same checkpoint goes on from it and gives the same result, on a CPU to the last bit.
+            started again with the same checkpoint resumes from it and gives the same result, on a CPU to the last bit.
 
     Raises:
         ValueError: no observer, one given twice, observers or batches of another model, weights that are not finite,

@@ -134,7 +134,7 @@ def execute(
     Args:
         progress: show a progress bar for each pass.
         directory: every pass keeps a checkpoint here; a run that was killed and is started again with the same
-            directory goes on from it and gives the same result. Remove it when the result is saved.
+            directory resumes from it and gives the same result. Remove it when the result is saved.
 
     Among other processes (`interp.run.distributed`) each pass is shared out, and its sums are reduced; one of several
     parts without a directory to leave them in reads all.

@@ -1,4 +1,4 @@
-"""All questions at once: the same numbers as one at a time, a page, and a run that goes on."""
+"""All questions at once: the same numbers as one at a time, a page, and a run that resumes."""
 
 import json
 import logging

@@ -22,7 +22,7 @@ FOLDERS = {"generation": "generation", "probing": "probing"}
 
 @pytest.fixture
 def commands(hf_directory, texts, tmp_path):
-    """Small command lines, by name, with a file that is there when there is something to go on from."""
+    """Small command lines, by name, with a file that is there when there is something to resume from."""
     (tmp_path / "c.txt").write_text("\n".join(texts * 4))
     pairs = [f'{{"sentence_good": "w1 w{i}", "sentence_bad": "w2 w{i + 1}", "UID": "t"}}' for i in range(30)]
     (tmp_path / "p.jsonl").write_text("\n".join(pairs))
@@ -58,7 +58,7 @@ def same(out: Path, whole: Path) -> None:
 
 @pytest.mark.parametrize("name", ["attention", "encoding", "probing", "generation", "train"])
 def test_killed_and_started_again(name, commands, tmp_path):
-    """SIGKILL as soon as there is something to go on from; `frequency` is in test_observers."""
+    """SIGKILL as soon as there is something to resume from; `frequency` is in test_observers."""
     arguments, kept_file = commands[name]
     begin(arguments, tmp_path / "out").when(tmp_path / "out" / kept_file).send(signal.SIGKILL).end(-signal.SIGKILL)
     for folder in ("out", "whole"):
@@ -101,7 +101,7 @@ def test_ctrl_c(commands, tmp_path):
     arguments, kept_file = commands["frequency"]
     out = tmp_path / "out"
     said = begin(arguments, out).when(out / kept_file).send(signal.SIGINT).end(130)[1]
-    assert said.splitlines()[-1].startswith("interp: error: stopped; the same command goes on with what is kept in")
+    assert said.splitlines()[-1].startswith("interp: error: stopped; the same command resumes from")
     assert "Traceback" not in said
     assert not list(out.rglob("*.tmp"))
     assert main([*arguments, "--out", str(out)]) == 0
@@ -243,7 +243,7 @@ def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, comm
         )
         assert not out.exists()
     else:
-        assert said.startswith("interp: error: stopped; the same command goes on with what is kept in ")
+        assert said.startswith("interp: error: stopped; the same command resumes from ")
         assert (out / kept_file).exists()
     assert run_command([*arguments, "--out", str(out)]) == 0
     assert run_command([*arguments, "--out", str(whole)]) == 0

@@ -34,7 +34,7 @@ def train(
 ) -> None:
     """Train a small GPT-2 or BERT, as the bundled ones were.
 
-    A run that was killed goes on where it was.
+    A run that was killed resumes where it stopped.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("train.py runs in one process; start it without torchrun")

@@ -76,7 +76,7 @@ def train(
     `tokens` is the budget in tokens seen (padding not counted), `batch_size` in rows or examples, `checkpoints` the
     steps whose weights are kept (default: 0 and eight from steps/128 to the last, doubling). `bf16` runs the matrix
     products in bfloat16. The weights depend on the arguments, the data and the number of threads alone: a run that
-    was killed goes on from `out/resume.pt` and ends in the same weights, bit for bit.
+    was killed resumes from `out/resume.pt` and ends in the same weights, bit for bit.
 
     Written to `out`: config.json, model.safetensors (float16), the tokenizer, training.json (settings, losses,
     versions), unigram.safetensors (`counts` [d_vocab], int64: the corpus without added special tokens) and
@@ -205,7 +205,7 @@ class Run:
             self.optimiser.load_state_dict(state["optimiser"])
             step, seen, seconds = state["step"], state["seen"], state["seconds"]
             losses, window = state["losses"], state["window"]
-            log.info("going on from step %d of %d", step, self.steps)
+            log.info("resuming from step %d of %d", step, self.steps)
 
         def resume() -> dict[str, Any]:
             spent = seconds + time.monotonic() - began
