@@ -12,22 +12,26 @@ A toy has random weights, biases included: a bias that is zero shows no mistake.
 import copy
 import tempfile
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tokenizers
 import torch
 import transformers
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens import HookedEncoder, HookedTransformer
 
 from interp.corpora.batching import Batch, batches
 from interp.corpora.sources import Source
 from interp.models.identity import Origin, set_origin, weight_hash
-from interp.models.loading import load
-from interp.models.running import Hooks, hooks_of_others
+from interp.models.loading import load, quiet
+from interp.models.running import Hooks, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder
 from interp.run.observers import Observer, forward, observe, part_of
+
+if TYPE_CHECKING:
+    from transformer_lens import HookedEncoder, HookedTransformer
+else:
+    HookedEncoder = HookedTransformer = Any
 
 __all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "randomise", "toy_decoder", "toy_encoder"]
 __all__ += ["toy_tokenizer"]
@@ -77,7 +81,7 @@ def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
     Args:
         seed: of the weights.
         dtype: as in `interp.load`.
-        config: what `transformers.GPT2Config` is to have instead.
+        config: other sizes and settings, by the names of `transformers.GPT2Config`; TypeError for one it does not have.
 
     Examples:
         >>> model = toy_decoder()
@@ -85,9 +89,7 @@ def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
         (1, 3, 67)
     """
     sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4} | config
-    model = _loaded(transformers.GPT2LMHeadModel, transformers.GPT2Config, sizes, seed, dtype)
-    assert isinstance(model, HookedTransformer)
-    return model
+    return cast("HookedTransformer", _loaded(transformers.GPT2LMHeadModel, transformers.GPT2Config, sizes, seed, dtype))
 
 
 def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedEncoder:
@@ -96,7 +98,7 @@ def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
     Args:
         seed: of the weights.
         dtype: as in `interp.load`.
-        config: what `transformers.BertConfig` is to have instead.
+        config: other sizes and settings, by the names of `transformers.BertConfig`; TypeError for one it does not have.
 
     Examples:
         >>> toy_encoder().cfg.d_model
@@ -104,14 +106,16 @@ def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
     """
     sizes: dict[str, Any] = {"max_position_embeddings": 24, "hidden_size": 16, "num_hidden_layers": 2}
     sizes |= {"num_attention_heads": 4, "intermediate_size": 64}
-    model = _loaded(transformers.BertForMaskedLM, transformers.BertConfig, sizes | config, seed, dtype)
-    assert isinstance(model, HookedEncoder)
-    return model
+    return cast(
+        "HookedEncoder", _loaded(transformers.BertForMaskedLM, transformers.BertConfig, sizes | config, seed, dtype)
+    )
 
 
 def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: torch.dtype | None) -> Model:
     tokenizer = toy_tokenizer()
-    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as directory:
+    if unknown := [name for name in sizes if not hasattr(config_of(), name)]:
+        raise TypeError(f"{config_of.__name__} has no {unknown[0]}; expected its own names, such as {', '.join(sizes)}")
+    with quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as directory:
         torch.manual_seed(seed)
         model = cls(config_of(**({"vocab_size": len(tokenizer)} | sizes)))
         randomise(model, seed=seed)
@@ -133,7 +137,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
         edited: makes the same change in a copy of the model, in place.
         atol: the largest difference of log-probabilities, in nats.
 
-    Raises AssertionError that says what differs, and by how much; also where the recipe changes nothing.
+    Raises AssertionError that says what differs, and by how much; also if the recipe changes nothing.
 
     Examples:
         >>> from interp.hooks import scale_bias
@@ -145,6 +149,8 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
     changed = copy.deepcopy(model)
     with torch.no_grad():
         edited(changed)
+    if weight_hash(model) != weights:
+        raise AssertionError("the edit changes the model itself; change the copy that `edited` is called with")
     generator = torch.Generator().manual_seed(0)
     lengths = [min(length, model.cfg.n_ctx) for length in _LENGTHS]
     rows = [torch.randint(model.cfg.d_vocab, (length,), generator=generator).tolist() for length in lengths]
@@ -157,10 +163,10 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
     if weight_hash(model) != weights:
         raise AssertionError("the recipe changes the weights of the model; change activations, and none in place")
     without = _log_probs(model, together)
-    if (largest := float((expected - without).abs().max())) <= atol:
-        raise AssertionError(f"the edit of the parameters changes no log-probability by more than {largest:.1e}")
-    if (largest := float((found - without).abs().max())) <= atol:
-        raise AssertionError(f"the recipe changes nothing: no log-probability by more than {largest:.1e}")
+    for what, changes in (("edit of the parameters", expected - without), ("recipe", found - without)):
+        if (largest := float(changes.abs().max())) <= atol:
+            by = f": no log-probability by more than {largest:.1e}" if largest else ""
+            raise AssertionError(f"the {what} changes nothing{by}")
     _assert_close(found, expected, atol, "the recipe differs from the edited parameters")
     other: Recipe = [(hook_name(model, "embed"), lambda resid, hook: 1.5 * resid)]
     composed = _log_probs(model, together, recipe + other), _log_probs(changed, together, other)
@@ -172,7 +178,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
 @torch.no_grad()
 def _log_probs(model: Model, batch: Batch, recipe: Hooks = ()) -> Float[Tensor, "token d_vocab"]:
     """At the real positions, one row after the other."""
-    with model.hooks(fwd_hooks=list(recipe)):
+    with model.hooks(fwd_hooks=list(resolved(model, recipe))):
         logits = forward(model, batch.to(model.W_U.device))
     return batch.select(logits.cpu()).double().log_softmax(-1)
 
@@ -181,7 +187,7 @@ def _assert_close(found: Tensor, expected: Tensor, atol: float, what: str) -> No
     apart = (found - expected).abs().nan_to_num(torch.inf)
     if float(apart.max()) > atol:
         place, token = divmod(int(apart.argmax()), apart.shape[1])
-        values = f"{found[place, token]:.6g} and {expected[place, token]:.6g} for token {token} at position {place}"
+        values = f"{found[place, token]:.6g}, expected {expected[place, token]:.6g}, for token {token}"
         raise AssertionError(f"{what} by {float(apart.max()):.1e} in a log-probability ({values}); allowed {atol:.0e}")
 
 
@@ -193,10 +199,11 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
 
     Args:
         make: model → a new observer, with the same options every time.
-        texts: as many as make three batches of one row or more.
+        texts: three or more, of different lengths, so that rows of a batch are padded.
         rtol: the largest difference of a state, as a share of the largest number in it.
 
-    Raises AssertionError that names the state which differs, and by how much; also where nothing is observed.
+    Raises AssertionError that names the state which differs, and by how much; also if nothing is observed. Raises
+    ValueError for fewer texts, or texts of one length.
 
     Examples:
         >>> from interp.attention.patterns import AttentionByClass
@@ -206,6 +213,9 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
     """
     how: dict[str, Any] = {"layout": "texts", "mask_rate": 0.5 if is_encoder(model) else None}
     rows, whole, single = batches(model, texts, batch_size=1, **how), make(model), make(model)
+    lengths = [batch.tokens.shape[1] for batch in rows]
+    if len(lengths) < _PARTS or len(set(lengths)) == 1:
+        raise ValueError(f"expected {_PARTS} or more texts of different lengths, found rows of {lengths} tokens")
     observe(model, batches(model, texts, batch_size=64, **how), whole, progress=False)
     if whole.is_empty:
         raise AssertionError("the observer has observed nothing; hooks(batch) must return hooks that call add")

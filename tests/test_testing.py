@@ -86,7 +86,7 @@ HALVED = lambda copy: copy.ln_final.b.mul_(0.5)  # noqa: E731
     ("recipe", "edited", "message"),
     [
         (lambda model: [("ln_final.hook_normalized", lambda x, hook: x)], HALVED, "the recipe changes nothing"),
-        (lambda model: scale_bias(model, "ln", 0.5), lambda copy: None, "the edit of the parameters changes no"),
+        (lambda model: scale_bias(model, "ln", 0.5), lambda copy: None, "the edit of the parameters changes nothing"),
         (
             lambda model: scale_bias(model, "ln", 0.6),
             HALVED,
@@ -100,6 +100,24 @@ def test_wrong_recipes_are_named(recipe, edited, message):
     model = toy_decoder()
     with pytest.raises(AssertionError, match=message):
         assert_recipe(model, recipe(model), edited)
+
+
+def test_an_edit_of_the_model_itself():
+    model = toy_decoder()
+    with pytest.raises(AssertionError, match="the edit changes the model itself"):
+        assert_recipe(model, scale_bias(model, "ln", 0.5), lambda copy: model.ln_final.b.mul_(0.5))
+
+
+def test_a_hook_point_that_is_not_there(decoder):
+    with pytest.raises(ValueError, match="this model has no hook point 'blocks.0.hook_zz'"):
+        assert_recipe(decoder, [("blocks.0.hook_zz", lambda x, hook: x)], HALVED)
+
+
+def test_sizes_of_other_names_are_refused():
+    with pytest.raises(TypeError, match="GPT2Config has no d_model; expected its own names, such as n_positions"):
+        toy_decoder(d_model=32)
+    with pytest.raises(TypeError, match="BertConfig has no n_embd"):
+        toy_encoder(n_embd=32)
 
 
 def test_a_recipe_that_composes_wrongly(decoder):
@@ -171,9 +189,20 @@ def test_observers_that_do_not(make, message, decoder):
         assert_observer_merges(make, decoder, TEXTS)
 
 
+@pytest.mark.parametrize("texts", [TEXTS[:2], ["w1 w2", "w3 w4", "w5 w6", "w7 w8"]])
+def test_texts_that_would_show_nothing(texts, decoder):
+    with pytest.raises(ValueError, match="expected 3 or more texts of different lengths, found rows of"):
+        assert_observer_merges(Mean, decoder, texts)
+
+
+def test_a_state_that_was_not_declared(decoder):
+    with pytest.raises(ValueError, match="no state 'maen' was declared; expected one of mean"):
+        Mean(decoder).add("maen", 1.0)
+
+
 def test_the_page():
     names = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):
         exec(compile(block, "docs/testing.md", "exec"), names)
-    names["test_without_positions"]()
-    names["test_largest_residual"]()
+    for name in ("test_without_positions", "test_largest_residual_merges", "test_largest_residual_is_the_largest"):
+        names[name]()

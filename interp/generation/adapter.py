@@ -1,17 +1,21 @@
 """transformers' `generate` on a `HookedTransformer`: a shell that looks like a transformers model and owns nothing."""
 
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens import HookedTransformer
 from transformer_lens.cache.key_value_cache import TransformerLensKeyValueCache
 from transformer_lens.cache.key_value_cache_entry import TransformerLensKeyValueCacheEntry
 from transformers import Cache, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
+
+if TYPE_CHECKING:
+    from transformer_lens import HookedTransformer
+else:
+    HookedTransformer = Any
 
 __all__ = ["HeadsFirst", "HookedCache", "Shell"]
 

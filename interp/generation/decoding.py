@@ -20,7 +20,6 @@ from interp.corpora.sentences import encode, frame, padded, tokenizer_of
 from interp.corpora.sources import Corpus, Source
 from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
-from interp.generation.adapter import HookedCache, Shell
 from interp.generation.options import DECODERS, Decoder
 from interp.models.head import prediction_head, token_names
 from interp.models.identity import check_weights
@@ -229,6 +228,8 @@ def decode(
     """`generate` of checked token ids and a resolved config; resumes after the batches that a checkpoint has."""
     each = config.num_return_sequences or 1
     assert not is_encoder(model)
+    from interp.generation.adapter import Shell
+
     shell = Shell(model)
     device = model.W_U.device
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
@@ -318,6 +319,8 @@ def decode_batch(shell: Any, rows: list[list[int]], config: GenerationConfig) ->
     """What follows each row, by a `Shell`, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
     config.use_cache = config.use_cache is not False
+    from interp.generation.adapter import HookedCache
+
     cache = {"past_key_values": HookedCache()} if config.use_cache else {}
     new = shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, ids.shape[1] :].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]

@@ -13,18 +13,15 @@ from typing import Any
 import torch
 import transformers
 from einops import rearrange
-from transformer_lens import HookedEncoder, HookedTransformer, loading_from_pretrained as tl_loading
-from transformer_lens.supported_models import MODEL_ALIASES
-from transformer_lens.utilities.activation_functions import gelu_new
 
 from interp.checks import check_seed
 from interp.models.identity import Origin, origin, set_origin
 from interp.models.pretrained import ARCHITECTURES, place, read
-from interp.models.running import running
+from interp.models.running import find_device, running
 from interp.models.sites import Model, check_model, is_encoder
 from interp.paths import model_directory, printable
 
-__all__ = ["PARITY_TOLERANCE", "find_device", "load", "untrained"]
+__all__ = ["PARITY_TOLERANCE", "load", "quiet", "untrained"]
 
 PARITY_TOLERANCE = 1e-4
 """Largest difference of log-probabilities from transformers with which a model is loaded."""
@@ -82,7 +79,7 @@ def load(
         source = str(directory)
     else:
         raise ValueError(f"{name} is a local directory: revision and checkpoint are for hub names; leave them out")
-    with _quiet():
+    with quiet():
         hf_model, tokenizer, config = read(source, revision)
         try:
             model = _convert(hf_model, tokenizer, config)
@@ -128,21 +125,10 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     return fresh
 
 
-def find_device(device: str | torch.device | None) -> torch.device:
-    """A device that is there. Raises ValueError for an unknown one, or for CUDA where there is none."""
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device {str(device)!r} cannot be used here: {str(error).splitlines()[0]}") from None
-    if torch.device(device).type == "meta":
-        raise ValueError("device 'meta' holds no numbers; expected cpu, cuda, …")
-    return torch.device(device)
-
-
 def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:
     """The hub's own name of a model, and the revision of a checkpoint."""
+    from transformer_lens.supported_models import MODEL_ALIASES
+
     aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
     source = aliases.get(name.lower(), name)
     if checkpoint is None:
@@ -157,7 +143,7 @@ def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[st
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Loading without the libraries' chatter; what matters is checked and raised."""
     levels = {logger: logger.level for logger in (logging.getLogger(), logging.getLogger("transformers"))}
     progress_bars = transformers.utils.logging.is_progress_bar_enabled()
@@ -180,6 +166,8 @@ def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
     TransformerLens reads the config and the tokenizer again by their name (without its revision), so both go to a
     directory of their own.
     """
+    from transformer_lens import HookedEncoder, HookedTransformer, loading_from_pretrained as tl_loading
+
     config.architectures = [ARCHITECTURES[config.model_type]]
     if config.model_type == "gpt2":
         config.n_ctx = config.n_positions
@@ -244,6 +232,8 @@ def _lay_out(model: Model) -> None:
     Shapes and values stay as they are; only the strides change. And GPT-2's GELU, which TransformerLens writes out in
     eight operations, becomes torch's own of the same formula.
     """
+    from transformer_lens.utilities.activation_functions import gelu_new
+
     model.unembed.W_U.data = model.W_U.data.mT.contiguous().mT
     for block in model.blocks:
         if getattr(getattr(block, "mlp", None), "act_fn", None) is gelu_new:

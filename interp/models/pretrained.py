@@ -11,7 +11,6 @@ import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
-from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp.paths import hub_answers
 
@@ -113,6 +112,8 @@ def _check_config(source: str, config: Any) -> None:
     know, and a model without blocks."""
     if config.num_hidden_layers < 1:
         raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
+    from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
+
     d_head = config.hidden_size // max(config.num_attention_heads, 1)
     standard: dict[str, dict[str, Any]] = {
         "bert": {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False},

@@ -15,8 +15,8 @@ import torch
 
 from interp.models.sites import Model, head_sites
 
-__all__ = ["Hooks", "HooksOfOthers", "active_hooks", "firing", "head_is_hooked", "hooks_of_others", "resolved"]
-__all__ += ["running"]
+__all__ = ["Hooks", "HooksOfOthers", "active_hooks", "find_device", "firing", "head_is_hooked", "hooks_of_others"]
+__all__ += ["resolved", "running"]
 
 Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """A `Recipe`: hook points by name, or by a function that tells which names are meant, as TransformerLens takes them."""
@@ -135,3 +135,16 @@ def firing(model: Model, recipe: Hooks, *, expected: HooksOfOthers | None = None
         yield
     if waiting := {name for name, _ in resolved(model, recipe)} - fired:
         raise RuntimeError(f"hook points {', '.join(sorted(waiting))} never fired in this model's forward pass")
+
+
+def find_device(device: str | torch.device | None) -> torch.device:
+    """A device that is there. Raises ValueError for an unknown one, or for CUDA where there is none."""
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {str(device)!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    if torch.device(device).type == "meta":
+        raise ValueError("device 'meta' holds no numbers; expected cpu, cuda, …")
+    return torch.device(device)

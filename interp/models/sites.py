@@ -5,9 +5,8 @@ A *site* is a place in a model; `hook_name` resolves it to the hook point that T
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from transformer_lens import HookedEncoder, HookedTransformer
 from typing_extensions import TypeIs
 
 from interp.checks import check_choice
@@ -15,7 +14,13 @@ from interp.checks import check_choice
 __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth", "head_sites", "hook_name"]
 __all__ += ["is_encoder", "state_name", "trunk_output"]
 
-Model: TypeAlias = HookedTransformer | HookedEncoder
+if TYPE_CHECKING:
+    from transformer_lens import HookedEncoder, HookedTransformer
+
+    Model: TypeAlias = HookedTransformer | HookedEncoder
+else:  # TransformerLens takes seconds to import, and who has a model has imported it
+    HookedEncoder = HookedTransformer = Model = Any
+
 Recipe: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """`[(hook name, hook function), …]`, of the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""
 
@@ -40,9 +45,15 @@ _HEAD = re.compile(r"(ln_final|mlm_head|unembed)\.")
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
+def _kind(cls: type) -> str | None:
+    """The name of TransformerLens' class that this is or descends from."""
+    theirs = {one.__name__ for one in cls.__mro__ if one.__module__.partition(".")[0] == "transformer_lens"}
+    return next((name for name in ("HookedTransformer", "HookedEncoder") if name in theirs), None)
+
+
 def check_model(model: object) -> None:
     """Raise `TypeError` unless `model` is a `HookedTransformer` or a `HookedEncoder`."""
-    if not isinstance(model, HookedTransformer | HookedEncoder):
+    if _kind(type(model)) is None:
         found = f"{type(model).__module__}.{type(model).__name__}"
         raise TypeError(f"expected a HookedTransformer or HookedEncoder, found {found}; load one with interp.load")
 
@@ -50,7 +61,7 @@ def check_model(model: object) -> None:
 def is_encoder(model: Model) -> TypeIs[HookedEncoder]:
     """Whether the model is a bidirectional masked-language model (`HookedEncoder`)."""
     check_model(model)
-    return isinstance(model, HookedEncoder)
+    return _kind(type(model)) == "HookedEncoder"
 
 
 def check_vocabulary(model: Model, *, exact: bool = False) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from interp.models.loading import find_device
+from interp.models.running import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.group import Group, Split, hits, of_equal_size, split_tasks
 from interp.probing.options import STEPS

@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from interp.checks import check_seed, check_table, whole_number
-from interp.models.loading import find_device
+from interp.models.running import find_device
 from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse, scores
 from interp.probing.group import Group, Split, bag_of_words, of_equal_size, split_tasks
 from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector

@@ -102,6 +102,8 @@ class Observer:
 
     def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int) -> None:
         """Put a value of the state's shape into this batch's scratch."""
+        if name not in self.state:
+            raise ValueError(f"no state {name!r} was declared; expected one of {', '.join(self.state)}")
         state = self.state[name]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
         if new.shape != state.shape:

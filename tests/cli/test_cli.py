@@ -171,6 +171,20 @@ def test_import_is_light():
     assert {"load", "observe", "frequency"} <= set(dir(interp))
 
 
+def test_transformer_lens_is_imported_with_a_model():
+    """It takes seconds; pages, listings and the functions of an analysis do without."""
+    code = (
+        "import sys, interp; from interp.cli import main\n"
+        "for name in ('frequency', 'attention', 'encoding', 'probing', 'generation', 'pages', 'hooks', 'plots'):\n"
+        "    module = getattr(interp, name); [getattr(module, public) for public in module.__all__]\n"
+        "for name in ('models', 'corpora'): assert main([name]) == 0\n"
+        "assert main(['page', 'nowhere']) == main(['compare', 'nowhere', 'there', '--out', 'x']) == 2\n"
+        "assert 'transformer_lens' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_version_and_help(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("interp 0.")
