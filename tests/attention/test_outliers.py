@@ -230,14 +230,14 @@ def test_study_is_what_its_parts_give(bert_study, tmp_path):
 
 
 def test_the_head_that_changes_most(load_toy, texts):
-    """By the recipe: of all heads the one with the largest change, which is a fall in some rows and a rise in others."""
+    """The head with the largest change, by the recipe: a fall in some rows, a rise in others."""
     model, classes = load_toy("gpt2"), {"first": range(7, 20)}
     outliers = pd.DataFrame({"state": [0, 1, 1], "dim": [3, 5, 9], "mean": [1.0] * 3, "z": [9.0, 8.0, -7.0]})
     table = attention.ablation_effect(model, texts, outliers, key_classes=classes, mode="zero", progress=False)
     plain = attention.attention_by_class(model, texts, key_classes=classes, progress=False)
     falls = []
     for row in table.itertuples():
-        with model.hooks(fwd_hooks=ablate_dims(model, row.layer, [row.dim], where="keys")):
+        with model.hooks(fwd_hooks=hooks.ablate_dims(model, row.layer, [row.dim], where="keys")):
             edited = attention.attention_by_class(model, texts, key_classes=classes, progress=False)
         of_row = f"layer == {row.layer} and key_class == '{row.key_class}'"
         before, after = (one.query(of_row).sort_values("head")["sum"].to_numpy() for one in (plain, edited))
