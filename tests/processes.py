@@ -1,7 +1,7 @@
 """Work in processes of its own, which may be killed.
 
-They are forked from a process that has imported the large libraries and nothing of interp, so that each starts in about
-a second and reads interp, and the packages that join it, anew.
+It is forked from a process that has imported the large libraries and interp's toys, but not its command line: so it
+starts in a second, and finds the packages that join interp anew.
 """
 
 import functools
