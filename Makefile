@@ -3,24 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: check test lint lowest notebooks demo bench docs clean
+.PHONY: test check lint lowest notebooks demo bench docs clean
 
 # One process per core, and no threads in them: some tests compare numbers to the last bit
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-test: $(STAMP) lint
-	$(PYTEST)
+# Whole commands and trained models run as users have them, without the types and shapes checked at every call
+test: check
+	$(PYTEST) -m e2e --jaxtyping-packages=
 
-# What does not run whole commands or trained models, in a minute or two: before every commit
+# What takes a minute or two: before every commit
 check: $(STAMP) lint
 	$(PYTEST) -m "not e2e"
-
-lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/mypy --config-file= --cache-dir .mypy_cache/user tests/typing
-	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 
 # The same, with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)

@@ -120,7 +120,7 @@ def often() -> None:
     """A checkpoint after every batch, each written and read slowly enough to be caught at it."""
 
     def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given, **options: (time.sleep(0.05), work(*given, **options))[1]
+        return lambda *given, **options: (time.sleep(0.02), work(*given, **options))[1]
 
     for place in ("interp.run.observers:SECONDS_BETWEEN_CHECKPOINTS", "training.run:SAVE_SECONDS"):
         _patch(place, lambda seconds: 0.0)

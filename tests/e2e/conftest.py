@@ -15,6 +15,7 @@ from interp.corpora import pairs
 from interp.pages.page import find_runs
 
 SETTINGS = {
+    "encoding": {"orders": ["spearman", "random"], "ratios": [0.5, 2]},
     "frequency": {"scales": [0, 0.5, 1]},
     "generation": {
         "n": 20, "prompt_tokens": 5, "new_tokens": 12, "scales": [0, 0.25, 0.5, 1], "decoders": ["beam", "top_k"],

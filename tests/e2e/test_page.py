@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.io
 import pytest
+from browser import Browser
 from plotly.colors import hex_to_rgb
 
 import interp
@@ -219,6 +220,17 @@ def opened(browser, page):
     return browser
 
 
+@pytest.fixture(scope="module")
+def short(browser, results, tmp_path_factory):
+    """A page of two questions, in a browser of its own, which is resized and recoloured."""
+    root = tmp_path_factory.mktemp("short")
+    for name in ("frequency", "probing"):
+        results[name].save(root)
+    with Browser() as one:
+        one.open(pages.write_page(root))
+        yield one
+
+
 def test_the_page_is_one_file(page, results):
     text = page.read_text(encoding="utf-8")
     assert HOSTILE not in text
@@ -339,19 +351,19 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
     pd.testing.assert_frame_equal(found[["value", "count"]], table[["value", "count"]])
 
 
-def test_a_dark_page_has_dark_figures(opened):
+def test_a_dark_page_has_dark_figures(short):
     look = (
         "(() => { const plot = plots[0]; return {text: getComputedStyle(plot.querySelector('.xtitle')).fill,"
         "line: getComputedStyle(plot.querySelector('.scatterlayer .js-line')).stroke,"
         "back: getComputedStyle(document.querySelector('section')).backgroundColor} })()"
     )
-    light = opened.run(look)
-    opened.dark(True)
-    opened.settle()
-    dark = opened.run(look)
-    opened.dark(False)
-    opened.settle()
-    assert opened.run(look) == light
+    light = short.run(look)
+    short.dark(True)
+    short.settle()
+    dark = short.run(look)
+    short.dark(False)
+    short.settle()
+    assert short.run(look) == light
     for what in light:
         assert light[what] != dark[what]
     assert contrast(dark["text"], dark["back"]) > 7
@@ -375,29 +387,29 @@ def test_lines_are_readable_on_light_and_on_dark_paper():
     assert min(contrast(style.DARK[colour], style.DARK[style.PAPER]) for colour in lines) > 2.8
 
 
-def test_nothing_hangs_over_the_edge_of_a_phone(opened):
-    opened.resize(390, 800)
-    opened.settle()
-    assert opened.run("document.documentElement.scrollWidth") <= 390
-    wide = opened.run(
+def test_nothing_hangs_over_the_edge_of_a_phone(short):
+    short.resize(390, 800)
+    short.settle()
+    assert short.run("document.documentElement.scrollWidth") <= 390
+    wide = short.run(
         "plots.filter(plot => plot.querySelector('svg').clientWidth > plot.parentElement.clientWidth)"
         ".filter(plot => getComputedStyle(plot.parentElement).overflowX !== 'auto').length"
     )
     assert wide == 0
-    panels = opened.run(
+    panels = short.run(
         "(() => { const plot = plots.find(one => one.dataset.figure.endsWith('sparse'));"
         "return ['.xtitle', '.x2title'].map(one => plot.querySelector(one).getBoundingClientRect().y) })()"
     )
     assert panels[1] > panels[0] + 200, "panels stand below each other"
-    opened.resize(1280)
-    opened.settle()
+    short.resize(1280)
+    short.settle()
 
 
-def test_print_shows_everything(opened):
-    opened.run("dispatchEvent(new Event('beforeprint'))")
-    assert opened.run("document.querySelectorAll('details:not([open])').length") == 0
-    assert opened.run("Math.max(...plots.map(plot => plot.querySelector('svg').clientWidth))") == 660
-    opened.run("dispatchEvent(new Event('afterprint'))")
-    opened.settle()
-    assert opened.run("document.querySelectorAll('details[open]').length") == 0
-    assert opened.problems == []
+def test_print_shows_everything(short):
+    short.run("dispatchEvent(new Event('beforeprint'))")
+    assert short.run("document.querySelectorAll('details:not([open])').length") == 0
+    assert short.run("Math.max(...plots.map(plot => plot.querySelector('svg').clientWidth))") == 660
+    short.run("dispatchEvent(new Event('afterprint'))")
+    short.settle()
+    assert short.run("document.querySelectorAll('details[open]').length") == 0
+    assert short.problems == []

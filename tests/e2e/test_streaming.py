@@ -59,11 +59,11 @@ def write(path: Path, megabytes: int) -> int:
 def test_memory_does_not_grow_with_the_corpus(
     tmp_path: Path, hf_directory: Callable[[str], Path], counts: Path
 ) -> None:
-    """2 GB of text in a file of few MB with a limit; and without, 16 times a small one."""
+    """2 GB of text in a file of few MB with a limit; and without, 8 times a small one."""
     small, bomb, large = (tmp_path / f"{name}.txt.gz" for name in ("small", "bomb", "large"))
     small.write_bytes(gzip.compress(LINE * (MEGABYTE // len(LINE))))
     write(bomb, 2_048)
-    lines = write(large, 16)
+    lines = write(large, 8)
     assert bomb.stat().st_size < 40 * MEGABYTE
     given = [str(part) for part in (hf_directory("gpt2"), counts, tmp_path, small, bomb, large)]
     run = subprocess.run(
