@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test check lint lowest notebooks demo bench docs clean
+.PHONY: test check lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
 
 # One process per core, and no threads in them: some tests compare numbers to the last bit
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -16,7 +16,19 @@ test: check
 check: $(STAMP) lint
 	$(PYTEST) -m "not e2e"
 
-# The same, with the lowest versions that pyproject.toml allows
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory -j 2 types types-for-mypy types-for-pyright
+
+types:
+	$(BIN)/mypy
+types-for-mypy:
+	$(BIN)/mypy --config-file= --cache-dir .mypy_cache/user tests/typing
+types-for-pyright:
+	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
+
+# All tests with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/lowest.py --venv $(VENV)-lowest -- -n 2 --dist loadfile
 
