@@ -1,22 +1,20 @@
-"""Toy models and data for all tests. Biases are random everywhere: toys start with zero ones, which test nothing."""
+"""Toy models and data for all tests. Biases are random everywhere: toys start with zero ones, which test nothing.
+
+Large libraries are imported where they are used: the process that hands tests to others needs none.
+"""
 
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
-import numpy as np
 import pytest
-import torch
-import transformers
-from toys import HF_MODELS, ROOT, SHARED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         uses = getattr(item, "fixturenames", [])
-        if "e2e" in item.path.relative_to(ROOT).parts or "shared" in uses:
+        if item.nodeid.startswith("tests/e2e/") or "shared" in uses:
             item.add_marker(pytest.mark.e2e)
         if "browser" in uses:
             item.add_marker(pytest.mark.browser)
@@ -24,6 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _quiet_libraries() -> Iterator[None]:
+    import transformers
+
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     with warnings.catch_warnings():
@@ -33,6 +33,8 @@ def _quiet_libraries() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
+    from toys import SHARED
+
     if not SHARED.is_dir():
         pytest.skip(f"no real models and data at {SHARED}; set INTERP_SHARED")
     return SHARED
@@ -42,6 +44,9 @@ def shared() -> Path:
 def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A saved random model of a kind, with a tokenizer; made once."""
     made: dict[str, Path] = {}
+
+    import torch
+    from toys import HF_MODELS
 
     from interp.testing import randomise, toy_tokenizer
 
@@ -69,6 +74,8 @@ def load_toy(hf_directory: Callable[[str], Path]) -> Callable[[str], Any]:
 
 @pytest.fixture
 def texts() -> list[str]:
+    import numpy as np
+
     from interp.testing import WORDS
 
     rng = np.random.default_rng(0)
@@ -108,6 +115,8 @@ def unread(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def untyped() -> Iterator[None]:
     """As users have it: nobody checks the types of arguments."""
+    import jaxtyping
+
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
