@@ -19,7 +19,6 @@ from interp.run import distributed, observers
 from interp.run.distributed import Part, parts_of, shard
 from interp.run.observers import part_of
 
-FOLDERS = {"generation": "generation", "probing": "probing"}
 COMMANDS = ["frequency", "attention", "encoding", "probing", "generation"]
 
 
@@ -98,7 +97,7 @@ def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "interp: error" not in done.stderr
     for name in commands:
-        same(tmp_path / "out" / FOLDERS.get(name, name), alone / FOLDERS.get(name, name))
+        same(tmp_path / "out" / name, alone / name)
     assert not [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
@@ -111,9 +110,9 @@ def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
             code, said = outcome(capsys, *commands[name], "--out", tmp_path, "--shard", f"{index}/{n}")
             assert code == 0, said.err
             assert "interp merge makes the result" in said.out
-    assert not (tmp_path / FOLDERS.get(name, name)).exists()
+    assert not (tmp_path / name).exists()
     assert outcome(capsys, "merge", tmp_path)[0] == 0
-    same(tmp_path / FOLDERS.get(name, name), alone / FOLDERS.get(name, name))
+    same(tmp_path / name, alone / name)
 
 
 @pytest.mark.parametrize("name", ["attention", "probing", "generation"])
@@ -123,7 +122,7 @@ def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, cap
         assert outcome(capsys, *commands[name], "--out", folder, "--shard", f"{index}/3")[0] == 0
     assert outcome(capsys, "merge", *folders)[0] == 0
     assert not [path for folder in folders[1:] for path in folder.iterdir()], "what was put together is gone"
-    same(folders[0] / FOLDERS.get(name, name), alone / FOLDERS.get(name, name))
+    same(folders[0] / name, alone / name)
 
 
 def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):

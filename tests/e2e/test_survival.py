@@ -17,8 +17,6 @@ from interp.cli import main
 from interp.probing.states import States
 from interp.run.checkpoint import Checkpoint, kept
 
-FOLDERS = {"generation": "generation", "probing": "probing"}
-
 
 @pytest.fixture
 def commands(hf_directory, texts, tmp_path):

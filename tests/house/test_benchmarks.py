@@ -1,6 +1,8 @@
 """The harness of the benchmarks, on contestants whose times are known, and the figures that the README quotes."""
 
+import json
 import re
+import subprocess
 import sys
 import time
 
@@ -62,6 +64,16 @@ def test_what_disagrees_has_no_row(timing):
     for difference in (1e-5, float("nan")):
         with pytest.raises(SystemExit, match="difference differs by"):
             timing.agrees("difference", difference, 1e-6)
+
+
+@pytest.mark.e2e
+def test_a_benchmark_prints_its_rows():
+    command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "probing.py"), "--quick", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    assert {row["what"] for row in rows} == {"240 L0 probes side by side"}
+    assert all(RATIO.fullmatch(row["it / interp"]) for row in rows)
 
 
 def test_quoted_ratios_were_measured():
