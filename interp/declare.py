@@ -25,6 +25,8 @@ Layout: TypeAlias = Literal["packed", "texts"]
 """Rows of a batch: texts joined, or one text each."""
 Bias: TypeAlias = Literal["ln", "fc", "last"]
 """The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
+Backend: TypeAlias = Literal["hooked", "bridge"]
+"""TransformerLens' own implementation of a model, or that of transformers in a `TransformerBridge`."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
 

@@ -10,6 +10,7 @@ Each acts on every position alike, edits no parameter, and is gone when the cont
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from interp.declare import Mode
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import firing
-from interp.models.sites import Model, Recipe, Site, check_model, hook_name, state_name, trunk_output
+from interp.models.sites import Model, Recipe, Site, hook_name, state_name, trunk_output, view
 
 __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_dims", "scale_bias"]
 
@@ -57,11 +58,11 @@ def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
     """
     seen: dict[str, Tensor] = {}
 
-    def keep(activation: Tensor, hook: Any) -> Any:
-        seen[hook.name] = activation
-        return function(*map(seen.pop, names)) if hook.name == names[-1] else None
+    def keep(activation: Tensor, hook: Any, name: str) -> Any:
+        seen[name] = activation
+        return function(*map(seen.pop, names)) if name == names[-1] else None
 
-    return [(name, keep) for name in names]
+    return [(name, partial(keep, name=name)) for name in names]
 
 
 def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
@@ -88,6 +89,8 @@ def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     """
     head = prediction_head(model)
     head.require(bias)
+    if head.folded:
+        head.refuse_cap("a folded bias cannot be scaled exactly")
     if not math.isfinite(factor):
         raise ValueError(f"factor must be a finite number, found {factor}")
     if bias == "fc":
@@ -126,9 +129,7 @@ def adjust_logits(
         >>> torch.allclose(logits, model("w1 w2") - 0.5 * torch.tensor(log_prior).float(), atol=1e-5)
         True
     """
-    check_model(model)
-    if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
-        raise ValueError("this model soft-caps its logits after this hook point; they cannot be adjusted exactly")
+    prediction_head(model).refuse_cap("they cannot be adjusted exactly")
     prior, d_vocab = torch.as_tensor(log_prior), model.W_U.shape[1]
     if (shape := tuple(prior.shape)) != (d_vocab,):
         raise ValueError(f"log_prior must have one value for each of {d_vocab} tokens, found shape {shape}")
@@ -241,5 +242,8 @@ def prune_output_dims(
     return [(name, lambda h, hook: h - (h @ removed.T) @ removed)]
 
 
-def _add(model: Model, site: Site, vector: Float[Tensor, " d"]) -> Recipe:
+def _add(model: Model, site: Literal["head_input", "logits"], vector: Float[Tensor, " d"]) -> Recipe:
+    """Add a vector to the unembedding's input, or to the model's logits, which may be scaled after their site."""
+    if site == "logits":
+        vector = vector / view(model).head().scale
     return [(hook_name(model, site), lambda activation, hook: (activation + vector).to(activation.dtype))]

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from interp.declare import Layout, Options, option
+from interp.declare import Backend, Layout, Options, option
 
 __all__ = ["CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions", "Pairs"]
 __all__ += ["Text", "TextOptions"]
@@ -71,5 +71,8 @@ class ModelOptions:
 
     device: str | None = option(None, "cpu, cuda, …  Default: cuda if there is one.")
     dtype: str | None = option(None, "Of the weights: float32, bfloat16, float16 or float64. Default: float32.")
+    backend: Backend | None = option(
+        None, "TransformerLens' own model, or transformers' in a bridge. Default: hooked where there is one."
+    )
     revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
     checkpoint: int | None = option(None, "Training step, of Pythia and Stanford's GPT-2s.", least=0)

@@ -127,6 +127,7 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
     """
     from interp.models.identity import origin, weight_hash
     from interp.models.running import active_hooks
+    from interp.models.sites import view
 
     source = origin(model)
     return {
@@ -135,6 +136,7 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
         "weight_hash": weight_hash(model),
         "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
         f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",
+        "backend": "hooked" if view(model).wrapped is None else "bridge",
         "n_layers": model.cfg.n_layers,
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,11 +16,12 @@ from torch import Tensor
 from interp.checks import warn
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import TokenClasses
+from interp.hooks import jointly
 from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, qk_circuit
 from interp.models.running import running
-from interp.models.sites import Model, Recipe, Site, hook_name
-from interp.run.observers import Observer, observe
+from interp.models.sites import Model, Recipe, hook_name
+from interp.run.observers import Observer, forward, observe
 
 __all__ = ["KeyClassBatch", "KeyObserver", "activations", "received", "table_of"]
 
@@ -123,21 +125,24 @@ def received(
 
 @torch.no_grad()
 def activations(
-    model: Model, tokens: Int[Tensor, " pos"], layers: Sequence[int], site: Site
-) -> list[tuple[QKCircuit, Float[Tensor, "pos d_model"], Float[Tensor, "pos head d_head"], Float[Tensor, "..."]]]:
-    """Circuit, attention input, (rotated) queries and what flows at a site, of each layer and for one sequence."""
+    model: Model, tokens: Int[Tensor, " pos"], layers: Sequence[int]
+) -> list[
+    tuple[QKCircuit, Float[Tensor, "pos d_model"], Float[Tensor, "pos head d_head"], Float[Tensor, "head query key"]]
+]:
+    """Circuit, attention input, (rotated) queries and attention pattern of each layer, for one sequence."""
     check_weights(model)
-    circuits = [qk_circuit(model, layer) for layer in layers]
-    names = [(one.input_name, one.query_name, hook_name(model, site, one.layer)) for one in circuits]
-    seen: dict[str, Tensor] = {}
+    circuits, found = [qk_circuit(model, layer) for layer in layers], []
 
-    def keep(activation: Tensor, hook: Any) -> None:
-        seen[hook.name] = activation
+    def keep(circuit: QKCircuit, x: Tensor, q: Tensor, pattern: Tensor) -> None:
+        found.append((circuit, circuit.attn_input(x)[0], circuit.rotate(q)[0], pattern[0]))
 
-    with running(model, [(name, keep) for of_layer in names for name in of_layer]):
-        model(tokens[None].to(model.W_U.device))
-    found = [[seen[name] for name in of_layer] for of_layer in names]
-    return [(one, one.attn_input(x)[0], q[0], values[0]) for one, (x, q, values) in zip(circuits, found, strict=True)]
+    recipe: Recipe = []
+    for one in circuits:
+        names = one.input_name, one.query_name, hook_name(model, "pattern", one.layer)
+        recipe += jointly(names, partial(keep, one))
+    with running(model, recipe):
+        forward(model, Batch.of([tokens.tolist()]).to(model.W_U.device), max(layers) + 1)
+    return found
 
 
 def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:

@@ -17,20 +17,22 @@ from interp.attention.keys import KeyClassBatch, KeyObserver, activations, recei
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
-from interp.corpora.batching import Text, as_batches
+from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
 from interp.declare import Mode
 from interp.hooks import ablate_dims, jointly
 from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
-from interp.models.running import running
-from interp.models.sites import Model, Recipe, hook_name
+from interp.models.running import active_hooks, running
+from interp.models.sites import Model, Recipe, hook_name, view
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["AttentionByClass", "AttentionInText", "KeyAblation", "Where", "ablate", "ablation_effect"]
 __all__ += ["attention_by_class", "attention_in_text", "planned"]
+
+_PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 
 Where = Literal["keys", "residual"]
 _OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first
@@ -73,7 +75,7 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
     """
     check_dims(model, [dim])
     (ids,) = sentence_rows(model, [text], bos=bos)
-    ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer], "pattern")
+    ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer])
     direction = circuit.rotate(circuit.W_K[:, dim].expand(1, len(ids), -1, -1))[0]
     scores = einsum(q, direction, "query head d_head, key head d_head -> head query key") * x[:, dim] / circuit.scale
     visible = circuit.span.mask(len(ids)).to(scores.device)
@@ -101,7 +103,7 @@ class AttentionByClass(KeyObserver):
         return jointly(names, partial(self._read, layer, keys))
 
     def _read(self, layer: int, keys: KeyClassBatch, v: Tensor, pattern: Tensor) -> None:
-        W_O = self.model.blocks[layer].attn.W_O.to(keys.one_hot.dtype)
+        W_O = view(self.model).W_O(layer).to(keys.one_hot.dtype)
         gram = einsum(W_O, W_O, "head d_head d_model, head other d_model -> head d_head other")
         v = v.to(W_O).repeat_interleave(W_O.shape[0] // v.shape[2], 2)
         squares = einsum(v, gram, v, "batch key head d_head, head d_head other, batch key head other -> batch head key")
@@ -164,6 +166,8 @@ class KeyAblation(KeyObserver):
     Exact, in one pass: a key dimension of a layer changes the scores of that layer alone, by
     `q_m · R_n W_K[j] (x_nj − m_j)`, so its softmax is computed again and nothing else.
 
+    Hooks of others on the scores or the pattern are refused with RuntimeError, since they would be missed.
+
     After `observe`: `before` `[head, classes]` and `after` `[dims, head, classes]` of each layer, attention summed
     over the keys of a class and averaged over queries.
 
@@ -179,14 +183,24 @@ class KeyAblation(KeyObserver):
         for layer, filled in fills.items():
             self.add_state(f"{layer}.attention", (1 + len(filled), model.cfg.n_heads, len(classes.names)))
 
+    def hooks(self, batch: Batch) -> Recipe:
+        if edited := [name for name in active_hooks(self.model) if name.endswith(_PAST_KEYS)]:
+            raise RuntimeError(f"scores are computed from queries and keys, and would miss the hooks on {edited[0]}")
+        return super().hooks(batch)
+
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
-        names = circuit.input_name, circuit.query_name, hook_name(self.model, "attn_scores", layer)
+        names = circuit.input_name, circuit.query_name, hook_name(self.model, "k", layer)
         return jointly(names, partial(self._read, circuit, keys))
 
-    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, scores: Tensor) -> None:
+    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
         x = circuit.attn_input(x).to(keys.one_hot)
-        q, scores = q.to(x), scores.to(x)
+        q, k = circuit.rotate(q).to(x), circuit.rotate(k).to(x)
+        k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+        visible = circuit.span.mask(x.shape[1]).to(x.device) & keys.real[:, None, None]
+        visible |= torch.eye(x.shape[1], dtype=torch.bool, device=x.device)  # for padding, whose rows are not read
+        scores = einsum(q, k, "batch query head d_head, batch key head d_head -> batch head query key") / circuit.scale
+        scores = scores.masked_fill(~visible, -torch.inf)
 
         def changed() -> Iterator[Tensor]:
             yield scores

@@ -33,6 +33,8 @@ from interp.models.sites import Model, Recipe, check_model, hook_name
 
 __all__ = ["ScoreContributions", "check_decomposition", "gaps", "score_contributions", "score_contributions_at"]
 
+_LEAST_COMPARED = 1e-30
+
 
 class ScoreContributions(KeyObserver):
     """Sums over (query, key) pairs of each residual dimension's contribution to the score, by layer, head and class.
@@ -82,7 +84,7 @@ class ScoreContributions(KeyObserver):
     ) -> None:
         """Add this batch's sums."""
         x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
-        q = q.to(x) * keys.real[..., None, None]
+        q = circuit.rotate(q).to(x) * keys.real[..., None, None]
         counts = circuit.span.up_to(keys.counts)
         mass = counts[:, :, None]
         if pattern is not None:
@@ -337,7 +339,7 @@ def score_contributions_at(
     if not (0 <= head < n_heads and 0 <= query < length and 0 <= key < length):
         expected = f"expected a head in 0 … {n_heads - 1} and positions in 0 … {length - 1}"
         raise ValueError(f"{expected}, found head {head}, query {query}, key {key}")
-    ((circuit, x, q, _),) = activations(model, tokens, [layer], "attn_scores")
+    ((circuit, x, q, _),) = activations(model, tokens, [layer])
     if not circuit.span.mask(length)[query, key]:
         raise ValueError(f"the query at {query} does not see the key at {key} in layer {layer}")
     contributions = _contributions(circuit, x, q[query])[head, key]
@@ -347,23 +349,30 @@ def score_contributions_at(
 def check_decomposition(
     model: Model, tokens: Int[Tensor, " pos"], *, layers: Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """Compare `Σ_j C_j + q_m · R b_K` with the model's own scores, for every pair the model's mask allows.
+    """Compare `Σ_j C_j + q_m · R b_K` with the model's own attention, for every pair the model's mask allows.
 
-    A self-test for any model; in float64 the error is rounding (below 1e-10).
+    A self-test for any model: the log-softmax over keys of what the dimensions and b_K make of the scores, against the
+    logarithm of the attention probabilities. In float64 the error is rounding (below 1e-10). Probabilities below 1e-30
+    are left out, since float32 has few digits of them.
 
-    Returns a table (layer, max_error, max_score), in the units of the score times its scale.
+    Returns a table (layer, max_error, max_score), in nats; `max_score` is the largest score less the mean of its query.
 
     Raises ValueError for a layer that does not exist, and for tokens that are no sequence of the model's.
     """
     chosen = check_layers(model, layers)
     tokens = _one_sequence(model, tokens)
     rows = []
-    for circuit, x, q, scores in activations(model, tokens, chosen, "attn_scores"):
+    for circuit, x, q, pattern in activations(model, tokens, chosen):
         constant = circuit.rotate(circuit.b_K.expand(1, len(tokens), -1, -1))[0]
         sums = torch.stack([_contributions(circuit, x, one).sum(-1) for one in q], 1)
-        visible, theirs = circuit.span.mask(len(tokens)).to(x.device), scores * circuit.scale
-        error = sums + einsum(constant, q, "key head d_head, query head d_head -> head query key") - theirs
-        rows.append((circuit.layer, *(values[:, visible].abs().max().item() for values in (error, theirs))))
+        scores = sums + einsum(constant, q, "key head d_head, query head d_head -> head query key")
+        visible = circuit.span.mask(len(tokens)).to(x.device)
+        scores = (scores / circuit.scale).masked_fill(~visible, -torch.inf)
+        log_alpha = (pattern * visible / (pattern * visible).sum(-1, keepdim=True)).log()
+        compared = visible & (pattern > _LEAST_COMPARED)
+        error = (scores.log_softmax(-1) - log_alpha)[compared].abs().max()
+        centred = scores - torch.nanmean(scores.masked_fill(~visible, torch.nan), -1, keepdim=True)
+        rows.append((circuit.layer, error.item(), centred[compared].abs().max().item()))
     return pd.DataFrame(rows, columns=["layer", "max_error", "max_score"])
 
 

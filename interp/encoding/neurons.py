@@ -23,7 +23,7 @@ from interp.corpora.counts import Counts, unigrams_of
 from interp.encoding.regression import raw_head
 from interp.frequency.distributions import LogitsObserver, SiteMean
 from interp.models.head import real_tokens
-from interp.models.sites import Model, hook_name, is_encoder, trunk_output
+from interp.models.sites import Model, hook_name, is_encoder, trunk_output, view
 from interp.run.observers import fingerprint
 from interp.run.passes import Passes, Reading, runs
 
@@ -48,23 +48,20 @@ class _LastMLP:
     def __init__(self, model: Model) -> None:
         if is_encoder(model):
             raise ValueError("frequency neurons are for causal models: BERT's last MLP is not read by its unembedding")
-        if model.cfg.attn_only or not model.cfg.n_layers:
-            raise ValueError("this model has no MLP, so no neurons")
-        if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
-            raise ValueError("this model soft-caps its logits, so that the closed form does not hold")
+        if view(model).d_mlp is None:
+            raise ValueError("this model has no MLP with one output matrix, so no neurons")
         head = raw_head(model)
-        norm = model.cfg.normalization_type
-        if norm not in ("LN", "RMS"):
-            raise ValueError(f"the closed form needs a final LayerNorm or RMSNorm, found normalization_type={norm!r}")
-        self.centred, self.eps = norm == "LN" and not model.cfg.final_rms, head.eps
+        head.refuse_cap("the closed form does not hold")
+        if head.gamma is None:
+            raise ValueError("the closed form needs a final LayerNorm or RMSNorm, and this model has neither")
+        self.centred, self.eps = head.norm != "rms", head.eps
         self.types = slice(None) if bool(head.real.all()) else head.real
         wide = torch.promote_types(head.W_U.dtype, torch.float32)
         self.W_U = head.W_U[:, self.types].to(wide)
         b_ln = 0 if head.b_ln is None else head.b_ln.to(wide) @ self.W_U
         self.constant = head.b_U[self.types].to(wide) + b_ln
-        w = model.blocks[-1].mlp.W_out.detach().to(wide)
+        w = view(model).W_out(model.cfg.n_layers - 1).to(wide)
         self.w = w - w.mean(1, keepdim=True) if self.centred else w
-        assert head.gamma is not None
         self.w_scaled = self.w * head.gamma
 
 

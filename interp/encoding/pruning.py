@@ -43,6 +43,7 @@ class PrunedPredictions(LogitsObserver):
         self, model: Model, fit: Fit, orders: Sequence[Order], basis: Basis, fractions: Sequence[float | int], seed: int
     ) -> None:
         head, rotation = raw_head(model), None if basis == "axis" else fit.components
+        head.refuse_cap("predictions without some dimensions are no differences of them")
         self.basis, self.fractions = basis, [float(fraction) for fraction in fractions]
         self.counts = [round(fraction * model.cfg.d_model) for fraction in fractions]
         self.orders = {order: removal_order(fit, order, basis, seed=seed) for order in orders}

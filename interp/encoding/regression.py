@@ -34,7 +34,7 @@ _OUTLIERS = 3
 def raw_head(model: Model) -> PredictionHead:
     """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
     head = prediction_head(model)
-    if head.folded or getattr(model.cfg, "normalization_type", None) in ("LNPre", "RMSPre"):
+    if head.folded or head.norm == "folded rms":
         raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
     return head
 

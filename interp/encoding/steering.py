@@ -19,7 +19,7 @@ from interp.encoding.options import RATIOS, Shift
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver, kl
 from interp.hooks import capture
-from interp.models.head import real_tokens, token_names
+from interp.models.head import prediction_head, real_tokens, token_names
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
@@ -88,6 +88,7 @@ class SteeredMeans(LogitsObserver):
         self.token_ids, shifts = [variant[0] for variant in variants], np.array([variant[1:] for variant in variants])
         described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "direction": fingerprint(direction)}
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
+        self.head.refuse_cap("a steered token's probability has no closed form")
         self.direction = torch.from_numpy(direction).to(model.W_U.device)
         self.s, self.t = torch.from_numpy(shifts).to(self.direction).T[..., None]
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
@@ -168,6 +169,8 @@ def steer(
         5.0
     """
     fit.require(model)
+    head = prediction_head(model)
+    head.refuse_cap("a token cannot be steered exactly")
     token_id = token_id_of(model, token, fit)
     check_asked([ratio], [shift])
     if (mean := ratio * fit.alpha[token_id]) >= 1:
@@ -176,7 +179,7 @@ def steer(
     if shift == "exact":
         observe(model, fit.batches, odds, progress=progress)
     s, t = _shift(fit, odds, token_id, ratio, shift)
-    step = torch.from_numpy(t * _direction(fit)).to(model.W_U)
+    s, step = s / head.scale, torch.from_numpy(t / head.scale * _direction(fit)).to(model.W_U)
     seen: dict[str, Tensor] = {}
 
     def add(logits: Tensor, hook: Any) -> Tensor:

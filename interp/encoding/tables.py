@@ -13,12 +13,12 @@ from interp.corpora.unigrams import Unigrams
 from interp.encoding.neurons import frequency_neurons
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
-from interp.encoding.regression import Fit, directions, few_shot, fit
+from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS
 from interp.models.head import token_names
 from interp.models.identity import origin
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model, is_encoder, view
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks, side_by_side
 
@@ -137,7 +137,7 @@ def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[pd.D
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[pd.DataFrame]:
-    if is_encoder(model) or model.cfg.attn_only:
+    if is_encoder(model) or view(model).d_mlp is None:
         return pd.DataFrame(columns=["layer", "neuron"])
     share = min(1.0, _SCANNED / fitted.n_tokens)
     return (yield from frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
@@ -145,7 +145,7 @@ def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     ids = np.flatnonzero(fitted.used)
-    log_alpha = -(fitted.slope @ model.W_U.detach().double().cpu().numpy()[:, ids] + fitted.intercept)
+    log_alpha = -(fitted.slope @ raw_head(model).W_U.double().cpu().numpy()[:, ids] + fitted.intercept)
     table = pd.DataFrame({"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids]})
     return table.assign(predicted=np.exp(log_alpha))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch
 from interp.hooks import jointly
-from interp.models.head import prediction_head, real_tokens
+from interp.models.head import prediction_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
 from interp.run.observers import Observer, fingerprint
@@ -55,7 +55,7 @@ class LogitsObserver(Observer):
 
     def __init__(self, model: Model, names: Sequence[str] = (), *, at_once: int | None = None, **options: Any) -> None:
         super().__init__(model.W_U.device, **options)
-        self.model, self.names, self.at_once, self.real = model, names, at_once, real_tokens(model)
+        self.model, self.names, self.at_once, self.head = model, names, at_once, prediction_head(model)
         self.add_state("n", ())
         self.add_state("n_scored", ())
 
@@ -66,7 +66,7 @@ class LogitsObserver(Observer):
             self.add("n_scored", (batch.read_targets >= 0).sum())
             rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
             parts = zip(*(values.split(rows) for values in (logits, batch.read_targets, *others)), strict=True)
-            self.read_parts((real_logits(part, self.real), *beside) for part, *beside in parts)
+            self.read_parts((self.predicted(part), *beside) for part, *beside in parts)
 
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
 
@@ -74,6 +74,10 @@ class LogitsObserver(Observer):
         """`read` each part of a batch."""
         for part in parts:
             self.read(*part)
+
+    def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
+        """The model's logits, from what flows at the site `logits`; −∞ on rows of the vocabulary that are no tokens."""
+        return real_logits(self.head.finished(unembedded), self.head.real)
 
     def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
         """A state that is a sum over the positions that were read (or scored), averaged over them.
@@ -105,14 +109,14 @@ class MeanPredictions(LogitsObserver):
     def __init__(self, model: Model, variants: Sequence[Variant]) -> None:
         if not variants:
             raise ValueError("MeanPredictions needs at least one variant; Variant() is the model as it is")
-        if getattr(model.cfg, "output_logits_soft_cap", -1.0) > 0:
-            raise ValueError("this model soft-caps its logits, so a vector added to them is not an edit of its head")
         check_vocabulary(model)
         described = [vars(v) | {"shift": None if v.shift is None else fingerprint(v.shift)} for v in variants]
         self._scales_fc = any(v.fc != 1.0 for v in variants)
         names = [trunk_output(model)] if self._scales_fc else []
         super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, variants=described)
-        self.head, self.variants = prediction_head(model), tuple(variants)
+        self.variants = tuple(variants)
+        if any(v.shift is not None for v in variants):
+            self.head.refuse_cap("a vector added to them is not an edit of its head")
         if self._scales_fc:
             self.head.require("fc")
         d_vocab = model.W_U.shape[1]
@@ -140,7 +144,7 @@ class MeanPredictions(LogitsObserver):
             together = self._read_shared(logits, targets, probability, nll)
             for i in self._alone if together else range(len(self.variants)):
                 fc = self.variants[i].fc
-                edited = logits if fc == 1.0 else real_logits(self.head.encoder_logits(trunk[0], fc), self.real)
+                edited = logits if fc == 1.0 else real_logits(self.head.encoder_logits(trunk[0], fc), self.head.real)
                 self._read_one(edited, targets, i, probability, nll)
             scored = targets >= 0
             self.add("count", torch.bincount(targets[scored], minlength=logits.shape[1]))
@@ -183,7 +187,7 @@ class MeanPredictions(LogitsObserver):
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
         """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
         small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
-        return bool((small & self.real).any())
+        return bool((small & self.head.real).any())
 
     @property
     def n_tokens(self) -> int:

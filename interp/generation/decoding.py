@@ -1,7 +1,8 @@
 """Prompts cut from a corpus, and text decoded from prompts by transformers with hooks active."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import islice
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
+from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
@@ -24,7 +26,7 @@ from interp.generation.options import DECODERS, Decoder
 from interp.models.head import prediction_head, token_names
 from interp.models.identity import check_weights
 from interp.models.running import Hooks, firing, hooks_of_others
-from interp.models.sites import Model, check_model, check_vocabulary, is_encoder
+from interp.models.sites import Model, check_model, check_vocabulary, is_encoder, view
 from interp.run.checkpoint import Checkpoint
 
 __all__ = ["BATCH_SIZE", "NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "continuation", "decode"]
@@ -41,7 +43,7 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
 
 NEW_TOKENS = 50
 BATCH_SIZE = 32
-_NO_DECODER = "an encoder (HookedEncoder, BERT) does not continue text; expected a HookedTransformer"
+_NO_DECODER = "an encoder (BERT) does not continue text; expected a causal model"
 _SUPPORTED = {
     "do_sample", "num_beams", "early_stopping", "length_penalty", "num_return_sequences", "max_new_tokens",
     "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff",
@@ -227,16 +229,13 @@ def decode(
 ) -> list[Generation]:
     """`generate` of checked token ids and a resolved config; resumes after the batches that a checkpoint has."""
     each = config.num_return_sequences or 1
-    assert not is_encoder(model)
-    from interp.generation.adapter import Shell
-
-    shell = Shell(model)
     device = model.W_U.device
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
     others = hooks_of_others(model)
     # the random numbers are the process's, so other threads wait, and find them as they were
-    with bar, _sampling, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    randomness = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+    with bar, _sampling, randomness, _generates(model) as call:
         torch.manual_seed(seed)
         kept, _ = ({}, 0) if checkpoint is None else checkpoint.load()
         if kept:
@@ -246,12 +245,37 @@ def decode(
         for start in range(len(new) // each, len(rows), batch_size):
             batch = rows[start : start + batch_size]
             with firing(model, hooks, expected=others):
-                new += decode_batch(shell, batch, config)
+                new += decode_batch(call, batch, config, device)
             if checkpoint is not None:
                 tokens = {str(number): torch.tensor(one) for number, one in enumerate(new)}
                 checkpoint.save(tokens | {"random": random.get_state()}, len(new))
             bar.update(len(batch))
     return [continuation(model, rows[number // each], one) for number, one in enumerate(new)]
+
+
+@contextmanager
+def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
+    """transformers' `generate` of the model that a bridge wraps, or of a shell over a hooked one.
+
+    A model of transformers has defaults of its own (a temperature, say), which do not count meanwhile.
+    """
+    wrapped = view(model).wrapped
+    if wrapped is None:
+        from interp.generation.adapter import HookedCache, Shell
+
+        shell: Any = Shell(model)
+
+        def generate(ids: Tensor, generation_config: GenerationConfig, **options: Any) -> Any:
+            cache = {"past_key_values": HookedCache()} if generation_config.use_cache else {}
+            return shell.generate(ids, generation_config=generation_config, **options, **cache)
+
+        yield generate
+        return
+    own, wrapped.generation_config = wrapped.generation_config, GenerationConfig()
+    try:
+        yield wrapped.generate
+    finally:
+        wrapped.generation_config = own
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
@@ -315,14 +339,13 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
     return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
 
 
-def decode_batch(shell: Any, rows: list[list[int]], config: GenerationConfig) -> list[list[int]]:
-    """What follows each row, by a `Shell`, up to an end-of-sequence token if there is one."""
-    ids, mask = (part.to(shell.device) for part in padded(rows, config.pad_token_id, left=True))
+def decode_batch(
+    generate: Callable[..., Tensor], rows: list[list[int]], config: GenerationConfig, device: torch.device
+) -> list[list[int]]:
+    """What follows each row, by transformers' `generate`, up to an end-of-sequence token if there is one."""
+    ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=True))
     config.use_cache = config.use_cache is not False
-    from interp.generation.adapter import HookedCache
-
-    cache = {"past_key_values": HookedCache()} if config.use_cache else {}
-    new = shell.generate(ids, attention_mask=mask, generation_config=config, **cache)[:, ids.shape[1] :].tolist()
+    new = generate(ids, attention_mask=mask, generation_config=config)[:, ids.shape[1] :].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [one[: next((n for n, token_id in enumerate(one, 1) if token_id in ends), None)] for one in new]
 

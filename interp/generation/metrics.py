@@ -15,13 +15,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.checks import check_seed, check_token_ids, list_of_strings, whole_number
-from interp.corpora.sentences import encode, frame, padded
+from interp.corpora.batching import Batch
+from interp.corpora.sentences import encode, frame
 from interp.corpora.unigrams import Unigrams
-from interp.hooks import capture
 from interp.models.identity import check_weights
 from interp.models.running import running
-from interp.models.sites import Model, hook_name, is_encoder
+from interp.models.sites import Model, Recipe, hook_name, is_encoder, narrowing, trunk_output
 from interp.paths import check_mauve
+from interp.run.observers import forward
 
 __all__ = ["MAUVE_MODEL", "MAUVE_SEEDS", "ORDERS", "frequent_types", "mauve_scores", "text_features", "text_metrics"]
 
@@ -160,17 +161,22 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     if not all(rows):
         raise ValueError("a text without a token has no last hidden state; leave empty texts out")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the texts have")
-    parts = []
+    parts: list[Tensor] = []
     for start in range(0, len(rows), _FEATURE_TEXTS):
-        tokens, mask = (part.to(model.W_U.device) for part in padded(rows[start : start + _FEATURE_TEXTS]))
-        last = torch.arange(len(mask)), mask.sum(1) - 1
-        seen: dict[str, Tensor] = {}
-        with running(model, [] if is_encoder(model) else capture(model, "head_input", seen)):
-            if is_encoder(model):
-                states = model.encoder_output(tokens, one_zero_attention_mask=mask)[last]
-            else:  # the head runs at the last tokens alone
-                resid = model(tokens, attention_mask=mask, stop_at_layer=model.cfg.n_layers)[last]
-                model(resid[None], start_at_layer=model.cfg.n_layers)
-                states = seen[hook_name(model, "head_input")][0]
-        parts.append(states.float().cpu())
+        batch = Batch.of(rows[start : start + _FEATURE_TEXTS]).to(model.W_U.device)
+        last = torch.arange(len(batch.mask)), batch.mask.sum(1) - 1
+        with running(model, _features_recipe(model, last, parts)):
+            forward(model, batch, model.cfg.n_layers if is_encoder(model) else None)
     return torch.cat(parts).numpy()
+
+
+def _features_recipe(model: Model, last: tuple[Tensor, Tensor], into: list[Tensor]) -> Recipe:
+    """Hooks that keep the last state at some positions; a causal model's head runs at those alone."""
+
+    def keep(states: Tensor, hook: object) -> None:
+        into.append(states.float().cpu())
+
+    if is_encoder(model):
+        return [(trunk_output(model), lambda states, hook: keep(states[last], hook))]
+    narrowed: Recipe = [(narrowing(model), lambda activation, hook: activation[last][None])]
+    return [*narrowed, (hook_name(model, "head_input"), lambda states, hook: keep(states[0], hook))]

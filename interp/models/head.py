@@ -1,13 +1,12 @@
 """The prediction head of any model, seen as one thing.
 
-HookedTransformer: `logits = ((x − m)/s ⊙ γ + b_LN) W_U + b_last`.
-HookedEncoder (BERT): `x' = GELU(x W_fc + b_fc)`, then the same on `x'`.
+A decoder's logits are `((x − m)/s ⊙ γ + b_LN) W_U + b_last`; in BERT `x' = GELU(x W_fc + b_fc)` takes the place of x.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, SupportsInt, get_args
+from typing import SupportsInt, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,7 +14,9 @@ from torch import Tensor
 
 from interp.checks import check_choice
 from interp.declare import Bias
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model, view
+from interp.models.verify import verify_head
+from interp.models.views import FinalNorm, HeadTensors
 
 __all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens", "token_names"]
 
@@ -27,7 +28,6 @@ _DESCRIPTION = {
 }
 LOAD_RAW = "load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
 """What to do about a folded model."""
-_HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM", "GPTNeoXForCausalLM")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,11 @@ class PredictionHead:
 
     `W_U` is `[d_model, d_vocab]`; `gamma` and `b_ln` are the final norm's scale and bias (None where there is
     none, or where they are folded into `W_U` and `b_U`); `W_fc`, `b_fc` belong to BERT; `b_last` is the bias on
-    the logits. `folded` says that TransformerLens has folded the norm into the unembedding; then `b_U` holds
-    `b_LN W_U` up to a constant over the vocabulary. `real` marks the rows of the vocabulary that are tokens
-    (padded vocabularies have more rows than the tokenizer has tokens).
+    the logits. Where a model multiplies its logits (by `scale`: Cohere, Granite), `W_U` and the biases are those of the
+    multiplied ones. `cap` is what it soft-caps them with, by `cap · tanh(logits / cap)`. `folded` says that
+    TransformerLens has folded the norm into the unembedding; then `b_U` holds `b_LN W_U` up to a constant over the
+    vocabulary. `real` marks the rows of the vocabulary that are tokens (padded vocabularies have more rows than the
+    tokenizer has tokens).
     """
 
     W_U: Float[Tensor, "d_model d_vocab"]
@@ -46,12 +48,15 @@ class PredictionHead:
     real: Bool[Tensor, " d_vocab"]
     eps: float
     why_absent: dict[str, str]
+    norm: FinalNorm = None
     folded: bool = False
     gamma: Float[Tensor, " d_model"] | None = None
     b_ln: Float[Tensor, " d_model"] | None = None
     W_fc: Float[Tensor, "d_model d_model"] | None = None
     b_fc: Float[Tensor, " d_model"] | None = None
     b_last: Float[Tensor, " d_vocab"] | None = None
+    scale: float = 1.0
+    cap: float | None = None
 
     @property
     def d_vocab(self) -> int:
@@ -73,6 +78,16 @@ class PredictionHead:
     def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
         wide = torch.promote_types(self.W_U.dtype, torch.float32)
         return self.b_U if self.b_ln is None else self.b_ln.to(wide) @ self.W_U.to(wide)
+
+    def finished(self, unembedded: Float[Tensor, "*pos d_vocab"]) -> Float[Tensor, "*pos d_vocab"]:
+        """The model's logits, from what flows at the site `logits`: scaled, and soft-capped."""
+        logits = unembedded if self.scale == 1 else self.scale * unembedded
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def refuse_cap(self, what: str) -> None:
+        """Raise `ValueError` where the logits are soft-capped: what is to be done to them has no closed form."""
+        if self.cap is not None:
+            raise ValueError(f"this model soft-caps its logits (at {self.cap:g}) after the unembedding, so {what}")
 
     def effect(self, bias: Bias) -> Float[Tensor, " d_vocab"]:
         """What a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.
@@ -102,55 +117,74 @@ class PredictionHead:
 
 
 def prediction_head(model: Model) -> PredictionHead:
-    """The prediction head of a `HookedTransformer` (raw or folded) or a `HookedEncoder`.
+    """The prediction head of a model of TransformerLens, raw or folded.
+
+    Raises ValueError for a bridge whose head is not as its view says (see `interp.models.verify`).
 
     Where a folded `b_U` may mix b_LN with a bias of the head's own, neither counts as there: `require` says why.
     """
-    if is_encoder(model):
-        head: Any = model.mlm_head
-        return _view(model, {}, gamma=head.ln.w, b_ln=head.ln.b, W_fc=head.W, b_fc=head.b, b_last=model.b_U)
+    verify_head(model)
+    tensors = view(model).head()
+    W_U, b_U = tensors.W_U, tensors.b_U
+    if tensors.scale != 1:
+        W_U, b_U = tensors.scale * W_U, None if b_U is None else tensors.scale * b_U
+    gamma, b_ln = tensors.gamma, tensors.b_ln
+    identity = gamma is not None and b_ln is not None and is_identity(gamma, b_ln)
+    folded = tensors.norm == "folded" or (identity and b_U is not None and tensors.W_fc is None)
+    return PredictionHead(
+        W_U=W_U,
+        b_U=W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U,
+        real=real_tokens(model),
+        eps=tensors.eps,
+        why_absent=_why_absent(tensors, folded),
+        norm=tensors.norm,
+        folded=folded,
+        gamma=None if folded else gamma,
+        b_ln=None if folded else b_ln,
+        W_fc=tensors.W_fc,
+        b_fc=tensors.b_fc,
+        b_last=None if folded else b_U,
+        scale=tensors.scale,
+        cap=tensors.cap,
+    )
 
-    norm, final = model.cfg.normalization_type, getattr(model, "ln_final", None)
-    has_last = bool(model.b_U.any())
-    absent = {"fc": "only a BERT-like head has a dense layer"}
-    if not has_last:
+
+def is_identity(gamma: Float[Tensor, " d_model"], bias: Float[Tensor, " d_model"]) -> bool:
+    """Whether a norm's scale and bias are 1 and 0, as TransformerLens leaves them when it folds."""
+    return bool((gamma == 1).all()) and not bool(bias.any())
+
+
+def _why_absent(tensors: HeadTensors, folded: bool) -> dict[str, str]:
+    """Why a bias cannot be scaled, of those that cannot."""
+    absent = {}
+    if tensors.W_fc is None:
+        absent["fc"] = "only a BERT-like head has a dense layer"
+    if folded:
+        return absent | _why_absent_where_folded(tensors)
+    if tensors.b_U is None:
         absent["last"] = "the unembedding has no bias (b_U is zero)"
-    if norm is None:
-        absent["ln"] = "there is no final norm"
-    elif norm in ("RMS", "RMSPre") or model.cfg.final_rms:
-        absent["ln"] = "its final norm is an RMSNorm, which has no bias"
-    elif norm == "LNPre" or (has_last and is_identity(final)):
-        return _view(model, absent | _why_absent_where_folded(model), folded=True)
-    gamma, b_ln = getattr(final, "w", None), getattr(final, "b", None)
-    return _view(model, absent, gamma=gamma, b_ln=b_ln, b_last=model.b_U if has_last else None)
+    norms = {
+        None: "there is no final norm",
+        "rms": "its final norm is an RMSNorm, which has no bias",
+        "folded rms": "its final norm is an RMSNorm, which has no bias",
+        "layer without bias": "its final LayerNorm has no bias",
+    }
+    if tensors.norm in norms:
+        absent["ln"] = norms[tensors.norm]
+    return absent
 
 
-def is_identity(norm: object) -> bool:
-    """Whether a norm has a weight and a bias, and they are 1 and 0, as TransformerLens leaves them when it folds."""
-    gamma, bias = getattr(norm, "w", None), getattr(norm, "b", None)
-    return gamma is not None and bias is not None and bool((gamma == 1).all()) and not bool(bias.any())
-
-
-def _why_absent_where_folded(model: Model) -> dict[str, str]:
+def _why_absent_where_folded(tensors: HeadTensors) -> dict[str, str]:
     """The biases that are not there where the norm was folded: `b_U = b_LN W_U − mean`, if the head had no bias."""
-    if not model.b_U.any():
+    if tensors.b_U is None:
         return dict.fromkeys(("ln", "last"), "the layer norm is folded away and b_U is zero, so nothing is left")
-    if model.cfg.original_architecture in _HEADS_WITHOUT_BIAS:
+    if not tensors.had_bias:
         return {"last": "the layer norm is folded into b_U, and the head had no bias of its own"}
     ambiguity = (
         "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
-        f"the head's own, or both, and for this architecture ({model.cfg.original_architecture}) they cannot be told "
-        f"apart; {LOAD_RAW}"
+        f"the head's own, or both, and for this architecture they cannot be told apart; {LOAD_RAW}"
     )
     return dict.fromkeys(("ln", "last"), ambiguity)
-
-
-def _view(
-    model: Model, why_absent: dict[str, str], *, folded: bool = False, **tensors: Tensor | None
-) -> PredictionHead:
-    parts = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
-    W_U, b_U, eps = model.W_U.detach(), model.b_U.detach(), float(model.cfg.eps)
-    return PredictionHead(W_U, b_U, real_tokens(model), eps, why_absent, folded, **parts)
 
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:

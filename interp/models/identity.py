@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,11 +13,9 @@ from weakref import WeakKeyDictionary
 import torch
 import xxhash
 
-from interp.models.sites import Model, check_model
+from interp.models.sites import Model, check_model, view
 
 __all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "set_origin", "weight_hash"]
-
-_NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 
 
 @dataclass(frozen=True)
@@ -60,24 +59,24 @@ def _known_of(model: Model) -> dict[str, Any]:
 
 
 def weight_hash(model: Model) -> str:
-    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights."""
+    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights.
+
+    It is the same for a `HookedTransformer` or `HookedEncoder` and for a `TransformerBridge` of the same weights.
+    """
     known = _known_of(model)
     if "hash" in known:
         return str(known["hash"])
     digest = xxhash.xxh3_128()
-    for name, parameter in sorted(model.named_parameters()):
+    for name, parameter in sorted(view(model).parameters(), key=itemgetter(0)):
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
         laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
-        digest.update(laid_out.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return str(known.setdefault("hash", digest.hexdigest()))
 
 
 def config_hash(model: Model) -> str:
     """A hash of what decides a forward pass beside the weights: the config, and each layer's scale of the scores."""
-    check_model(model)
-    config = {key: str(value) for key, value in model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS}
-    scales = [float(block.attn.attn_scale) for block in model.blocks]
-    return xxhash.xxh3_128(json.dumps([config, scales], sort_keys=True).encode()).hexdigest()
+    return xxhash.xxh3_128(json.dumps(view(model).config(), sort_keys=True).encode()).hexdigest()
 
 
 def check_weights(model: Model) -> None:

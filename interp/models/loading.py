@@ -5,20 +5,23 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
+import tokenizers
 import torch
 import transformers
 from einops import rearrange
 
-from interp.checks import check_seed
+from interp.checks import check_choice, check_seed
+from interp.declare import Backend
 from interp.models.identity import Origin, origin, set_origin
-from interp.models.pretrained import ARCHITECTURES, place, read
-from interp.models.running import find_device, running
-from interp.models.sites import Model, check_model, is_encoder
+from interp.models.pretrained import HOOKED, MASKED, place, read, read_config, why_not_converted
+from interp.models.running import find_device
+from interp.models.sites import Model, check_model, view
+from interp.models.verify import verify_head, verify_scores
 from interp.paths import model_directory, printable
 
 __all__ = ["PARITY_TOLERANCE", "load", "quiet", "untrained"]
@@ -36,14 +39,14 @@ def load(
     dtype: torch.dtype | str | None = None,
     revision: str | None = None,
     checkpoint: int | None = None,
+    backend: Backend | None = None,
 ) -> Model:
     """Load a language model with raw (unfolded, uncentred) weights and check it against transformers.
 
-    Causal models come as `HookedTransformer`, BERT as `HookedEncoder`. Weights are read from safetensors only,
-    no pickle is opened and no remote code is run. The conversion is checked in float32: the largest difference
-    of log-softmax from the transformers model on random tokens (padded too for BERT) must stay below 1e-4.
-    Matrices are laid out in memory so that TransformerLens does not copy them at each call. Both models are in
-    memory during the check.
+    Weights are read from safetensors only, no pickle is opened and no remote code is run. The model is checked in
+    float32: the largest difference of log-softmax from the transformers model on random tokens (padded too for BERT)
+    must stay below 1e-4. Matrices of a hooked model are laid out in memory so that TransformerLens does not copy them
+    at each call. Both models are in memory during the check.
 
     Args:
         name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
@@ -53,11 +56,14 @@ def load(
         revision: a branch, tag or commit of a hub repository.
         checkpoint: a training step of a model that has them (Pythia: revision `step{checkpoint}`; the Stanford
             CRFM GPT-2s: `checkpoint-{checkpoint}`).
+        backend: `"hooked"` for TransformerLens' own implementation (`HookedTransformer`, BERT `HookedEncoder`),
+            `"bridge"` for the model of transformers in a `TransformerBridge`. By default hooked, where TransformerLens
+            has one that converts this model rightly, else bridge.
 
     Raises:
         FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
         ValueError: unsupported architecture, option or device, incomplete or non-finite weights, a failed parity
-            check.
+            check, an unknown backend or one that cannot have this model.
 
     Examples:
         >>> model = load("tiny-gpt2")
@@ -70,6 +76,8 @@ def load(
         dtype = getattr(torch, dtype, dtype)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(f"dtype must be a floating-point type such as 'bfloat16' or torch.bfloat16, found {dtype!r}")
+    if backend is not None:
+        check_choice("backend", backend, get_args(Backend))
     name = str(name_or_path)
     device = find_device(device)
     directory = model_directory(name)
@@ -80,29 +88,43 @@ def load(
     else:
         raise ValueError(f"{name} is a local directory: revision and checkpoint are for hub names; leave them out")
     with quiet():
-        hf_model, tokenizer, config = read(source, revision)
-        try:
-            model = _convert(hf_model, tokenizer, config)
-        except Exception as error:
-            reason = str(error).strip() or type(error).__name__
-            raise ValueError(f"{name} cannot be converted by TransformerLens as it is configured: {reason}") from error
-        _check_parity(model, hf_model, name)
+        model = _loaded(name, source, revision, backend)
     if directory is None and (cached := place(source, revision)):
         revision = cached.name
-    del hf_model
-    _lay_out(model)
-    model.to(dtype or torch.float32, print_details=False)
-    model.to(device, print_details=False)
-    model.cfg.device = str(model.W_U.device)  # TransformerLens forgets which GPU, and moves activations to the first
+    view(model).to(dtype or torch.float32, device)
     model.eval()
     set_origin(model, Origin(printable(name), revision, directory))
     return model
+
+
+def _loaded(name: str, source: str, revision: str | None, backend: Backend | None) -> Model:
+    """A checked model, of the first backend that can have it."""
+    config = read_config(source, revision)
+    why_not_hooked = why_not_converted(source, config)
+    if why_not_hooked and backend == "hooked":
+        raise ValueError(why_not_hooked)
+    if backend == "bridge" or why_not_hooked:
+        return _checked(name, *read(source, revision, config, "bridge"), _bridged)
+    try:
+        return _checked(name, *read(source, revision, config, "hooked"), _hooked)
+    except WronglyConverted:
+        if backend == "hooked":
+            raise
+    return _checked(name, *read(source, revision, config, "bridge"), _bridged)
+
+
+_Make: TypeAlias = Callable[[Any, Any, Any, str], Model]
+
+
+class WronglyConverted(ValueError):
+    """TransformerLens cannot convert a model as it is configured."""
 
 
 def untrained(model: Model, *, seed: int = 0) -> Model:
     """A copy of a model as it might have been before training: the control for what the architecture alone can do.
 
     Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
+    One seed gives other matrices to a hooked model than to a bridge, whose parameters have other names.
 
     Raises TypeError for what is no model, ValueError for a seed outside 0 … 2**63 − 1.
 
@@ -118,9 +140,9 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(fresh.named_parameters()):
-            leaf = name.rpartition(".")[2].lstrip("_")
             drawn = _FIRST_SD * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(torch.ones(()) if leaf == "w" else torch.zeros(()) if leaf.startswith("b") else drawn)
+            first = view(fresh).first_value(name)
+            parameter.copy_({"ones": torch.ones(()), "zeros": torch.zeros(()), "drawn": drawn}[first])
     set_origin(fresh, Origin(f"{origin(model).name} untrained", None, None))
     return fresh
 
@@ -160,39 +182,104 @@ def quiet() -> Iterator[None]:
             transformers.utils.logging.enable_progress_bar()
 
 
-def _convert(hf_model: Any, tokenizer: Any, config: Any) -> Model:
-    """The TransformerLens model with the weights of a transformers model, nothing folded or centred.
+@torch.no_grad()
+def _checked(
+    name: str, hf_model: Any, tokenizer: Any, config: Any, make: Callable[[Any, Any, Any, str], Model]
+) -> Model:
+    """A model of TransformerLens from one of transformers, with the same log-softmax on random tokens, for an encoder
+    on padded rows too."""
+    length = min(getattr(config, "max_position_embeddings", 64) or 64, 64)
+    tokens = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(tokens)
+    if config.model_type in MASKED:
+        mask[1, length // 2 :] = 0
+    output = hf_model(tokens, attention_mask=mask)
+    expected = (output.logits if "logits" in output else output.prediction_logits).log_softmax(-1)
+    with tempfile.TemporaryDirectory(prefix="model-") as neutral:
+        try:
+            model = make(hf_model, tokenizer, config, neutral)
+        except Exception as error:
+            reason = str(error).strip() or type(error).__name__
+            what = f"{name} cannot be converted by TransformerLens as it is configured"
+            raise WronglyConverted(f"{what}: {reason}") from error
+    del hf_model
+    found = view(model).run(tokens, mask, None).log_softmax(-1)
+    apart = (found - expected)[mask.bool()].abs().max().item()
+    if not apart < PARITY_TOLERANCE:
+        what = f"log-probabilities differ from transformers by {apart:.1e} (allowed {PARITY_TOLERANCE:.0e})"
+        how = "TransformerLens does not support this model as it is configured"
+        raise WronglyConverted(f"{name} was converted wrongly: {what}; {how}")
+    for verify in (verify_head, verify_scores):
+        with suppress(ValueError):  # said where it is asked for
+            verify(model)
+    return model
+
+
+def _hooked(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
+    """A `HookedTransformer` or `HookedEncoder` with the weights of a transformers model, nothing folded or centred.
 
     TransformerLens reads the config and the tokenizer again by their name (without its revision), so both go to a
     directory of their own.
     """
     from transformer_lens import HookedEncoder, HookedTransformer, loading_from_pretrained as tl_loading
 
-    config.architectures = [ARCHITECTURES[config.model_type]]
+    config.architectures = [HOOKED[config.model_type]]
     if config.model_type == "gpt2":
         config.n_ctx = config.n_positions
-    with tempfile.TemporaryDirectory(prefix="model-") as neutral:
-        config.save_pretrained(neutral)
-        tl_config = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
-        state = tl_loading.get_pretrained_state_dict(neutral, tl_config, hf_model=hf_model)
-        if (positions := getattr(config, "max_position_embeddings", None)) is not None:
-            tl_config.n_ctx = min(tl_config.n_ctx, positions)  # of Mistral it assumes 2,048
-        tl_config.tokenizer_name = None
-        tl_config.model_name = config.model_type
-        if config.model_type == "bert":
-            encoder = HookedEncoder(tl_config, tokenizer, move_to_device=False)
-            encoder.load_state_dict(state, strict=False)
-            return encoder
-        if tokenizer is not None:
-            tokenizer.save_pretrained(neutral)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(neutral)
-        model = HookedTransformer(tl_config, tokenizer, default_padding_side="right" if tokenizer else None)
+    config.save_pretrained(neutral)
+    tl_config = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
+    state = tl_loading.get_pretrained_state_dict(neutral, tl_config, hf_model=hf_model)
+    if (positions := getattr(config, "max_position_embeddings", None)) is not None:
+        tl_config.n_ctx = min(tl_config.n_ctx, positions)  # of Mistral it assumes 2,048
+    tl_config.tokenizer_name = None
+    tl_config.model_name = config.model_type
+    if config.model_type == "bert":
+        encoder = HookedEncoder(tl_config, tokenizer, move_to_device=False)
+        encoder.load_state_dict(state, strict=False)
+        _lay_out(encoder)
+        return encoder
+    tokenizer = _read_again(tokenizer, neutral)
+    model = HookedTransformer(tl_config, tokenizer, default_padding_side="right" if tokenizer else None)
     if model.tokenizer is not None:
         model.tokenizer.name_or_path = config.model_type  # in which TransformerLens looks for "gemma", too
     model.load_and_process_state_dict(
         state, fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False
     )
+    _lay_out(model)
     return model
+
+
+def _bridged(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
+    """A `TransformerBridge` around a transformers model, which is changed in place."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    config.architectures = hf_model.config.architectures = [type(hf_model).__name__]
+    config.save_pretrained(neutral)
+    hf_model.set_attn_implementation("eager")  # what shows its attention
+    read_again = _read_again(tokenizer or _stand_in(), neutral)
+    model = TransformerBridge.boot_transformers(neutral, hf_model=hf_model, tokenizer=read_again, device="cpu")
+    model.cfg.model_name = config.model_type
+    if tokenizer is None or config.model_type in MASKED:
+        model.tokenizer = tokenizer
+    else:
+        model.tokenizer.padding_side = "right"
+        model.tokenizer.name_or_path = config.model_type
+    return model
+
+
+def _read_again(tokenizer: Any, directory: str) -> Any:
+    """A tokenizer from a directory of its own, where TransformerLens finds its files."""
+    if tokenizer is None:
+        return None
+    tokenizer.save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def _stand_in() -> Any:
+    """A tokenizer for the bridge of a model that has none, which it would look for on the hub."""
+    vocabulary = {"<|endoftext|>": 0, "a": 1}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<|endoftext|>"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
 
 
 class _Path(str):
@@ -204,26 +291,6 @@ class _Path(str):
 
     def __contains__(self, part: object) -> bool:
         return False
-
-
-@torch.no_grad()
-def _check_parity(model: Model, hf_model: Any, name: str) -> None:
-    """Compare log-softmax with transformers on random tokens; for BERT on padded rows too."""
-    length = min(model.cfg.n_ctx, 64)
-    tokens = torch.randint(model.cfg.d_vocab, (2, length), generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(tokens)
-    name_of_mask, name_of_logits = "attention_mask", "logits"
-    if is_encoder(model):
-        mask[1, length // 2 :] = 0
-        name_of_mask, name_of_logits = "one_zero_attention_mask", "prediction_logits"
-    with running(model):
-        ours = model(tokens, **{name_of_mask: mask})
-    theirs = getattr(hf_model(tokens, attention_mask=mask), name_of_logits)
-    error = (ours.log_softmax(-1) - theirs.log_softmax(-1))[mask.bool()].abs().max().item()
-    if not error < PARITY_TOLERANCE:
-        what = f"log-probabilities differ from transformers by {error:.1e} (allowed {PARITY_TOLERANCE:.0e})"
-        how = "TransformerLens does not support this model as it is configured"
-        raise ValueError(f"{name} was converted wrongly: {what}; {how}")
 
 
 def _lay_out(model: Model) -> None:

@@ -11,12 +11,14 @@ import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
+from interp.declare import Backend
 from interp.paths import hub_answers
 
-__all__ = ["ARCHITECTURES", "place", "read", "read_config"]
+__all__ = ["HOOKED", "MASKED", "place", "read", "read_config", "why_not_converted"]
 
-ARCHITECTURES = {
+HOOKED = {
     "gpt2": "GPT2LMHeadModel",
     "gpt_neo": "GPTNeoForCausalLM",
     "gptj": "GPTJForCausalLM",
@@ -27,7 +29,10 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "bert": "BertForMaskedLM",
 }
-"""Supported `model_type`s of a Hugging Face `config.json`, and the class each is read with."""
+"""The `model_type`s of a Hugging Face `config.json` of which there is a `HookedTransformer` or `HookedEncoder` too."""
+
+MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM"}
+"""Encoders that TransformerLens knows, by `model_type`."""
 
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
 _FLOATING = ("F64", "F32", "F16", "BF16")
@@ -50,22 +55,32 @@ def read_config(source: str, revision: str | None = None) -> Any:
     try:
         options: dict[str, Any] = {"revision": revision} | _reach(source)
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
-        if kind in ARCHITECTURES:
+        if _class_name(kind) is not None:
             return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:
         _refuse_unreadable(source, revision, error)
-    raise ValueError(f"{source} is a {kind!r} model, which is not supported; supported are {', '.join(ARCHITECTURES)}")
+    expected = f"a causal language model that transformers has, or a masked one of {', '.join(MASKED)}"
+    raise ValueError(f"{source} is a {kind!r} model, which is not supported; expected {expected}")
 
 
-def read(source: str, revision: str | None) -> tuple[Any, Any, Any]:
+def _class_name(kind: str | None) -> str | None:
+    """The class of transformers that a kind of model is read with, None where it is no kind of language model here."""
+    known = HOOKED | MASKED
+    return known.get(kind or "") or CAUSAL.get(kind or "")
+
+
+def read(source: str, revision: str | None, config: Any, backend: Backend) -> tuple[Any, Any, Any]:
     """The transformers model in float32, its tokenizer (None if it has none) and its config.
 
     Raises FileNotFoundError where there is none, ValueError for what cannot be read, is unsupported or damaged.
     """
-    config = read_config(source, revision)
-    _check_config(source, config)
+    if config.num_hidden_layers < 1:
+        raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False} | _reach(source)
-    cls: Any = transformers.BertForPreTraining if config.model_type == "bert" else transformers.AutoModelForCausalLM
+    name = (
+        "BertForPreTraining" if (config.model_type, backend) == ("bert", "hooked") else _class_name(config.model_type)
+    )
+    cls: Any = getattr(transformers, str(name))
     if os.path.isdir(source):
         _check_shards(Path(source))
         _check_size(Path(source), config, cls)
@@ -107,13 +122,16 @@ def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
     return None if len(tokenizer) < 3 else tokenizer
 
 
-def _check_config(source: str, config: Any) -> None:
-    """Refuse the options that TransformerLens would convert without a word and wrongly, activations that it does not
-    know, and a model without blocks."""
-    if config.num_hidden_layers < 1:
-        raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
-    from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
-
+def why_not_converted(source: str, config: Any) -> str | None:
+    """Why there is no `HookedTransformer` or `HookedEncoder` of a model, None where there is one: an architecture or an
+    activation that TransformerLens does not have, options that it would convert without a word and wrongly."""
+    if config.model_type not in HOOKED:
+        return f"{source} is a {config.model_type!r} model, of which TransformerLens has no implementation of its own"
+    try:
+        from transformer_lens import HookedTransformer  # noqa: F401
+        from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
+    except ImportError:
+        return "TransformerLens 4 has no HookedTransformer and no HookedEncoder; leave backend out, or install 3.9"
     d_head = config.hidden_size // max(config.num_attention_heads, 1)
     standard: dict[str, dict[str, Any]] = {
         "bert": {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False},
@@ -125,10 +143,11 @@ def _check_config(source: str, config: Any) -> None:
     wrong = [name for name in usual if getattr(config, name, None) not in (None, usual[name])]
     activations = {name: getattr(config, name, "gelu") for name in ("activation_function", "hidden_act")}
     wrong += [name for name, kind in activations.items() if name not in wrong and kind not in SUPPORTED_ACTIVATIONS]
-    if wrong:
-        options = ", ".join(f"{name}={getattr(config, name)!r}" for name in wrong)
-        what = f"{source} is a {config.model_type} model with {options}"
-        raise ValueError(f"{what}, which TransformerLens converts wrongly; only the standard setting is supported")
+    if not wrong:
+        return None
+    options = ", ".join(f"{name}={getattr(config, name)!r}" for name in wrong)
+    what = f"{source} is a {config.model_type} model with {options}"
+    return f"{what}, which TransformerLens converts wrongly; leave backend out, or take backend='bridge'"
 
 
 def _check_shards(directory: Path) -> None:
@@ -153,7 +172,7 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
         sizes = [size for _, size in _stored(directory).values()]
         if config.num_hidden_layers <= len(sizes):
             with torch.device("meta"):
-                empty = cls(config) if cls is transformers.BertForPreTraining else cls.from_config(config)
+                empty = cls(config)
             if sum(parameter.numel() for parameter in empty.parameters()) <= 4 * sum(sizes):
                 return
     except Exception as error:
@@ -180,7 +199,7 @@ def _check_weights(source: str, revision: str | None, model: Any, info: dict[str
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter in parameters):
             raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
-        what = f"{ARCHITECTURES[config.model_type]} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
+        what = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
         raise ValueError(f"{source} lacks weights that a {what}; was it saved without its language-model head?")
     blocks = [int(number) for key in info["unexpected_keys"] for number in re.findall(r"\.(\d+)\.", key)]
     if max(blocks, default=-1) >= config.num_hidden_layers:

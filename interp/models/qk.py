@@ -5,7 +5,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -13,25 +12,11 @@ from torch import Tensor
 
 from interp.checks import whole_number
 from interp.models.head import LOAD_RAW, is_identity
-from interp.models.sites import Model, check_model, hook_name, is_encoder
+from interp.models.sites import Model, check_model, hook_name, view
+from interp.models.verify import verify_scores
+from interp.models.views import Rotation, View
 
 __all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "span"]
-
-_POSITIONS = {
-    "alibi": "ALiBi adds a bias that belongs to no residual dimension",
-    "relative_positional_bias": "relative positions add a bias that belongs to no residual dimension",
-    "shortformer": "position embeddings are added to queries and keys alone",
-}
-_OPTIONS = {
-    "use_qk_norm": "queries and keys are normalised, so a score is not linear in the key's residual vector",
-    "clip_qkv": "keys are clamped, so a score is not linear in the key's residual vector",
-    "use_logn_attn": "queries are rescaled by position after their hook point",
-    "use_attention_sinks": "the softmax has a sink beside the keys",
-    "use_split_qkv_input": "queries, keys and values have an input for each head; set model.cfg's flag to False",
-    "use_attn_in": "the attention has an input for each head; set model.cfg's flag to False",
-    "load_in_4bit": "the weights are packed in 4 bits",
-}
-_NORMALISED_QK = ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM")
 
 
 @dataclass(frozen=True)
@@ -57,8 +42,8 @@ class Span:
 
 def span(model: Model, layer: int) -> Span:
     """Which keys the queries of a block see."""
-    attn = model.blocks[layer].attn
-    return Span(not is_encoder(model), model.cfg.window_size if attn.attn_type == "local" else None)
+    attention = view(model).attention(layer)
+    return Span(attention.causal, attention.window)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,27 +66,23 @@ class QKCircuit:
     span: Span
     input_name: str
     query_name: str
-    _rotary: Any
+    _normed_before: bool
+    _rotation: Rotation | None
 
     def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """x, what W_Q and W_K read, from what flows at the site `attn_input`."""
-        if not self.span.causal:
+        if not self._normed_before:
             return activation
         x = activation if self.gamma is None else activation * self.gamma
         return (x if self.ln_bias is None else x + self.ln_bias).to(self.W_K.dtype)
 
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""
-        return k if self._rotary is None else self._rotary.apply_rotary(k)
+        return k if self._rotation is None else self._rotation.forth(k)
 
     def rotate_back(self, u: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_nᵀ u_n` for the vector at each position n."""
-        if self._rotary is None:
-            return u
-        length, width = u.shape[1], self._rotary.cfg.rotary_dim
-        cos, sin = (table[None, :length, None] for table in (self._rotary.rotary_cos, self._rotary.rotary_sin))
-        turned, rest = u[..., :width], u[..., width:]
-        return torch.cat([turned * cos - self._rotary.rotate_every_two(turned * sin), rest], -1)
+        return u if self._rotation is None else self._rotation.back(u)
 
 
 def qk_circuit(model: Model, layer: int) -> QKCircuit:
@@ -111,30 +92,42 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     relative positions, normalised or clamped queries and keys, soft-capped scores), or a folded model, whose weights
     are centred.
     """
-    rotary = model.cfg.positional_embedding_type == "rotary"
-    input_name = hook_name(model, "resid_pre" if model.cfg.normalization_type is None else "attn_input", layer)
-    _refuse(model)
-    attn: Any = model.blocks[layer].attn
-    if not is_encoder(model):
-        norm: Any = getattr(model.blocks[layer], "ln1", None)
-    else:
-        norm = model.blocks[layer - 1].ln2 if layer else model.embed.ln
-    grouped = hasattr(attn, "_W_K") and not model.cfg.ungroup_grouped_query_attention
-    gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
+    query_name, seen = hook_name(model, "q", layer), view(model)
+    attention = seen.attention(layer)
+    if attention.why_not:
+        why = "; ".join(attention.why_not)
+        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {why}")
+    _refuse_folded(seen)
+    verify_scores(model)
+    groups = attention.W_Q.shape[0] // attention.W_K.shape[0]
     return QKCircuit(
         layer=layer,
-        W_Q=attn.W_Q.detach(),
-        W_K=attn.W_K.detach(),
-        b_K=attn.b_K.detach(),
-        W_K_stored=(attn._W_K if grouped else attn.W_K).detach(),
-        gamma=None if gamma is None else gamma.detach(),
-        ln_bias=None if bias is None else bias.detach(),
-        scale=float(attn.attn_scale),
-        span=span(model, layer),
-        input_name=input_name,
-        query_name=hook_name(model, "rotated_q" if rotary else "q", layer),
-        _rotary=attn if rotary else None,
+        W_Q=attention.W_Q,
+        W_K=attention.W_K.repeat_interleave(groups, 0) if groups > 1 else attention.W_K,
+        b_K=attention.b_K.repeat_interleave(groups, 0) if groups > 1 else attention.b_K,
+        W_K_stored=attention.W_K,
+        gamma=attention.gamma,
+        ln_bias=attention.ln_bias,
+        scale=attention.scale,
+        span=Span(attention.causal, attention.window),
+        input_name=hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer),
+        query_name=query_name,
+        _normed_before=attention.normed_before,
+        _rotation=attention.rotation,
     )
+
+
+def _refuse_folded(seen: View) -> None:
+    """Raise ValueError for a model whose norms are folded into its weights, which are centred."""
+    if seen.encoder:
+        return
+    first = seen.attention(0)
+    identity = first.gamma is not None and first.ln_bias is not None and is_identity(first.gamma, first.ln_bias)
+    if str(seen.head().norm).startswith("folded") or (
+        identity and first.W_K.mean(1).abs().max() < 1e-5 * first.W_K.abs().max()
+    ):
+        what = "this model's layer norms are folded into its weights, which changes what each dimension contributes"
+        raise ValueError(f"{what}; {LOAD_RAW}")
 
 
 def check_layers(model: Model, layers: Sequence[int] | None) -> list[int]:
@@ -160,27 +153,3 @@ def _different(numbers: Sequence[int], n: int, what: str, one: str) -> list[int]
     if not chosen or len(set(chosen)) < len(chosen) or not 0 <= min(chosen) <= max(chosen) < n:
         raise ValueError(f"{what} must be different numbers in 0 … {n - 1}, found {chosen}")
     return chosen
-
-
-def _refuse(model: Model) -> None:
-    """Raise ValueError for a model whose attention scores are no sum over residual dimensions, or that is folded."""
-    cfg = model.cfg
-    reasons = [why for name, why in _OPTIONS.items() if getattr(cfg, name, None)]
-    if not is_encoder(model) and cfg.attention_dir != "causal":
-        reasons.append("a HookedTransformer with bidirectional attention does not mask its padding")
-    if cfg.attn_scores_soft_cap > 0:
-        reasons.append("scores are soft-capped")
-    if cfg.original_architecture in _NORMALISED_QK:
-        reasons.append(_OPTIONS["use_qk_norm"])
-    if (positions := cfg.positional_embedding_type) not in ("standard", "rotary"):
-        reasons.append(_POSITIONS.get(positions, f"positions of type {positions!r} are not known here"))
-    if reasons:
-        why = "; ".join(reasons)
-        raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {why}")
-    if is_encoder(model):
-        return
-    W_K = model.blocks[0].attn.W_K
-    centred = is_identity(model.blocks[0].ln1) and W_K.mean(1).abs().max() < 1e-5 * W_K.abs().max()
-    if centred or cfg.normalization_type in ("LNPre", "RMSPre"):
-        what = "this model's layer norms are folded into its weights, which changes what each dimension contributes"
-        raise ValueError(f"{what}; {LOAD_RAW}")

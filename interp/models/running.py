@@ -6,6 +6,7 @@ interp is inside `running`, which takes turns with interp's other threads and wh
 
 import itertools
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -13,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from interp.models.sites import Model, head_sites
+from interp.models.sites import Model, head_sites, view
 
 __all__ = ["Hooks", "HooksOfOthers", "active_hooks", "find_device", "firing", "head_is_hooked", "hooks_of_others"]
 __all__ += ["resolved", "running"]
@@ -22,6 +23,7 @@ Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """A `Recipe`: hook points by name, or by a function that tells which names are meant, as TransformerLens takes them."""
 HooksOfOthers: TypeAlias = frozenset[tuple[str, int]]
 
+_OF_EDITED_NORMS = "A forward hook edited hook_scale/hook_normalized"  # which TransformerBridge says each time
 _levels = itertools.count(1_000_000)  # of TransformerLens' hook contexts, whose own numbers stay small
 _locks: WeakKeyDictionary[Model, threading.RLock] = WeakKeyDictionary()
 _making_a_lock = threading.Lock()
@@ -60,23 +62,25 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
             raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
         before = hooks_of_others(model)
         _check_unchanged(before, before if expected is None else expected)
-        hooks = resolved(model, recipe)
+        points, hooks = model.hook_dict, resolved(model, recipe)
         try:
             for name, function in hooks:
-                model.hook_dict[name].add_hook(own(name, function), level=level)
-            yield fired
+                points[name].add_hook(own(name, function), level=level)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", _OF_EDITED_NORMS)
+                yield fired
             _check_unchanged(hooks_of_others(model, level), before)
         finally:
             for name, _ in hooks:
-                model.hook_dict[name].remove_hooks(level=level)
+                points[name].remove_hooks(level=level)
 
 
 def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:
     """The hooks of a recipe, each with the name of its point. Raises ValueError for one that there is not."""
-    hooks = []
+    hooks, points = [], model.hook_dict
     for point, function in recipe:
-        names = list(filter(point, model.hook_dict)) if callable(point) else [point]
-        if not names or names[0] not in model.hook_dict:
+        names = list(filter(point, view(model).hook_points())) if callable(point) else [point]
+        if not names or names[0] not in points:
             raise ValueError(f"this model has no hook point {point!r}; see model.hook_dict for those it has")
         hooks += [(name, function) for name in names]
     return hooks
@@ -87,7 +91,7 @@ def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
     with _lock_of(model):
         return frozenset(
             (name, id(handle.hook))
-            for name, point in model.hook_dict.items()
+            for name, point in view(model).hook_points().items()
             for handle in (*point.fwd_hooks, *point.bwd_hooks)
             if level is None or handle.context_level != level
         )

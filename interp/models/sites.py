@@ -1,67 +1,52 @@
-"""Where things are in each model class. The only module that spells hook-point names.
-
-A *site* is a place in a model; `hook_name` resolves it to the hook point that TransformerLens calls there.
+"""Where things are in a model. A *site* is a place; `hook_name` resolves it to the hook point that TransformerLens
+calls there.
 """
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-from typing_extensions import TypeIs
+from typing import Any, TypeAlias, get_args
 
 from interp.checks import check_choice
+from interp.models.bridge import Bridge
+from interp.models.hooked import HookedDecoder, HookedEncoder
+from interp.models.views import Model, Site, View
 
 __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth", "head_sites", "hook_name"]
-__all__ += ["is_encoder", "state_name", "trunk_output"]
-
-if TYPE_CHECKING:
-    from transformer_lens import HookedEncoder, HookedTransformer
-
-    Model: TypeAlias = HookedTransformer | HookedEncoder
-else:  # TransformerLens takes seconds to import, and who has a model has imported it
-    HookedEncoder = HookedTransformer = Model = Any
+__all__ += ["is_encoder", "narrowing", "state_name", "trunk_output", "view"]
 
 Recipe: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """`[(hook name, hook function), …]`, of the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""
 
-Site: TypeAlias = Literal[
-    "embed", "resid_pre", "resid_post", "attn_input", "q", "rotated_q", "k", "v", "attn_scores", "pattern",
-    "z", "mlp_post", "head_norm", "head_input", "logits",
-]  # fmt: skip
-
-_NAMES: dict[str, tuple[str, str]] = {
-    "embed": ("blocks.0.hook_resid_pre", "hook_full_embed"),
-    "resid_post": ("blocks.{layer}.hook_resid_post", "blocks.{layer}.hook_normalized_resid_post"),
-    "resid_pre": ("blocks.{layer}.hook_resid_pre", "blocks.{layer}.hook_resid_pre"),
-    "attn_input": ("blocks.{layer}.ln1.hook_normalized", "blocks.{layer}.hook_resid_pre"),
-    "rotated_q": ("blocks.{layer}.attn.hook_rot_q", "blocks.{layer}.attn.hook_rot_q"),
-    "mlp_post": ("blocks.{layer}.mlp.hook_post", "blocks.{layer}.mlp.hook_post"),
-    "head_norm": ("ln_final.hook_normalized", "mlm_head.ln.hook_normalized"),
-    "head_input": ("unembed.hook_in", "unembed.hook_in"),
-    "logits": ("unembed.hook_out", "unembed.hook_out"),
-    **{site: (f"blocks.{{layer}}.attn.hook_{site}",) * 2 for site in ("q", "k", "v", "attn_scores", "pattern", "z")},
+_VIEWS: dict[str, type[View]] = {
+    "HookedTransformer": HookedDecoder,
+    "HookedEncoder": HookedEncoder,
+    "TransformerBridge": Bridge,
 }
 _HEAD = re.compile(r"(ln_final|mlm_head|unembed)\.")
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
-def _kind(cls: type) -> str | None:
-    """The name of TransformerLens' class that this is or descends from."""
-    theirs = {one.__name__ for one in cls.__mro__ if one.__module__.partition(".")[0] == "transformer_lens"}
-    return next((name for name in ("HookedTransformer", "HookedEncoder") if name in theirs), None)
+def view(model: Any) -> View:
+    """What interp needs of a model, by its class.
+
+    Raises `TypeError` for what is no model of TransformerLens.
+    """
+    for cls in type(model).__mro__:
+        if cls.__name__ in _VIEWS and cls.__module__.partition(".")[0] == "transformer_lens":
+            return _VIEWS[cls.__name__](model)
+    found = f"{type(model).__module__}.{type(model).__name__}"
+    expected = "a HookedTransformer, HookedEncoder or TransformerBridge"
+    raise TypeError(f"expected {expected}, found {found}; load one with interp.load")
 
 
 def check_model(model: object) -> None:
-    """Raise `TypeError` unless `model` is a `HookedTransformer` or a `HookedEncoder`."""
-    if _kind(type(model)) is None:
-        found = f"{type(model).__module__}.{type(model).__name__}"
-        raise TypeError(f"expected a HookedTransformer or HookedEncoder, found {found}; load one with interp.load")
+    """Raise `TypeError` unless `model` is one of TransformerLens."""
+    view(model)
 
 
-def is_encoder(model: Model) -> TypeIs[HookedEncoder]:
-    """Whether the model is a bidirectional masked-language model (`HookedEncoder`)."""
-    check_model(model)
-    return _kind(type(model)) == "HookedEncoder"
+def is_encoder(model: Model) -> bool:
+    """Whether the model is a bidirectional masked-language model."""
+    return view(model).encoder
 
 
 def check_vocabulary(model: Model, *, exact: bool = False) -> None:
@@ -91,14 +76,17 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     | `mlp_post` | the MLP's neurons in block `layer`, after the activation, `[batch, pos, d_mlp]` |
     | `head_norm` | the prediction head's layer norm before `·γ + b` |
     | `head_input` | the input of the unembedding, after `·γ + b` |
-    | `logits` | the output of the unembedding, `[batch, pos, d_vocab]` |
+    | `logits` | the output of the unembedding, `[batch, pos, d_vocab]`, before a scale or a soft cap of the logits |
 
     Raises:
         ValueError: an unknown site, a layer that does not exist, a layer where the site has none, a model without
-            blocks.
+            blocks; a site that a `TransformerBridge` does not have, or where it shows something else.
     """
-    check_choice("site", site, _NAMES)
-    name = _NAMES[site][is_encoder(model)]
+    check_choice("site", site, get_args(Site))
+    seen = view(model)
+    if why := seen.refused(site):
+        raise ValueError(f"this model has no site {site!r}: {why}")
+    name = seen.names[site]
     if name.startswith("blocks.") and not model.cfg.n_layers:
         raise ValueError(f"this model has no blocks (n_layers=0), so no site {site!r}")
     if "{layer}" not in name:
@@ -124,6 +112,11 @@ def state_name(model: Model, state: int) -> str:
 def trunk_output(model: Model) -> str:
     """The hook point of the last residual stream, which the prediction head reads."""
     return state_name(model, model.cfg.n_layers)
+
+
+def narrowing(model: Model) -> str:
+    """The hook point at which positions can be left out, so that the unembedding does not read them."""
+    return trunk_output(model) if view(model).narrows_at == "resid_post" else hook_name(model, "head_input")
 
 
 def depth(names: Iterable[str]) -> int | None:

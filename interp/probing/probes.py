@@ -11,12 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
 from interp.corpora.sentences import tokenizer_of
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
 from interp.probing.states import state_rows
 from interp.probing.sweeps import Sweep, check_neurons
+from interp.run.observers import forward
 
 __all__ = ["Probe", "check_probe", "pair_scores", "probe", "steer", "token_scores"]
 
@@ -136,7 +138,7 @@ def token_scores(
     [row] = state_rows(model, [sentence], "eos", bos=bos)
     seen: list[Tensor] = []
     with running(model, [(state_name(model, probe.state), lambda resid, hook: seen.append(resid))]):
-        model(torch.tensor([row], device=model.W_U.device))
+        forward(model, Batch.of([row]).to(model.W_U.device), model.cfg.n_layers)
     tokenizer = tokenizer_of(model)
     return [tokenizer.decode([token_id]) for token_id in row], probe.score(seen[0][0]).cpu().numpy()
 

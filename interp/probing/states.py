@@ -25,7 +25,7 @@ from interp.corpora.tokens import Unknown, unknown_id
 from interp.disk import uninterrupted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
-from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name
+from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_encoder, state_name, view
 from interp.probing.options import Position
 from interp.run import distributed
 from interp.run.checkpoint import Checkpoint, identity, is_finished
@@ -179,7 +179,7 @@ def _sites(
     else:
         site: Site = "mlp_post" if of == "neurons" else "z"
         every = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
-        width = (cfg.d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
+        width = (view(model).d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
     chosen = list(every) if given is None else [whole_number(number, what) for number in given]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
         raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")

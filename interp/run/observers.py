@@ -24,7 +24,7 @@ from interp.corpora.batching import Batch, check_batches
 from interp.disk import uninterrupted
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others, resolved
-from interp.models.sites import Model, Recipe, depth, is_encoder, trunk_output
+from interp.models.sites import Model, Recipe, depth, narrowing, view
 from interp.run import moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
 
@@ -242,7 +242,7 @@ def feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: Hoo
     recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
     stop = depth(name for name, _ in recipe)
     if stop is None and not batch.reads_all and not head_is_hooked(model):
-        recipe += [(trunk_output(model), lambda resid, hook: batch.select(resid)[None])]
+        recipe += [(narrowing(model), lambda activation, hook: batch.select(activation)[None])]
     try:
         with firing(model, recipe, expected=hooks):
             forward(model, batch, stop)
@@ -254,12 +254,7 @@ def feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: Hoo
 
 def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:
     """Run the model as far as block `stop`; None runs the prediction head too. Returns what the model does."""
-    if is_encoder(model):
-        run = model if stop is None else model.encoder_output
-        return run(batch.tokens, one_zero_attention_mask=batch.mask if batch.padded else None)
-    # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
-    left = model.tokenizer is not None and model.tokenizer.padding_side == "left"
-    return model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
+    return view(model).run(batch.tokens, batch.mask, stop)
 
 
 def observe_parts(

@@ -276,7 +276,10 @@ def test_decomposition_is_exact_and_can_fail(kind, load_toy):
     assert list(table["layer"]) == [0, 1]
     assert (table["max_error"] < 1e-10 * np.maximum(1, table["max_score"])).all()
     e = brute(model, tokens.tolist(), 1)
-    assert table["max_score"][1] == pytest.approx(np.abs(e.score[:, e.seen]).max())
+    scale = model.blocks[1].attn.attn_scale
+    scores = np.where(e.seen, e.score, np.nan) / scale
+    centred = scores - np.nanmean(scores, -1, keepdims=True)
+    assert table["max_score"][1] == pytest.approx(np.nanmax(np.abs(centred)))
 
     def edit(scores, hook):
         scores[:, 2, 9, 5] += 1e-3
@@ -284,8 +287,9 @@ def test_decomposition_is_exact_and_can_fail(kind, load_toy):
 
     with model.hooks(fwd_hooks=[("blocks.1.attn.hook_attn_scores", edit)]):
         wrong = attention.scores.check_decomposition(model, tokens)
-    scale = model.blocks[1].attn.attn_scale
-    np.testing.assert_allclose(wrong["max_error"], [0, 1e-3 * scale], rtol=1e-6, atol=1e-10 * table["max_score"].max())
+    alpha = np.exp(scores[2, 9, 5]) / np.nansum(np.exp(scores[2, 9]))
+    expected = 1e-3 * max(alpha, 1 - alpha)  # of the edited key, or of the others
+    np.testing.assert_allclose(wrong["max_error"], [0, expected], rtol=1e-3, atol=1e-10 * table["max_score"].max())
     with model.hooks(fwd_hooks=[("blocks.0.attn.hook_k", lambda k, hook: k * 1.001)]):
         assert attention.scores.check_decomposition(model, tokens)["max_error"].max() > 1e-4
 

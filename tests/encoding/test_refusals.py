@@ -44,7 +44,7 @@ CASES: dict[str, Case] = {
     "soft-capped logits": (
         BAD,
         "soft-caps its logits",
-        lambda w: encoding.fit(w.toy(output_logits_soft_cap=5.0), w.texts, **quiet),
+        lambda w: encoding.steering.SteeredMeans(w.toy(output_logits_soft_cap=5.0), [(3, 1.0, 0.0)], np.ones(16)),
     ),
     "a ratio of NaN to steer by": (
         BAD,

@@ -1,0 +1,301 @@
+"""The view of a `TransformerBridge`, which wraps the model of transformers itself.
+
+Its config repeats what other models' configs say, and is wrong where an architecture differs; so windows, scales,
+norms and widths are read from the config of transformers and from the modules.
+"""
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from inspect import signature
+from typing import Any, Literal
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.models.hooked import DECODER_NAMES
+from interp.models.views import Attention, FinalNorm, HeadTensors, Rotation, Site, View
+
+__all__ = ["Bridge"]
+
+_HOOKED = ("gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert")
+"""Kinds that are a HookedTransformer or HookedEncoder too, by whose names their parameters are known."""
+_NORMED_AFTER = ("olmo2", "olmo3", "exaone4")
+"""Decoders whose norms come after attention and MLP, so that attention reads the residual stream itself."""
+_HEADS_WITHOUT_BIAS = ("gpt2", "gpt_neo", "gpt_neox", "opt")
+_NOT_OF_THE_PASS = {
+    "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "id2label",
+    "label2id", "return_dict", "output_attentions", "output_hidden_states", "chunk_size_feed_forward", "problem_type",
+    "bos_token_id", "eos_token_id", "pad_token_id", "tokenizer_class", "_attn_implementation",
+    "_attn_implementation_autoset", "_experts_implementation",
+}  # fmt: skip
+
+
+class _Halves(Rotation):
+    """RoPE by the function of the model's own module in transformers, from its tables of cosines and sines."""
+
+    def __init__(self, rotary: Any, apply: Any, layer_type: str | None) -> None:
+        self._rotary, self._apply, self._layer_type = rotary, apply, layer_type
+
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, 1)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, -1)
+
+    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
+        positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
+        kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
+        cos, sin = (table.to(vectors.dtype) for table in self._rotary(vectors, positions, **kind))
+        heads = rearrange(vectors, "batch pos head d_head -> batch head pos d_head")
+        width = min(vectors.shape[-1], _width(cos, self._apply))
+        turned = self._apply(heads[..., :width], heads[..., :width], cos, sign * sin)[0]
+        both = torch.cat([turned, heads[..., width:]], -1)
+        return rearrange(both, "batch head pos d_head -> batch pos head d_head")
+
+
+def _width(cos: Tensor, apply: Any) -> int:
+    """How many dimensions of a head turn: GPT-OSS's table has one column for two of them."""
+    return cos.shape[-1] * (2 if apply.__module__.endswith("gpt_oss") else 1)
+
+
+class _Pairs(Rotation):
+    """RoPE of GPT-J: neighbouring dimensions turn together."""
+
+    def __init__(self, attn: Any) -> None:
+        self._attn = attn
+
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, 1)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, -1)
+
+    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
+        table = self._attn.embed_positions[: vectors.shape[1]].to(vectors)
+        sin, cos = (part.repeat_interleave(2, -1)[None, :, None] for part in table.chunk(2, -1))
+        turned, rest = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]
+        beside = torch.stack([-turned[..., 1::2], turned[..., ::2]], -1).flatten(-2)
+        return torch.cat([turned * cos + sign * beside * sin, rest], -1)
+
+
+class Bridge(View):
+    """A `TransformerBridge` with raw weights, of a causal or a masked language model."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.wrapped = model.original_model
+        self._config: Any = self.wrapped.config.get_text_config()
+        self._kind: str = self._config.model_type.removesuffix("_text")
+
+    @property
+    def encoder(self) -> bool:
+        return str(self.model.cfg.architecture).endswith("ForMaskedLM")
+
+    @property
+    def names(self) -> dict[Site, str]:
+        return DECODER_NAMES | ({"attn_input": DECODER_NAMES["resid_pre"]} if self._normed_after else {})
+
+    narrows_at = "head_input"
+
+    @property
+    def _normed_after(self) -> bool:
+        return self.encoder or self._kind in _NORMED_AFTER
+
+    def refused(self, site: Site) -> str | None:
+        if site in ("attn_scores", "rotated_q"):
+            classes = {cls.__name__ for cls in type(self.model.blocks[0].attn).__mro__}
+            if site == "attn_scores" and type(self.model.blocks[0].attn).__name__ == "AttentionBridge":
+                return "TransformerBridge shows the pattern there, and what is edited has no effect; use 'pattern'"
+            joint = any(name.startswith("JointQKV") for name in classes)
+            if site == "rotated_q" and (joint or "PositionEmbeddingsAttentionBridge" not in classes):
+                return "TransformerBridge does not show rotated queries in this architecture; use 'q'"
+        if site == "mlp_post" and self.d_mlp is None:
+            return "its MLPs are not one matrix each (a mixture of experts?), so they have no neurons of their own"
+        return None
+
+    @property
+    def d_mlp(self) -> int | None:
+        W_out = getattr(self.model.blocks[0].mlp, "W_out", None)
+        return None if W_out is None else W_out.shape[0]
+
+    def head(self) -> HeadTensors:
+        final, folded = getattr(self.model, "ln_final", None), bool(self.model.cfg.layer_norm_folding)
+        gamma, bias = (_tensor(final, name) for name in ("weight", "bias"))
+        if gamma is not None and self._offset:
+            gamma = 1 + gamma
+        norm: FinalNorm = None if final is None else "layer" if bias is not None else "layer without bias"
+        if "RMS" in type(final).__name__ or "RMS" in type(getattr(final, "original_component", None)).__name__:
+            norm = "rms"
+        dense = self.model.mlm_head if self.encoder else None
+        last = getattr(self.wrapped, "final_logits_bias", None)
+        b_U = self.model.b_U if last is None else last[0]
+        multiplied, divided = (getattr(self._config, name, None) for name in ("logit_scale", "logits_scaling"))
+        return HeadTensors(
+            W_U=self.model.W_U.detach(),
+            b_U=b_U.detach() if self.encoder or b_U.any() else None,
+            norm="folded" if folded else norm,
+            eps=float(self.model.cfg.eps),
+            gamma=gamma,
+            b_ln=bias,
+            W_fc=None if dense is None else dense.weight.detach().T,
+            b_fc=None if dense is None else dense.bias.detach(),
+            had_bias=self._kind not in _HEADS_WITHOUT_BIAS,
+            scale=float(multiplied or 1) / float(divided or 1),
+            cap=getattr(self._config, "final_logit_softcapping", None),
+        )
+
+    @property
+    def _offset(self) -> bool:
+        return bool(self.model.cfg.rmsnorm_uses_offset)
+
+    def attention(self, layer: int) -> Attention:
+        attn = self.model.blocks[layer].attn
+        norm = self._norm_before(layer)
+        gamma, bias = (_tensor(norm, name) for name in ("weight", "bias"))
+        W_K = attn.W_K.detach()
+        b_K = None if attn.b_K is None else attn.b_K.detach()
+        return Attention(
+            W_Q=attn.W_Q.detach(),
+            W_K=W_K,
+            b_K=W_K.new_zeros(W_K.shape[0], W_K.shape[2]) if b_K is None else b_K,
+            scale=self._scale(attn.original_component, W_K.shape[2]),
+            causal=not self.encoder,
+            window=self._window(layer),
+            rotation=self._rotation(attn.original_component, layer),
+            gamma=1 + gamma if gamma is not None and self._offset else gamma,
+            ln_bias=bias,
+            normed_before=not self._normed_after,
+            why_not=tuple(self._why_not(attn.original_component)),
+        )
+
+    def _norm_before(self, layer: int) -> Any:
+        if not self._normed_after:
+            return getattr(self.model.blocks[layer], "ln1", None)
+        if not self.encoder:
+            return None
+        return self.model.blocks[layer - 1].ln2 if layer else self.model.embed_ln
+
+    def _scale(self, attn: Any, d_head: int) -> float:
+        """What scores are divided by."""
+        if self._kind == "gpt_neo":
+            return 1.0
+        if (divisor := getattr(attn, "scale_attn", None)) is not None:
+            return float(divisor)
+        factor = getattr(attn, "scaling", getattr(attn, "inv_norm_factor", None))
+        return d_head**0.5 if factor is None else 1 / float(factor)
+
+    def _window(self, layer: int) -> int | None:
+        config = self._config
+        kinds = getattr(config, "attention_layers" if self._kind == "gpt_neo" else "layer_types", None)
+        width = getattr(config, "window_size" if self._kind == "gpt_neo" else "sliding_window", None)
+        if kinds is not None:
+            return width if kinds[layer] in ("local", "sliding_attention") else None
+        return width if getattr(config, "use_sliding_window", True) else None
+
+    def _rotation(self, attn: Any, layer: int) -> Rotation | None:
+        if hasattr(attn, "embed_positions"):
+            return _Pairs(attn)
+        rotary = getattr(self.wrapped.base_model, "rotary_emb", None)
+        apply = getattr(sys.modules[type(attn).__module__], "apply_rotary_pos_emb", None)
+        if rotary is None or apply is None or not getattr(attn, "use_rope", True):
+            return None
+        rotary = getattr(rotary, "original_component", rotary)
+        by_type = "layer_type" in signature(rotary.forward).parameters
+        return _Halves(rotary, apply, self._config.layer_types[layer] if by_type else None)
+
+    def _why_not(self, attn: Any) -> Iterator[str]:
+        config = self._config
+        if any(getattr(attn, name, None) is not None for name in ("q_norm", "k_norm", "q_layernorm", "k_layernorm")):
+            yield "queries and keys are normalised, so a score is not linear in the key's residual vector"
+        if getattr(config, "attn_logit_softcapping", None) is not None:
+            yield "scores are soft-capped"
+        if self._kind in ("bloom", "mpt") or getattr(config, "alibi", False):
+            yield "ALiBi adds a bias that belongs to no residual dimension"
+        if getattr(config, "clip_qkv", None) is not None:
+            yield "keys are clamped, so a score is not linear in the key's residual vector"
+        if getattr(attn, "sinks", None) is not None:
+            yield "the softmax has a sink beside the keys"
+
+    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
+        return self.model.blocks[layer].attn.W_O.detach()
+
+    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
+        return self.model.blocks[layer].mlp.W_out.detach()
+
+    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+        if stop is not None and self.encoder:
+            return self.wrapped.base_model(tokens, attention_mask=mask)
+        if stop is None or stop < self.model.cfg.n_layers:
+            stop = None if stop is None else max(stop, 1)
+            return self.model(tokens, attention_mask=mask, stop_at_layer=stop)
+        if "logits_to_keep" in signature(self.wrapped.forward).parameters:
+            return self.model(tokens, attention_mask=mask, logits_to_keep=1)
+        return self.wrapped.base_model(tokens, attention_mask=mask)
+
+    def hook_points(self) -> dict[str, Any]:
+        known: dict[int, tuple[str, Any]] = {}
+        for name, point in self.model.hook_dict.items():
+            known.setdefault(id(point), (name, point))
+        return dict(known.values())
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """As TransformerLens' own implementations name and shape them, where there is one; else as transformers does,
+        without what the bridge adds."""
+        if self._kind in _HOOKED:
+            yield from ((name, value) for name, value in self._hooked_parameters() if value is not None)
+            return
+        for name, parameter in self.wrapped.named_parameters():
+            name = name.replace("._original_component", "")
+            if ".qkv." not in name and not (name == "lm_head.bias" and not parameter.any()):
+                yield name, parameter.detach()
+
+    def _hooked_parameters(self) -> Iterator[tuple[str, Tensor | None]]:
+        model, outer = self.model, "embed." if self.encoder else ""
+        yield f"{outer}embed.W_E", model.embed.W_E.detach()
+        if hasattr(model, "pos_embed"):
+            offset = 2 if self._kind == "opt" else 0
+            yield f"{outer}pos_embed.W_pos", model.pos_embed.W_pos.detach()[offset:]
+        modules: list[tuple[str, Any, tuple[str, ...]]] = []
+        for layer, block in enumerate(model.blocks):
+            path = f"blocks.{layer}"
+            modules.append((f"{path}.attn", block.attn, ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O")))
+            modules.append((f"{path}.mlp", block.mlp, ("W_in", "b_in", "W_gate", "W_out", "b_out")))
+            modules.append((f"{path}.ln1", block.ln1, ("w", "b")))
+            modules.append((f"{path}.ln2", getattr(block, "ln2", block.ln1), ("w", "b")))
+        modules.append(("mlm_head.ln" if self.encoder else "ln_final", model.ln_final, ("w", "b")))
+        modules.append(("unembed", model, ("W_U", "b_U")))
+        for path, module, leaves in modules:
+            for leaf in leaves:
+                value = _tensor(module, leaf)
+                yield f"{path}.{leaf}", None if value is None or (leaf[0] == "b" and not value.any()) else value
+        if self.encoder:
+            types = self.wrapped.base_model.embeddings.token_type_embeddings
+            yield "embed.token_type_embed.W_token_type", _tensor(types, "weight")
+            yield "embed.ln.w", _tensor(model.embed_ln, "weight")
+            yield "embed.ln.b", _tensor(model.embed_ln, "bias")
+            yield "mlm_head.W", model.mlm_head.weight.detach().T
+            yield "mlm_head.b", model.mlm_head.bias.detach()
+
+    def config(self) -> dict[str, Any]:
+        config = {key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS}
+        return config | {"scales": [self.attention(layer).scale for layer in range(self.model.cfg.n_layers)]}
+
+    def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
+        parameter = self.wrapped.get_parameter(name.removeprefix("original_model."))
+        if name.endswith("bias"):
+            return "zeros"
+        return "drawn" if parameter.ndim > 1 or not name.endswith("weight") else "zeros" if self._offset else "ones"
+
+    def to(self, *where: Any) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            for one in where:
+                self.model.to(one)
+
+
+def _tensor(module: Any, name: str) -> Tensor | None:
+    value = getattr(module, name, None)
+    return value.detach() if isinstance(value, Tensor) else None

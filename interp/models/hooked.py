@@ -1,0 +1,191 @@
+"""The views of TransformerLens' own implementations: `HookedTransformer` and `HookedEncoder`."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.models.views import Attention, HeadTensors, Rotation, Site, View
+
+__all__ = ["DECODER_NAMES", "HookedDecoder", "HookedEncoder"]
+
+_OF_ATTENTION: dict[Site, str] = {
+    site: f"blocks.{{layer}}.attn.hook_{site}" for site in ("q", "k", "v", "attn_scores", "pattern", "z")
+}
+_OF_BOTH: dict[Site, str] = _OF_ATTENTION | {
+    "resid_pre": "blocks.{layer}.hook_resid_pre",
+    "rotated_q": "blocks.{layer}.attn.hook_rot_q",
+    "mlp_post": "blocks.{layer}.mlp.hook_post",
+    "head_input": "unembed.hook_in",
+    "logits": "unembed.hook_out",
+}
+DECODER_NAMES: dict[Site, str] = _OF_BOTH | {
+    "embed": "blocks.0.hook_resid_pre",
+    "resid_post": "blocks.{layer}.hook_resid_post",
+    "attn_input": "blocks.{layer}.ln1.hook_normalized",
+    "head_norm": "ln_final.hook_normalized",
+}
+_ENCODER_NAMES: dict[Site, str] = _OF_BOTH | {
+    "embed": "hook_full_embed",
+    "resid_post": "blocks.{layer}.hook_normalized_resid_post",
+    "attn_input": "blocks.{layer}.hook_resid_pre",
+    "head_norm": "mlm_head.ln.hook_normalized",
+}
+_POSITIONS = {
+    "alibi": "ALiBi adds a bias that belongs to no residual dimension",
+    "relative_positional_bias": "relative positions add a bias that belongs to no residual dimension",
+    "shortformer": "position embeddings are added to queries and keys alone",
+}
+_OPTIONS = {
+    "use_qk_norm": "queries and keys are normalised, so a score is not linear in the key's residual vector",
+    "clip_qkv": "keys are clamped, so a score is not linear in the key's residual vector",
+    "use_logn_attn": "queries are rescaled by position after their hook point",
+    "use_attention_sinks": "the softmax has a sink beside the keys",
+    "use_split_qkv_input": "queries, keys and values have an input for each head; set model.cfg's flag to False",
+    "use_attn_in": "the attention has an input for each head; set model.cfg's flag to False",
+    "load_in_4bit": "the weights are packed in 4 bits",
+}
+_NORMALISED_QK = ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM")
+_HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM", "GPTNeoXForCausalLM")
+_NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
+
+
+class _Rotary(Rotation):
+    """RoPE as TransformerLens' attention has it."""
+
+    def __init__(self, attn: Any) -> None:
+        self._attn = attn
+
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._attn.apply_rotary(vectors)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        length, width = vectors.shape[1], self._attn.cfg.rotary_dim
+        cos, sin = (table[None, :length, None] for table in (self._attn.rotary_cos, self._attn.rotary_sin))
+        turned, rest = vectors[..., :width], vectors[..., width:]
+        return torch.cat([turned * cos - self._attn.rotate_every_two(turned * sin), rest], -1)
+
+
+class _Hooked(View):
+    """What both have in common."""
+
+    narrows_at = "resid_post"
+
+    @property
+    def d_mlp(self) -> int | None:
+        return None if self.model.cfg.attn_only or not self.model.cfg.n_layers else self.model.cfg.d_mlp
+
+    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
+        return self.model.blocks[layer].attn.W_O.detach()
+
+    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
+        return self.model.blocks[layer].mlp.W_out.detach()
+
+    def attention(self, layer: int) -> Attention:
+        attn, norm = self.model.blocks[layer].attn, self._norm_before(layer)
+        grouped = hasattr(attn, "_W_K") and not self.model.cfg.ungroup_grouped_query_attention
+        gamma, bias = (getattr(norm, name, None) for name in ("w", "b"))
+        return Attention(
+            W_Q=attn.W_Q.detach(),
+            W_K=(attn._W_K if grouped else attn.W_K).detach(),
+            b_K=(attn._b_K if grouped else attn.b_K).detach(),
+            scale=float(attn.attn_scale),
+            causal=not self.encoder,
+            window=self.model.cfg.window_size if attn.attn_type == "local" else None,
+            rotation=_Rotary(attn) if self.model.cfg.positional_embedding_type == "rotary" else None,
+            gamma=None if gamma is None else gamma.detach(),
+            ln_bias=None if bias is None else bias.detach(),
+            normed_before=not self.encoder and self.model.cfg.normalization_type is not None,
+            why_not=tuple(self._why_not()),
+        )
+
+    def _norm_before(self, layer: int) -> Any:
+        """The norm that the attention of a block reads through."""
+        raise NotImplementedError
+
+    def _why_not(self) -> Iterator[str]:
+        cfg = self.model.cfg
+        yield from (why for name, why in _OPTIONS.items() if getattr(cfg, name, None))
+        if not self.encoder and cfg.attention_dir != "causal":
+            yield "a HookedTransformer with bidirectional attention does not mask its padding"
+        if cfg.attn_scores_soft_cap > 0:
+            yield "scores are soft-capped"
+        if cfg.original_architecture in _NORMALISED_QK:
+            yield _OPTIONS["use_qk_norm"]
+        if (positions := cfg.positional_embedding_type) not in ("standard", "rotary"):
+            yield _POSITIONS.get(positions, f"positions of type {positions!r} are not known here")
+
+    def hook_points(self) -> dict[str, Any]:
+        return self.model.hook_dict
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Without the biases that are zero, which other implementations do not have, and what no question reads."""
+        for name, parameter in self.model.named_parameters():
+            path, _, leaf = name.rpartition(".")
+            leaf = leaf.lstrip("_")
+            if not name.startswith(("pooler.", "nsp_head.")) and not (leaf.startswith("b") and not parameter.any()):
+                yield f"{path}.{leaf}", parameter.detach()
+
+    def config(self) -> dict[str, Any]:
+        config = {key: str(value) for key, value in self.model.cfg.to_dict().items() if key not in _NOT_OF_THE_PASS}
+        return config | {"scales": [float(block.attn.attn_scale) for block in self.model.blocks]}
+
+    def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
+        leaf = name.rpartition(".")[2].lstrip("_")
+        return "ones" if leaf == "w" else "zeros" if leaf.startswith("b") else "drawn"
+
+    def to(self, *where: Any) -> None:
+        for one in where:
+            self.model.to(one, print_details=False)
+        self.model.cfg.device = str(self.model.W_U.device)  # TransformerLens forgets which GPU
+
+
+class HookedDecoder(_Hooked):
+    """A `HookedTransformer`."""
+
+    encoder, names = False, DECODER_NAMES
+
+    def _norm_before(self, layer: int) -> Any:
+        return getattr(self.model.blocks[layer], "ln1", None)
+
+    def head(self) -> HeadTensors:
+        cfg, final = self.model.cfg, getattr(self.model, "ln_final", None)
+        norms = {None: None, "LN": "layer", "RMS": "rms", "RMSPre": "folded rms", "LNPre": "folded"}
+        norm: Any = "rms" if cfg.final_rms and cfg.normalization_type == "LN" else norms[cfg.normalization_type]
+        gamma, bias = getattr(final, "w", None), getattr(final, "b", None)
+        return HeadTensors(
+            W_U=self.model.W_U.detach(),
+            b_U=self.model.b_U.detach() if self.model.b_U.any() else None,
+            norm=norm,
+            eps=float(cfg.eps),
+            gamma=None if gamma is None else gamma.detach(),
+            b_ln=None if bias is None else bias.detach(),
+            had_bias=cfg.original_architecture not in _HEADS_WITHOUT_BIAS,
+            cap=cfg.output_logits_soft_cap if cfg.output_logits_soft_cap > 0 else None,
+        )
+
+    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+        # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
+        left = self.model.tokenizer is not None and self.model.tokenizer.padding_side == "left"
+        return self.model(tokens, attention_mask=mask if left else None, stop_at_layer=stop)
+
+
+class HookedEncoder(_Hooked):
+    """A `HookedEncoder`."""
+
+    encoder, names = True, _ENCODER_NAMES
+
+    def _norm_before(self, layer: int) -> Any:
+        return self.model.blocks[layer - 1].ln2 if layer else self.model.embed.ln
+
+    def head(self) -> HeadTensors:
+        mlm, b_U = self.model.mlm_head, self.model.b_U.detach()
+        tensors = {"gamma": mlm.ln.w, "b_ln": mlm.ln.b, "W_fc": mlm.W, "b_fc": mlm.b}
+        parts: dict[str, Any] = {name: tensor.detach() for name, tensor in tensors.items()}
+        return HeadTensors(self.model.W_U.detach(), b_U, "layer", float(self.model.cfg.eps), **parts)
+
+    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+        run = self.model if stop is None else self.model.encoder_output
+        return run(tokens, one_zero_attention_mask=None if bool(mask.all()) else mask)

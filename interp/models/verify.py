@@ -1,0 +1,154 @@
+"""Identities that hold of every model that interp reads rightly, checked on one row before a bridge is used.
+
+A `TransformerBridge` may wrap an architecture that nobody has tried here. What its view says of it must make the
+model's own numbers; else the question is refused.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.models.running import active_hooks, running
+from interp.models.sites import Model, hook_name, trunk_output, view
+from interp.models.views import Attention, HeadTensors, View
+
+__all__ = ["verify_head", "verify_scores"]
+
+_LENGTH = 16
+_LONGEST_WINDOW = 256
+_LEAST_ATTENTION = 1e-20
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+_TOLERANCE_OF_HALF = 0.25
+_verified: WeakKeyDictionary[Model, set[Callable[[Model], None]]] = WeakKeyDictionary()
+
+
+def verify_head(model: Model) -> None:
+    """Raise ValueError unless the tensors of the prediction head make the model's logits.
+
+    For a bridge, once: `h = x̂ ⊙ γ + b_LN`, `logits = scale · (h W_U + b_U)`, soft-capped where the model does that,
+    and for BERT `x' = GELU(x W_fc + b_fc)` before it.
+    """
+    _once(model, verify_head, _check_head, "its prediction head", "logits")
+
+
+def verify_scores(model: Model) -> None:
+    """Raise ValueError unless queries, keys, scale, window and rotation make the model's attention.
+
+    For a bridge, once: log-softmax of `(R q) · (R (x W_K + b_K)) / scale` over the keys that a query sees, against
+    the logarithm of the attention probabilities, in every layer.
+    """
+    _once(model, verify_scores, _check_scores, "attention scores", "log-probabilities of attention")
+
+
+def _once(
+    model: Model, which: Callable[[Model], None], check: Callable[[Model, View], float], what: str, units: str
+) -> None:
+    seen = view(model)
+    if seen.wrapped is None or which in _verified.get(model, set()):
+        return
+    if hooks := active_hooks(model):
+        why = f"hooks are active on it ({', '.join(hooks[:3])})"
+        raise RuntimeError(f"this TransformerBridge has not been checked yet, and {why}; build recipes before that")
+    training = model.training
+    try:
+        model.eval()
+        with torch.no_grad():
+            error = check(model, seen)
+    finally:
+        model.train(training)
+    allowed = _TOLERANCE.get(model.W_U.dtype, _TOLERANCE_OF_HALF)
+    if not error <= allowed:
+        differs = f"{units} differ by {error:.1e} from the model's own (allowed {allowed:.0e})"
+        kind = type(seen.wrapped).__name__
+        raise ValueError(f"{what} cannot be computed for this {kind}: {differs}, so interp does not know them")
+    _verified.setdefault(model, set()).add(which)
+
+
+def _row(model: Model, length: int) -> tuple[Int[Tensor, "1 pos"], Int[Tensor, "1 pos"]]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.cfg.d_vocab, (1, min(length, model.cfg.n_ctx)), generator=generator)
+    return tokens.to(model.W_U.device), torch.ones_like(tokens).to(model.W_U.device)
+
+
+def _check_head(model: Model, seen: View) -> float:
+    head = seen.head()
+    names = {"h": hook_name(model, "head_input"), "u": hook_name(model, "logits"), "x": trunk_output(model)}
+    if head.norm is not None:
+        names["normed"] = hook_name(model, "head_norm")
+    found: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: object, name: str) -> None:
+        found[name] = activation.float()
+
+    with running(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
+        logits = seen.run(*_row(model, _LENGTH), None).float()
+    W_U = head.W_U.float()
+    u = found["h"] @ W_U if head.b_U is None else found["h"] @ W_U + head.b_U.float()
+    finished = head.scale * u
+    pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
+    if head.norm is not None and head.gamma is not None:
+        h = found["normed"] * head.gamma.float()
+        pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
+    if head.W_fc is not None:
+        pairs.append((_encoder_norm(head, found["x"]), found["normed"]))
+    return max(float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)) for ours, theirs in pairs)
+
+
+def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
+    assert head.W_fc is not None
+    assert head.b_fc is not None
+    hidden = torch.nn.functional.gelu(x @ head.W_fc.float() + head.b_fc.float())
+    return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=head.eps)
+
+
+def _check_scores(model: Model, seen: View) -> float:
+    every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
+    layers = [(layer, attention) for layer, attention in every if not attention.why_not]
+    windows = [attention.window for _, attention in layers if attention.window is not None]
+    length = max([_LENGTH, *(window + 2 for window in windows if window <= _LONGEST_WINDOW)])
+    errors: list[float] = []
+    recipe = []
+    for layer, attention in layers:
+        found: dict[str, Tensor] = {}
+
+        def keep(activation: Tensor, hook: object, key: str, found: dict[str, Tensor], attention: Attention) -> None:
+            found[key] = activation.detach()
+            if key == "pattern":
+                errors.append(_score_error(attention, found))
+                found.clear()
+
+        sites = {"x": "attn_input" if attention.normed_before else "resid_pre", "q": "q", "pattern": "pattern"}
+        for key, site in sites.items():
+            name = hook_name(model, site, layer)  # type: ignore[arg-type]
+            recipe.append((name, partial(keep, key=key, found=found, attention=attention)))
+    with running(model, recipe):
+        seen.run(*_row(model, length), model.cfg.n_layers)
+    return max(errors, default=0.0)
+
+
+def _score_error(attention: Attention, found: dict[str, Tensor]) -> float:
+    x, q, pattern = (found[key].float() for key in ("x", "q", "pattern"))
+    if attention.normed_before:
+        x = x if attention.gamma is None else x * attention.gamma.float()
+        x = x if attention.ln_bias is None else x + attention.ln_bias.float()
+    k = torch.einsum("bnd,hde->bnhe", x, attention.W_K.float()) + attention.b_K.float()
+    if attention.rotation is not None:
+        q, k = attention.rotation.forth(q), attention.rotation.forth(k)
+    k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+    scores = torch.einsum("bmhe,bnhe->bhmn", q, k) / attention.scale
+    length = x.shape[1]
+    visible = torch.ones(length, length, dtype=torch.bool, device=x.device)
+    if attention.causal:
+        visible = visible.tril()
+    if attention.window is not None:
+        visible = visible.triu(1 - attention.window)
+    alpha = pattern * visible
+    alpha = alpha / alpha.sum(-1, keepdim=True)
+    compared = visible & (alpha > _LEAST_ATTENTION)
+    error = (scores.masked_fill(~visible, -torch.inf).log_softmax(-1) - alpha.log())[compared].abs()
+    hidden = (pattern * ~visible).amax()
+    return float(error.max()) if hidden < _LEAST_ATTENTION else torch.inf

@@ -1,0 +1,152 @@
+"""What interp needs of a model, whatever class it is: one view for each of TransformerLens' classes.
+
+Every other module asks a view; only the views know how a `HookedTransformer`, a `HookedEncoder` and a
+`TransformerBridge` differ.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Rotation", "Site", "View"]
+
+if TYPE_CHECKING:
+    from transformer_lens import HookedEncoder, HookedTransformer
+    from transformer_lens.model_bridge import TransformerBridge
+
+    Model: TypeAlias = HookedTransformer | HookedEncoder | TransformerBridge
+else:  # TransformerLens takes seconds to import, and who has a model has imported it
+    Model = Any
+
+Site: TypeAlias = Literal[
+    "embed", "resid_pre", "resid_post", "attn_input", "q", "rotated_q", "k", "v", "attn_scores", "pattern",
+    "z", "mlp_post", "head_norm", "head_input", "logits",
+]  # fmt: skip
+
+FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms", None]
+"""The norm before the unembedding; `folded` where its scale and bias are in the unembedding."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadTensors:
+    """The tensors of a prediction head, None where there is none.
+
+    The logits are `scale · (h W_U + b_U)`, and then `cap · tanh(logits / cap)` where there is a cap. `b_U` is None
+    where it is zero. `had_bias`: of a folded model it may hold more than b_LN W_U.
+    """
+
+    W_U: Float[Tensor, "d_model d_vocab"]
+    b_U: Float[Tensor, " d_vocab"] | None
+    norm: FinalNorm
+    eps: float
+    gamma: Float[Tensor, " d_model"] | None = None
+    b_ln: Float[Tensor, " d_model"] | None = None
+    W_fc: Float[Tensor, "d_model d_model"] | None = None
+    b_fc: Float[Tensor, " d_model"] | None = None
+    had_bias: bool = True
+    scale: float = 1.0
+    cap: float | None = None
+
+
+class Rotation(ABC):
+    """RoPE of a layer: `R_n` for the vector at each position n."""
+
+    @abstractmethod
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]: ...
+
+    @abstractmethod
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The queries and keys of a block.
+
+    `W_K` and `b_K` are as stored, with a slice for each head that the site `k` has. `gamma` and `ln_bias` are those of
+    the norm that the attention reads through: with `normed_before` the site `attn_input` is before them, else after.
+    """
+
+    W_Q: Float[Tensor, "n_heads d_model d_head"]
+    W_K: Float[Tensor, "n_kv_heads d_model d_head"]
+    b_K: Float[Tensor, "n_kv_heads d_head"]
+    scale: float
+    causal: bool
+    window: int | None = None
+    rotation: Rotation | None = None
+    gamma: Float[Tensor, " d_model"] | None = None
+    ln_bias: Float[Tensor, " d_model"] | None = None
+    normed_before: bool = True
+    why_not: tuple[str, ...] = ()
+    """Why scores are no sum over residual dimensions."""
+
+
+class View(ABC):
+    """A model as interp sees it. A view holds the model and copies nothing."""
+
+    narrows_at: ClassVar[Literal["resid_post", "head_input"]]
+    """Where positions can be left out, so that the unembedding does not read them: the last of it."""
+
+    wrapped: Any = None
+    """The model of transformers that it wraps, if it does."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @property
+    @abstractmethod
+    def encoder(self) -> bool:
+        """Whether it is a bidirectional masked-language model."""
+
+    @property
+    @abstractmethod
+    def names(self) -> Mapping[Site, str]:
+        """The hook point of each site, with `{layer}` where it has one."""
+
+    def refused(self, site: Site) -> str | None:
+        """Why a site cannot be used in this model, None where it can."""
+        return None
+
+    @property
+    @abstractmethod
+    def d_mlp(self) -> int | None:
+        """Neurons of an MLP, None where it has none that an output matrix reads."""
+
+    @abstractmethod
+    def head(self) -> HeadTensors: ...
+
+    @abstractmethod
+    def attention(self, layer: int) -> Attention: ...
+
+    @abstractmethod
+    def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]: ...
+
+    @abstractmethod
+    def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]: ...
+
+    @abstractmethod
+    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+        """Run the blocks before block `stop`; None runs the prediction head too, and returns the logits."""
+
+    @abstractmethod
+    def hook_points(self) -> dict[str, Any]:
+        """Every hook point once, by one of its names."""
+
+    @abstractmethod
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter by a name that does not depend on the class or the version of TransformerLens."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """What decides a forward pass beside the weights."""
+
+    @abstractmethod
+    def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
+        """What a parameter is before training, by its name in `model.named_parameters()`."""
+
+    @abstractmethod
+    def to(self, *where: Any) -> None:
+        """Move or convert the model."""
