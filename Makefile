@@ -3,14 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test check lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
+.PHONY: test check matrix lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
 
 # One process per core, and no threads in them: some tests compare numbers to the last bit
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Whole commands and trained models run as users have them, without the types and shapes checked at every call
 test: check
-	$(PYTEST) -m e2e --jaxtyping-packages=
+	$(PYTEST) -m "e2e and not matrix" --jaxtyping-packages=
+
+# Every kind of model that interp knows, and every command where `make test` takes one
+matrix: $(STAMP)
+	$(PYTEST) -m matrix --jaxtyping-packages=
 
 # What takes a minute or two: before every commit
 check: $(STAMP) lint

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import transformers
-from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
 
 from interp.testing import randomise
 
@@ -59,6 +58,8 @@ TOY: dict[str, Any] = {
 
 def toy(tokenizer: Any = None, *, encoder: bool = False, **options: Any) -> Any:
     """A `HookedTransformer(cfg)` or `HookedEncoder(cfg)` as somebody would make one, with random weights."""
+    from transformer_lens import HookedEncoder, HookedTransformer, HookedTransformerConfig
+
     cfg = HookedTransformerConfig(**TOY | options | ({"attention_dir": "bidirectional"} if encoder else {}))
     if not encoder:
         model: Any = HookedTransformer(cfg)

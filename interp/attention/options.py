@@ -40,6 +40,7 @@ ANALYSIS = Analysis(
     section="interp.attention.page:section",
     sides="interp.attention.page:sides",
     cost="interp.attention.costs:dry_run",
+    impossible="interp.attention.tables:why_impossible",
     paper={"corpus": "stsb", "sample": 100, "scaled": False},
     paper_help="STS-B sentences, contributions of 100 of them, unscaled",
 )

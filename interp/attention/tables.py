@@ -16,7 +16,7 @@ from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.counts import unigrams_of
 from interp.models.head import real_tokens
-from interp.models.qk import check_layers
+from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks
@@ -87,6 +87,16 @@ class AttentionStudy(Result):
         groups = self.changes.groupby(["layer", "key_class", "set"], sort=False)
         change = groups["change"].agg(mean_change="mean", largest_fall="min", largest_rise="max")
         return groups[["attention_before"]].first().join(change).reset_index()
+
+
+def why_impossible(model: Model) -> str | None:
+    """Why attention scores of a model cannot be decomposed, None where they can."""
+    try:
+        for layer in range(model.cfg.n_layers):
+            qk_circuit(model, layer)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 @asks(AttentionOptions)

@@ -24,10 +24,11 @@ from interp.encoding.regression import raw_head
 from interp.frequency.distributions import LogitsObserver, SiteMean
 from interp.models.head import real_tokens
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output, view
+from interp.models.verify import verify_neurons
 from interp.run.observers import fingerprint
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["NeuronEffects", "Scan", "frequency_neurons"]
+__all__ = ["NeuronEffects", "Scan", "frequency_neurons", "why_impossible"]
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
@@ -46,14 +47,9 @@ class _LastMLP:
     """
 
     def __init__(self, model: Model) -> None:
-        if is_encoder(model):
-            raise ValueError("frequency neurons are for causal models: BERT's last MLP is not read by its unembedding")
-        if view(model).d_mlp is None:
-            raise ValueError("this model has no MLP with one output matrix, so no neurons")
+        if why := why_impossible(model):
+            raise ValueError(why)
         head = raw_head(model)
-        head.refuse_cap("the closed form does not hold")
-        if head.gamma is None:
-            raise ValueError("the closed form needs a final LayerNorm or RMSNorm, and this model has neither")
         self.centred, self.eps = head.norm != "rms", head.eps
         self.types = slice(None) if bool(head.real.all()) else head.real
         wide = torch.promote_types(head.W_U.dtype, torch.float32)
@@ -62,7 +58,24 @@ class _LastMLP:
         self.constant = head.b_U[self.types].to(wide) + b_ln
         w = view(model).W_out(model.cfg.n_layers - 1).to(wide)
         self.w = w - w.mean(1, keepdim=True) if self.centred else w
+        assert head.gamma is not None
         self.w_scaled = self.w * head.gamma
+
+
+def why_impossible(model: Model) -> str | None:
+    """Why the effects of a model's last neurons have no closed form, None where they have one."""
+    if is_encoder(model):
+        return "frequency neurons are for causal models: BERT's last MLP is not read by its unembedding"
+    if view(model).d_mlp is None:
+        return "this model has no MLP with one output matrix, so no neurons"
+    try:
+        verify_neurons(model)
+        head = raw_head(model)
+        head.refuse_cap("the closed form does not hold")
+    except ValueError as error:
+        return str(error)
+    needed = "the closed form needs a final LayerNorm or RMSNorm, and this model has neither"
+    return needed if head.gamma is None else None
 
 
 def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:

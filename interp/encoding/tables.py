@@ -6,11 +6,12 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
+from interp.checks import warn
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.neurons import frequency_neurons
+from interp.encoding import neurons
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
@@ -18,7 +19,7 @@ from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS
 from interp.models.head import token_names
 from interp.models.identity import origin
-from interp.models.sites import Model, is_encoder, view
+from interp.models.sites import Model, is_encoder
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks, side_by_side
 
@@ -84,6 +85,15 @@ def around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
     return max(fractions[:first], default=0.0), fractions[first] if below.any() else np.nan
 
 
+def why_impossible(model: Model) -> str | None:
+    """Why a model's output embeddings cannot be studied, None where they can."""
+    try:
+        raw_head(model).refuse_cap("predictions without some dimensions, or steered, have no closed form")
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @asks(EncodingOptions)
 def study(model: Model, text: Text, options: EncodingOptions) -> Passes[EncodingStudy]:
     """Regression, pruning, steering, directions and neurons of one model.
@@ -101,6 +111,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> list(found.tables)
         ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'dynamics']
     """
+    if why := why_impossible(model):
+        raise ValueError(why)
     orders, bases = list(options.orders), list(options.bases)
     ratios, shifts = list(options.ratios), list(options.shifts)
     check_orders(orders, bases)
@@ -115,13 +127,13 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     other = None if options.other is None else batches(options.other)
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
     fitted = yield from fit.passes(model, prepared, seed=seed)
-    pruned, steering, neurons = yield from side_by_side(
+    pruned, steering, of_neurons = yield from side_by_side(
         _pruning(model, fitted, options),
         steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
-    tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": neurons}
+    tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": of_neurons}
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed), "dynamics": _dynamics(model)}
     asked = {"orders": orders, "bases": bases, "shifts": shifts, "ratios": [float(ratio) for ratio in ratios]}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
@@ -137,10 +149,12 @@ def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[pd.D
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[pd.DataFrame]:
-    if is_encoder(model) or view(model).d_mlp is None:
+    if why := neurons.why_impossible(model):
+        if not is_encoder(model):
+            warn(f"no frequency neurons: {why}")
         return pd.DataFrame(columns=["layer", "neuron"])
     share = min(1.0, _SCANNED / fitted.n_tokens)
-    return (yield from frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
+    return (yield from neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
 
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from einops import rearrange
 from interp.checks import check_choice, check_seed
 from interp.declare import Backend
 from interp.models.identity import Origin, origin, set_origin
-from interp.models.pretrained import HOOKED, MASKED, place, read, read_config, why_not_converted
+from interp.models.pretrained import HOOKED, MASKED, context_of, place, read, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model, check_model, view
 from interp.models.verify import verify_head, verify_scores
@@ -188,7 +188,7 @@ def _checked(
 ) -> Model:
     """A model of TransformerLens from one of transformers, with the same log-softmax on random tokens, for an encoder
     on padded rows too."""
-    length = min(getattr(config, "max_position_embeddings", 64) or 64, 64)
+    length = min(context_of(config) or 64, 64)
     tokens = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(tokens)
     if config.model_type in MASKED:
@@ -229,7 +229,7 @@ def _hooked(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
     config.save_pretrained(neutral)
     tl_config = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
     state = tl_loading.get_pretrained_state_dict(neutral, tl_config, hf_model=hf_model)
-    if (positions := getattr(config, "max_position_embeddings", None)) is not None:
+    if (positions := context_of(config)) is not None:
         tl_config.n_ctx = min(tl_config.n_ctx, positions)  # of Mistral it assumes 2,048
     tl_config.tokenizer_name = None
     tl_config.model_name = config.model_type
@@ -259,6 +259,7 @@ def _bridged(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
     read_again = _read_again(tokenizer or _stand_in(), neutral)
     model = TransformerBridge.boot_transformers(neutral, hf_model=hf_model, tokenizer=read_again, device="cpu")
     model.cfg.model_name = config.model_type
+    model.cfg.n_ctx = context_of(config) or model.cfg.n_ctx
     if tokenizer is None or config.model_type in MASKED:
         model.tokenizer = tokenizer
     else:

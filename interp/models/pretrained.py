@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from interp.declare import Backend
 from interp.paths import hub_answers
 
-__all__ = ["HOOKED", "MASKED", "place", "read", "read_config", "why_not_converted"]
+__all__ = ["HOOKED", "MASKED", "context_of", "place", "read", "read_config", "why_not_converted"]
 
 HOOKED = {
     "gpt2": "GPT2LMHeadModel",
@@ -56,11 +56,20 @@ def read_config(source: str, revision: str | None = None) -> Any:
         options: dict[str, Any] = {"revision": revision} | _reach(source)
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
         if _class_name(kind) is not None:
-            return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            if not config.is_encoder_decoder:
+                return config
     except Exception as error:
         _refuse_unreadable(source, revision, error)
     expected = f"a causal language model that transformers has, or a masked one of {', '.join(MASKED)}"
     raise ValueError(f"{source} is a {kind!r} model, which is not supported; expected {expected}")
+
+
+def context_of(config: Any) -> int | None:
+    """The longest row that a model reads, None where its config sets no limit. RoBERTa's positions begin after that of
+    its padding token."""
+    positions = getattr(config, "max_position_embeddings", None)
+    return positions - config.pad_token_id - 1 if config.model_type == "roberta" else positions
 
 
 def _class_name(kind: str | None) -> str | None:

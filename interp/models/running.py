@@ -93,8 +93,14 @@ def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
             (name, id(handle.hook))
             for name, point in view(model).hook_points().items()
             for handle in (*point.fwd_hooks, *point.bwd_hooks)
-            if level is None or handle.context_level != level
+            if (level is None or handle.context_level != level) and not _is_of_the_library(handle)
         )
+
+
+def _is_of_the_library(handle: Any) -> bool:
+    """Whether TransformerLens itself has set a hook, for good, as it does in bridges."""
+    function = getattr(handle, "user_hook", None)
+    return bool(handle.is_permanent) and str(getattr(function, "__module__", "")).startswith("transformer_lens.")
 
 
 def active_hooks(model: Model) -> list[str]:

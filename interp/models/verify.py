@@ -16,7 +16,7 @@ from interp.models.running import active_hooks, running
 from interp.models.sites import Model, hook_name, trunk_output, view
 from interp.models.views import Attention, HeadTensors, View
 
-__all__ = ["verify_head", "verify_scores"]
+__all__ = ["verify_head", "verify_neurons", "verify_scores"]
 
 _LENGTH = 16
 _LONGEST_WINDOW = 256
@@ -29,8 +29,8 @@ _verified: WeakKeyDictionary[Model, set[Callable[[Model], None]]] = WeakKeyDicti
 def verify_head(model: Model) -> None:
     """Raise ValueError unless the tensors of the prediction head make the model's logits.
 
-    For a bridge, once: `h = x̂ ⊙ γ + b_LN`, `logits = scale · (h W_U + b_U)`, soft-capped where the model does that,
-    and for BERT `x' = GELU(x W_fc + b_fc)` before it.
+    For a bridge, once: `x̂ = (x − m)/s`, `h = x̂ ⊙ γ + b_LN`, `logits = scale · (h W_U + b_U)`, soft-capped where the
+    model does that, and for BERT `x' = GELU(x W_fc + b_fc)` before it.
     """
     _once(model, verify_head, _check_head, "its prediction head", "logits")
 
@@ -42,6 +42,14 @@ def verify_scores(model: Model) -> None:
     the logarithm of the attention probabilities, in every layer.
     """
     _once(model, verify_scores, _check_scores, "attention scores", "log-probabilities of attention")
+
+
+def verify_neurons(model: Model) -> None:
+    """Raise ValueError unless the neurons of the last MLP add their rows of W_out to the residual stream.
+
+    For a bridge, once; a norm after the MLP or a factor on what it adds is found here.
+    """
+    _once(model, verify_neurons, _check_neurons, "what a neuron adds", "residual streams")
 
 
 def _once(
@@ -90,12 +98,19 @@ def _check_head(model: Model, seen: View) -> float:
     u = found["h"] @ W_U if head.b_U is None else found["h"] @ W_U + head.b_U.float()
     finished = head.scale * u
     pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
+    if head.norm is not None and head.W_fc is None:
+        pairs.append((_normed(head, found["x"]), found["normed"]))
     if head.norm is not None and head.gamma is not None:
         h = found["normed"] * head.gamma.float()
         pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
     if head.W_fc is not None:
         pairs.append((_encoder_norm(head, found["x"]), found["normed"]))
     return max(float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)) for ours, theirs in pairs)
+
+
+def _normed(head: HeadTensors, x: Tensor) -> Tensor:
+    centred = x if head.norm == "rms" else x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + head.eps).sqrt()
 
 
 def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
@@ -128,6 +143,20 @@ def _check_scores(model: Model, seen: View) -> float:
     with running(model, recipe):
         seen.run(*_row(model, length), model.cfg.n_layers)
     return max(errors, default=0.0)
+
+
+def _check_neurons(model: Model, seen: View) -> float:
+    last = model.cfg.n_layers - 1
+    W_out, tokens = seen.W_out(last).float(), _row(model, _LENGTH)
+    edit = torch.randn(W_out.shape[0], generator=torch.Generator().manual_seed(0)).to(W_out)
+    found: list[Tensor] = []
+    read = [(trunk_output(model), lambda resid, hook: found.append(resid.float()))]
+    edited = [(hook_name(model, "mlp_post", last), lambda neurons, hook: (neurons + edit).to(neurons.dtype))]
+    for recipe in (read, edited + read):
+        with running(model, recipe):
+            seen.run(*tokens, model.cfg.n_layers)
+    expected = edit @ W_out
+    return float((found[1] - found[0] - expected).abs().max() / expected.abs().max().clamp(min=1))
 
 
 def _score_error(attention: Attention, found: dict[str, Tensor]) -> float:
