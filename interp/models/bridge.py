@@ -90,6 +90,13 @@ class Bridge(View):
         self.wrapped = model.original_model
         self._config: Any = self.wrapped.config.get_text_config()
         self._kind: str = self._config.model_type.removesuffix("_text")
+        kind = type(self.wrapped).__name__
+        if not (hasattr(model, "blocks") and kind.endswith(("CausalLM", "LMHeadModel", "MaskedLM"))):
+            raise ValueError(f"this TransformerBridge wraps a {kind}; expected a causal or a masked language model")
+        if getattr(self._config, "quantization_config", None) is not None:
+            raise ValueError(
+                "the weights of this TransformerBridge are quantised; load the model in a floating-point type"
+            )
 
     @property
     def encoder(self) -> bool:
@@ -123,13 +130,15 @@ class Bridge(View):
         return None if W_out is None else W_out.shape[0]
 
     def head(self) -> HeadTensors:
-        final, folded = getattr(self.model, "ln_final", None), bool(self.model.cfg.layer_norm_folding)
+        final = getattr(self.model, "ln_final", None)
         gamma, bias = (_tensor(final, name) for name in ("weight", "bias"))
         if gamma is not None and self._offset:
             gamma = 1 + gamma
         norm: FinalNorm = None if final is None else "layer" if bias is not None else "layer without bias"
         if "RMS" in type(final).__name__ or "RMS" in type(getattr(final, "original_component", None)).__name__:
             norm = "rms"
+        if self.model._weights_processed and gamma is not None and bool((gamma == 1).all()):
+            norm = "folded rms" if norm == "rms" else "folded"
         dense = self.model.mlm_head if self.encoder else None
         last = getattr(self.wrapped, "final_logits_bias", None)
         b_U = self.model.b_U if last is None else last[0]
@@ -137,7 +146,7 @@ class Bridge(View):
         return HeadTensors(
             W_U=self.model.W_U.detach(),
             b_U=b_U.detach() if self.encoder or b_U.any() else None,
-            norm="folded" if folded else norm,
+            norm=norm,
             eps=float(self.model.cfg.eps),
             gamma=gamma,
             b_ln=bias,

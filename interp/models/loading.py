@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.metadata import version
 from typing import Any, TypeAlias, get_args
 
 import tokenizers
@@ -251,9 +252,12 @@ def _hooked(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
 
 def _bridged(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
     """A `TransformerBridge` around a transformers model, which is changed in place."""
+    from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
     from transformer_lens.model_bridge import TransformerBridge
 
-    config.architectures = hf_model.config.architectures = [type(hf_model).__name__]
+    if (kind := type(hf_model).__name__) not in SUPPORTED_ARCHITECTURES:
+        raise ValueError(f"TransformerLens {version('transformer-lens')} has no adapter for {kind}")
+    config.architectures = hf_model.config.architectures = [kind]
     config.save_pretrained(neutral)
     hf_model.set_attn_implementation("eager")  # what shows its attention
     read_again = _read_again(tokenizer or _stand_in(), neutral)

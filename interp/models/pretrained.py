@@ -57,7 +57,8 @@ def read_config(source: str, revision: str | None = None) -> Any:
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
-            if not config.is_encoder_decoder:
+            declared = (config.architectures or [""])[0]
+            if not config.is_encoder_decoder and (kind in MASKED or not declared.endswith("ForMaskedLM")):
                 return config
     except Exception as error:
         _refuse_unreadable(source, revision, error)

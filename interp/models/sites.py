@@ -29,11 +29,14 @@ _BLOCK = re.compile(r"blocks\.(\d+)\.")
 def view(model: Any) -> View:
     """What interp needs of a model, by its class.
 
-    Raises `TypeError` for what is no model of TransformerLens.
+    Raises `TypeError` for what is no model of TransformerLens, or runs elsewhere, `ValueError` for a bridge of what is
+    no language model (an encoder-decoder, say) or is quantised.
     """
     for cls in type(model).__mro__:
         if cls.__name__ in _VIEWS and cls.__module__.partition(".")[0] == "transformer_lens":
             return _VIEWS[cls.__name__](model)
+    if type(model).__name__ == "RemoteBridge":
+        raise TypeError("a RemoteBridge runs its model elsewhere and shows no weights; boot a TransformerBridge here")
     found = f"{type(model).__module__}.{type(model).__name__}"
     expected = "a HookedTransformer, HookedEncoder or TransformerBridge"
     raise TypeError(f"expected {expected}, found {found}; load one with interp.load")

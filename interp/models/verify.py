@@ -84,6 +84,8 @@ def _row(model: Model, length: int) -> tuple[Int[Tensor, "1 pos"], Int[Tensor, "
 
 def _check_head(model: Model, seen: View) -> float:
     head = seen.head()
+    if head.norm == "folded rms":
+        return 0.0  # nothing reads the matrices of such a head
     names = {"h": hook_name(model, "head_input"), "u": hook_name(model, "logits"), "x": trunk_output(model)}
     if head.norm is not None:
         names["normed"] = hook_name(model, "head_norm")
