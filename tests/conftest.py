@@ -100,16 +100,12 @@ def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models_made: d
 @pytest.fixture
 def unread(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No model may read anything; those of the workshop have been loaded before."""
-    from transformer_lens import HookedEncoder, HookedTransformer
-
     def forward(*_: Any, **__: Any) -> None:
         raise AssertionError("the model read something before the refusal")
 
     workshop.fit()
-    for kind in ("gpt2", "llama", "bert"):
-        workshop.model(kind)
-    for model in (HookedTransformer, HookedEncoder):
-        monkeypatch.setattr(model, "forward", forward)
+    for cls in {type(workshop.model(kind)) for kind in ("gpt2", "llama", "bert")}:
+        monkeypatch.setattr(cls, "forward", forward)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ _HOOKED = ("gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qw
 """Kinds that are a HookedTransformer or HookedEncoder too, by whose names their parameters are known."""
 _NORMED_AFTER = ("olmo2", "olmo3", "exaone4")
 """Decoders whose norms come after attention and MLP, so that attention reads the residual stream itself."""
+_NORMS_OF_KEYS = ("k_norm", "k_layernorm", "key_layernorm")
 _HEADS_WITHOUT_BIAS = ("gpt2", "gpt_neo", "gpt_neox", "opt")
 _NOT_OF_THE_PASS = {
     "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "id2label",
@@ -159,7 +160,8 @@ class Bridge(View):
 
     @property
     def _offset(self) -> bool:
-        return bool(self.model.cfg.rmsnorm_uses_offset)
+        """Whether norms multiply by 1 + weight."""
+        return bool(self.model.cfg.rmsnorm_uses_offset) or self._kind == "nemotron"
 
     def attention(self, layer: int) -> Attention:
         attn = self.model.blocks[layer].attn
@@ -210,7 +212,8 @@ class Bridge(View):
             return _Pairs(attn)
         rotary = getattr(self.wrapped.base_model, "rotary_emb", None)
         apply = getattr(sys.modules[type(attn).__module__], "apply_rotary_pos_emb", None)
-        if rotary is None or apply is None or not getattr(attn, "use_rope", True):
+        without = self._kind == "cohere2" and self._window(layer) is None
+        if rotary is None or apply is None or without or not getattr(attn, "use_rope", True):
             return None
         rotary = getattr(rotary, "original_component", rotary)
         by_type = "layer_type" in signature(rotary.forward).parameters
@@ -218,7 +221,7 @@ class Bridge(View):
 
     def _why_not(self, attn: Any) -> Iterator[str]:
         config = self._config
-        if any(getattr(attn, name, None) is not None for name in ("q_norm", "k_norm", "q_layernorm", "k_layernorm")):
+        if any(getattr(attn, name, None) is not None for name in _NORMS_OF_KEYS):
             yield "queries and keys are normalised, so a score is not linear in the key's residual vector"
         if getattr(config, "attn_logit_softcapping", None) is not None:
             yield "scores are soft-capped"

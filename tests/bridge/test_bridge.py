@@ -217,7 +217,7 @@ def test_untrained(load_bridge):
     model = load_bridge("llama")
     fresh = interp.models.untrained(model)
     assert bool((fresh.ln_final.weight == 1).all())
-    assert float(fresh.blocks[1].attn.W_K.detach().std()) == pytest.approx(0.02, rel=0.1)
+    assert float(fresh.blocks[1].mlp.W_in.detach().std()) == pytest.approx(0.02, rel=0.1)
     assert weight_hash(fresh) != weight_hash(model)
     bias = interp.models.untrained(load_bridge("gpt2"))
     assert not bool(bias.ln_final.bias.any())

@@ -1,0 +1,311 @@
+"""Which questions can be asked of which architecture: each answer on a tiny random model, against transformers alone.
+
+    python tools/architectures.py            # writes docs/models.md
+
+A cell is ✓ where interp's numbers are those of the transformers model with the parameter edited, its attentions and
+its hidden states; else it is a refusal. A number that differs is an error.
+"""
+
+import copy
+import inspect
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+import interp
+from interp import attention, corpora, encoding, frequency, generation, hooks
+from interp.attention.scores import score_contributions_at
+from interp.corpora.batching import Batch
+from interp.models.loading import quiet
+from interp.models.pretrained import CAUSAL, MASKED
+from interp.models.sites import is_encoder, view
+from interp.run.observers import forward
+from interp.testing import randomise, toy_tokenizer
+
+__all__ = ["KINDS", "QUESTIONS", "ask", "toy"]
+
+KINDS = (
+    "gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert",
+    "roberta", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "mixtral", "olmo", "olmo2", "olmo3", "olmoe",
+    "stablelm", "granite", "granitemoe", "smollm3", "gpt_oss", "falcon", "bloom", "cohere", "cohere2", "starcoder2",
+    "gpt_bigcode", "codegen", "nemotron", "glm", "glm4", "exaone4", "apertus", "arcee", "ernie4_5", "seed_oss",
+    "bitnet", "nanochat", "xglm", "qwen2_moe", "qwen3_moe", "hunyuan_v1_dense", "ministral3", "internlm3", "jais2",
+    "vaultgemma", "modernbert-decoder",
+)  # fmt: skip
+"""By `model_type` of the config: those that TransformerLens has of its own, then those of a bridge alone."""
+
+_SIZES: dict[str, Any] = {
+    "vocab_size": 67, "hidden_size": 32, "n_embd": 32, "d_model": 32, "num_hidden_layers": 2, "n_layer": 2,
+    "num_layers": 2, "num_attention_heads": 4, "n_head": 4, "num_heads": 4, "attention_heads": 4,
+    "intermediate_size": 64, "ffn_dim": 64, "n_inner": 64, "num_key_value_heads": 2, "head_dim": 8,
+    "max_position_embeddings": 24, "n_positions": 24, "num_experts": 4, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 16, "sliding_window": 8, "window_size": 8, "rotary_dim": 4,
+    "word_embed_proj_dim": 32, "pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6, "query_pre_attn_scalar": 8,
+}  # fmt: skip
+_OWN: dict[str, dict[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "roberta": {"max_position_embeddings": 26, "pad_token_id": 1},
+    "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.5},
+    "falcon": {"num_kv_heads": 1},
+}
+_IDS = torch.from_numpy(np.random.default_rng(0).integers(7, 67, size=(16, 12)))
+_CLASS = torch.arange(9, 67, 2)
+_QUIET: dict[str, Any] = {"progress": False}
+
+
+def toy(kind: str, directory: Path) -> Path:
+    """A saved tiny model of a kind, with random biases and norms."""
+    cls = getattr(transformers, MASKED.get(kind) or CAUSAL[kind])
+    base = CONFIG_MAPPING[kind]()
+    known = {*base.to_dict(), *inspect.signature(type(base).__init__).parameters}
+    sizes = {name: value for name, value in _SIZES.items() if name in known} | _OWN.get(kind, {})
+    if types := getattr(base, "layer_types", None):
+        both = ["sliding_attention", "full_attention"]
+        sizes["layer_types"] = both if set(both) <= set(types) else types[:2]
+    torch.manual_seed(0)
+    model = cls(type(base)(**sizes)).eval()
+    randomise(model)
+    with quiet():
+        model.save_pretrained(directory)
+        toy_tokenizer().save_pretrained(directory)
+    return directory
+
+
+class Plain:
+    """The model of transformers, and where its parts are."""
+
+    def __init__(self, directory: Path, kind: str) -> None:
+        cls: Any = getattr(transformers, MASKED.get(kind) or CAUSAL[kind])
+        with quiet():
+            self.model = cls.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+        self.head: Any = self.model.get_output_embeddings()
+        blocks = (one for one in self.model.modules() if isinstance(one, torch.nn.ModuleList) and len(one) == 2)
+        self.blocks = next(one for one in blocks if "Norm" not in type(one[0]).__name__)
+
+    def part(self, layer: int, ending: str) -> Any:
+        """The outermost module of a block whose class is called so."""
+        return next(one for one in self.blocks[layer].modules() if re.search(ending, type(one).__name__))
+
+    def bias(self, model: Any, which: str) -> Any:
+        """A bias of the prediction head."""
+        if which == "last":
+            return model.get_output_embeddings().bias
+        if which == "fc":
+            return (model.lm_head if hasattr(model, "lm_head") else model.cls.predictions.transform).dense.bias
+        outside = [
+            one for name, one in model.named_modules() if "Norm" in type(one).__name__ and not re.search(r"\d", name)
+        ]
+        return outside[-1].bias
+
+    def run(self, tokens: torch.Tensor, **options: Any) -> Any:
+        return self.model(tokens, attention_mask=torch.ones_like(tokens), use_cache=False, **options)
+
+    @contextmanager
+    def edited(self, module: Any, edit: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
+        """With another input of a module."""
+
+        def pre(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if args:
+                return (edit(args[0]), *args[1:]), kwargs
+            return args, kwargs | {"hidden_states": edit(kwargs["hidden_states"])}
+
+        handle = module.register_forward_pre_hook(pre, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+def word_frequency(model: Any, plain: Plain) -> None:
+    """KL(u‖q) and perplexity with each bias halved."""
+    read, u = _read(model), np.arange(1, 68) / np.arange(1, 68).sum()
+    found = frequency.bias_effect(model, read, unigram=np.arange(1, 68), scales=(0.5,), **_QUIET).kl
+    for bias, kl, perplexity in found.loc[found["scale"] == 0.5, ["bias", "kl_unigram_model", "perplexity"]].to_numpy():
+        whole = copy.deepcopy(plain.model)
+        plain.bias(whole, bias).mul_(0.5)
+        q, nll = _predictions(whole, read)
+        np.testing.assert_allclose([kl, perplexity], [(u * np.log(u / q)).sum(), np.exp(nll)], rtol=2e-5)
+
+
+def attention_by_class(model: Any, plain: Plain) -> None:
+    found = attention.attention_by_class(model, _plain(model), key_classes={"odd": _CLASS.tolist()}, **_QUIET)
+    patterns = plain.run(_IDS, output_attentions=True).attentions
+    odd = torch.isin(_IDS, _CLASS).float()
+    expected = [torch.einsum("bhqk,bk->hbq", pattern, odd).mean((1, 2)) for pattern in patterns]
+    ours = found[found["key_class"] == "odd"].sort_values(["layer", "head"])["sum"]
+    np.testing.assert_allclose(ours, torch.cat(expected), atol=1e-5)
+
+
+def contributions(model: Any, plain: Plain) -> None:
+    """Every dimension's C_j: what 1 more of it in the key's input does to log α, times what it was."""
+    query, key, row = 9, 4, _IDS[:1]
+    ours = [score_contributions_at(model, row[0], 1, head, query, key, scaled=True) for head in range(4)]
+    inputs: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        inputs.append(x)
+        return x
+
+    module = plain.part(1, "Attention$")
+    with plain.edited(module, keep):
+        before = plain.run(row, output_attentions=True).attentions[1].double()
+    x = inputs[0][0, key]
+    many = row.expand(len(x), -1)
+
+    def nudge(hidden: torch.Tensor) -> torch.Tensor:
+        hidden = hidden.clone()
+        hidden[torch.arange(len(x)), key, torch.arange(len(x))] += 1
+        return hidden
+
+    with plain.edited(module, nudge):
+        after = plain.run(many, output_attentions=True).attentions[1].double()
+    others = [n for n in range(query + 1) if n != key and before[0, 0, query, n] > 0]
+    moved = (after / before).log()[:, :, query]  # dimension, head, key
+    slopes = moved[..., key] - moved[..., others].mean(-1)
+    expected = slopes * x[:, None]
+    np.testing.assert_allclose(torch.stack(ours, 1), expected, atol=2e-3 * float(expected.abs().max()))
+
+
+def token_probability(model: Any, plain: Plain) -> None:
+    """Mean predicted probabilities, and adjusted R² on the rows of the output embeddings."""
+    read = _read(model)
+    fit = encoding.fit(model, read, **_QUIET)
+    alpha, _ = _predictions(plain.model, read)
+    np.testing.assert_allclose(fit.alpha, alpha, rtol=1e-4)
+    X, y = plain.head.weight.double(), torch.from_numpy(-np.log(alpha))
+    X = torch.cat([X, torch.ones(len(X), 1)], 1)
+    residual = y - X @ torch.linalg.lstsq(X, y).solution
+    expected = 1 - (residual @ residual / (len(X) - X.shape[1])) / y.var()
+    np.testing.assert_allclose(fit.regression.set_index("target")["adj_r2"]["-log alpha"], expected, atol=1e-5)
+
+
+def neurons(model: Any, plain: Plain) -> None:
+    """The loss with a neuron of the last MLP at its mean."""
+    read = _plain(model)
+    found = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), scan="exact", **_QUIET)
+    weights = [one for one in plain.blocks[1].modules() if isinstance(getattr(one, "weight", None), torch.Tensor)]
+    last = [one for one in weights if one.weight.ndim == 2 and view(model).d_mlp in one.weight.shape][-1]
+    inputs: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        inputs.append(x)
+        return x
+
+    with plain.edited(last, keep):
+        _, before = _predictions(plain.model, read)
+    mean = inputs[0].flatten(0, -2).mean(0)
+    for number in (0, 7):
+        row = found.set_index("neuron").loc[number]
+
+        def at_mean(x: torch.Tensor, number: int = number) -> torch.Tensor:
+            x = x.clone()
+            x[..., number] = mean[number]
+            return x
+
+        with plain.edited(last, at_mean):
+            _, after = _predictions(plain.model, read)
+        np.testing.assert_allclose(row["delta_loss"], after - before, atol=2e-5)
+
+
+def states(model: Any, plain: Plain) -> None:
+    hidden = plain.run(_IDS, output_hidden_states=True).hidden_states
+    seen: dict[str, torch.Tensor] = {}
+    recipe = hooks.capture(model, "embed", seen) + hooks.capture(model, "resid_post", seen, layer=0)
+    with model.hooks(fwd_hooks=recipe):
+        forward(model, Batch.of(_IDS.tolist()), 1)
+    for found, expected in zip(seen.values(), hidden[:2], strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-4 * float(expected.abs().max()))
+
+
+def generated(model: Any, plain: Plain) -> None:
+    """Greedy text, two dimensions of the unembedding's input away."""
+    prompt = _IDS[:1, :5]
+    recipe = hooks.prune_output_dims(model, [0, 1])
+    [found] = generation.generate(model, prompt.tolist(), hooks=recipe, max_new_tokens=8, **_QUIET)
+
+    def pruned(h: torch.Tensor) -> torch.Tensor:
+        return h.index_fill(-1, torch.tensor([0, 1]), 0)
+
+    config = transformers.GenerationConfig(do_sample=False, max_new_tokens=8, pad_token_id=0, eos_token_id=6)
+    plain.model.generation_config = transformers.GenerationConfig()
+    with plain.edited(plain.head, pruned):
+        text = plain.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
+    new = text[0, prompt.shape[1] :].tolist()
+    assert list(found.token_ids) == new, (found.token_ids, new)
+
+
+_ALL = word_frequency, attention_by_class, contributions, token_probability, neurons, states, generated
+QUESTIONS: dict[str, Callable[[Any, Plain], None]] = {one.__name__: one for one in _ALL}
+
+
+@torch.no_grad()
+def ask(question: str, model: Any, plain: Plain) -> str | None:
+    """None where the answer is right, the reason where it is refused. Raises AssertionError where it is wrong."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            QUESTIONS[question](model, plain)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _read(model: Any) -> Any:
+    return corpora.batches(model, _IDS, mask_rate=0.3) if is_encoder(model) else corpora.batches(model, _IDS)
+
+
+def _plain(model: Any) -> Any:
+    return corpora.batches(model, _IDS)
+
+
+def _predictions(model: Any, read: Any) -> tuple[np.ndarray, float]:
+    """The mean prediction, and the mean NLL of known targets."""
+    log_p, nll = [], []
+    for batch in read:
+        logits = model(batch.tokens, attention_mask=batch.mask).logits
+        log_p.append(logits.double().log_softmax(-1)[batch.read])
+        known = batch.read_targets >= 0
+        nll.append(-log_p[-1][known].gather(1, batch.read_targets[known, None]))
+    return torch.cat(log_p).exp().mean(0).numpy(), float(torch.cat(nll).mean())
+
+
+def asked(kind: str) -> dict[str, str | None]:
+    """Each question of a toy of a kind: None where it is answered rightly, else why it is refused."""
+    with tempfile.TemporaryDirectory() as directory:
+        toy(kind, Path(directory))
+        try:
+            model = interp.load(directory, device="cpu", backend="bridge")
+        except ValueError as error:
+            return dict.fromkeys(QUESTIONS, str(error).replace(f"{directory} ", ""))
+        plain = Plain(Path(directory), kind)
+        return {question: ask(question, model, plain) for question in QUESTIONS}
+
+
+def table(answers: dict[str, dict[str, str | None]]) -> str:
+    """The page: a row for each kind, ✓ or the number of a reason."""
+    reasons: dict[str, int] = {}
+    lines = [f"| `{'` | `'.join(['model_type', *QUESTIONS])}` |", "|---" * (len(QUESTIONS) + 1) + "|"]
+    for kind, found in answers.items():
+        cells = []
+        for why in found.values():
+            reason = None if why is None else re.sub(r" by [\d.e+-]+ ", " ", why).partition(" (allowed")[0]
+            cells.append("✓" if reason is None else f"[^{reasons.setdefault(reason, len(reasons) + 1)}]")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    notes = [f"[^{number}]: {reason}." for reason, number in reasons.items()]
+    return "\n".join([*lines, "", *notes, ""])
+
+
+if __name__ == "__main__":
+    found = {kind: asked(kind) for kind in sys.argv[1:] or KINDS}
+    print(f"TransformerLens {version('transformer-lens')}, transformers {version('transformers')}", file=sys.stderr)
+    print(table(found))
