@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test check matrix lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
+.PHONY: test test-tl4 check matrix lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
 
 # One process per core, and no threads in them: some tests compare numbers to the last bit
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -32,6 +32,16 @@ types-for-mypy:
 types-for-pyright:
 	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 
+# Bridges, and whole commands on them, with a TransformerLens that has no hooked models
+TL4 := $(VENV)-tl4
+test-tl4: $(STAMP)
+	test -x $(TL4)/bin/python || $(PYTHON) -m venv $(TL4)
+	sed 's/^transformer-lens==.*/transformer-lens==4.3.0/' constraints.txt > $(TL4)/constraints.txt
+	$(TL4)/bin/pip install --quiet --disable-pip-version-check torch -c $(TL4)/constraints.txt
+	$(TL4)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]' -c $(TL4)/constraints.txt
+	INTERP_HOOKED_PYTHON=$(CURDIR)/$(BIN)/python $(subst $(BIN)/,$(TL4)/bin/,$(PYTEST)) \
+		tests/bridge tests/e2e tests/cli --jaxtyping-packages=
+
 # All tests with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tools/lowest.py --venv $(VENV)-lowest -- -n 2 --dist loadfile
@@ -58,4 +68,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache build dist site
+	rm -rf $(VENV) $(VENV)-lowest $(TL4) .pytest_cache .mypy_cache .ruff_cache build dist site

@@ -22,7 +22,8 @@ from interp.results import versions
 
 HERE = Path(__file__).parent
 NAMES = (
-    "together", "frequency", "attention", "encoding", "states", "probing", "generation", "report", "scaling", "growth",
+    "backends", "together", "frequency", "attention", "encoding", "states", "probing", "generation", "report",
+    "scaling", "growth",
 )  # fmt: skip
 PACKAGES = (
     "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "minicons", "nnsight", "numpy", "pandas",

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch, batches
 from interp.corpora.sources import Source
+from interp.declare import Backend
 from interp.models.identity import Origin, set_origin, weight_hash
 from interp.models.loading import load, quiet
 from interp.models.running import Hooks, hooks_of_others, resolved
@@ -30,11 +31,12 @@ from interp.run.observers import Observer, forward, observe, part_of
 
 if TYPE_CHECKING:
     from transformer_lens import HookedEncoder, HookedTransformer
+    from transformer_lens.model_bridge import TransformerBridge
 else:
-    HookedEncoder = HookedTransformer = Any
+    HookedEncoder = HookedTransformer = TransformerBridge = Any
 
-__all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "randomise", "toy_decoder", "toy_encoder"]
-__all__ += ["toy_tokenizer"]
+__all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "randomise", "toy_bridge"]
+__all__ += ["toy_decoder", "toy_encoder", "toy_tokenizer"]
 
 WORDS = tuple(f"w{i}" for i in range(60))
 """The words that a toy knows; texts are made of them, with spaces between."""
@@ -42,6 +44,7 @@ _SPECIAL = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
     "bos_token": "<s>", "eos_token": "</s>",
 }  # fmt: skip
+_SIZES: dict[str, Any] = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4}
 _LENGTHS = (12, 7, 4)
 _PARTS = 3
 
@@ -78,6 +81,8 @@ def randomise(model: torch.nn.Module, *, seed: int = 0) -> None:
 def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedTransformer:
     """A small random GPT-2 with a tokenizer: 2 blocks, 4 heads, d_model 16, context 24, vocabulary 67.
 
+    A `TransformerBridge` where TransformerLens has no `HookedTransformer` (4 and later).
+
     Args:
         seed: of the weights.
         dtype: as in `interp.load`.
@@ -88,7 +93,7 @@ def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
         >>> tuple(model("w1 w2 w3", prepend_bos=False).shape)
         (1, 3, 67)
     """
-    sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4} | config
+    sizes = _SIZES | config
     return cast("HookedTransformer", _loaded(transformers.GPT2LMHeadModel, transformers.GPT2Config, sizes, seed, dtype))
 
 
@@ -111,18 +116,47 @@ def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
     )
 
 
+def toy_bridge(
+    config: transformers.PreTrainedConfig | None = None, *, seed: int = 0, dtype: torch.dtype | None = None
+) -> TransformerBridge:
+    """A small random model of any architecture in a `TransformerBridge`, with a tokenizer.
+
+    Args:
+        config: of a causal language model of transformers, small and with a vocabulary of 67; that of `toy_decoder`.
+        seed: of the weights.
+        dtype: as in `interp.load`.
+
+    Raises ValueError for an architecture that TransformerLens has no adapter for.
+
+    Examples:
+        >>> import transformers
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+        >>> model = toy_bridge(transformers.Qwen3Config(vocab_size=67, head_dim=4, num_key_value_heads=2, **sizes))
+        >>> type(model).__name__, model.cfg.d_model
+        ('TransformerBridge', 16)
+    """
+    config = transformers.GPT2Config(vocab_size=67, **_SIZES) if config is None else config
+    cls: Any = transformers.AutoModelForCausalLM
+    return cast("TransformerBridge", _saved(lambda: cls.from_config(config), seed, dtype, "bridge"))
+
+
 def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: torch.dtype | None) -> Model:
-    tokenizer = toy_tokenizer()
     if unknown := [name for name in sizes if not hasattr(config_of(), name)]:
         raise TypeError(f"{config_of.__name__} has no {unknown[0]}; expected its own names, such as {', '.join(sizes)}")
+    return _saved(lambda: cls(config_of(**({"vocab_size": 67} | sizes))), seed, dtype, None)
+
+
+def _saved(make: Callable[[], Any], seed: int, dtype: torch.dtype | None, backend: Backend | None) -> Model:
+    """A model of transformers with random weights, by way of a directory."""
+    tokenizer = toy_tokenizer()
     with quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as directory:
         torch.manual_seed(seed)
-        model = cls(config_of(**({"vocab_size": len(tokenizer)} | sizes)))
+        model = make()
         randomise(model, seed=seed)
         model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
-        loaded = load(directory, device="cpu", dtype=dtype)
-    set_origin(loaded, Origin(f"toy {config_of.model_type}", None, None))
+        loaded = load(directory, device="cpu", dtype=dtype, backend=backend)
+    set_origin(loaded, Origin(f"toy {model.config.model_type}", None, None))
     return loaded
 
 

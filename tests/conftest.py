@@ -100,6 +100,7 @@ def workshop(tmp_path: Path, hf_directory: Callable[[str], Path], models_made: d
 @pytest.fixture
 def unread(workshop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No model may read anything; those of the workshop have been loaded before."""
+
     def forward(*_: Any, **__: Any) -> None:
         raise AssertionError("the model read something before the refusal")
 

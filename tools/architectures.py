@@ -9,7 +9,6 @@ its hidden states; else it is a refusal. A number that differs is an error.
 import copy
 import inspect
 import re
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from interp.models.sites import is_encoder, view
 from interp.run.observers import forward
 from interp.testing import randomise, toy_tokenizer
 
-__all__ = ["KINDS", "QUESTIONS", "ask", "toy"]
+__all__ = ["KINDS", "PAGE", "QUESTIONS", "ask", "asked", "toy"]
 
 KINDS = (
     "gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert",
@@ -194,8 +193,8 @@ def neurons(model: Any, plain: Plain) -> None:
     """The loss with a neuron of the last MLP at its mean."""
     read = _plain(model)
     found = encoding.frequency_neurons(model, read, unigram=np.arange(1, 68), scan="exact", **_QUIET)
-    weights = [one for one in plain.blocks[1].modules() if isinstance(getattr(one, "weight", None), torch.Tensor)]
-    last = [one for one in weights if one.weight.ndim == 2 and view(model).d_mlp in one.weight.shape][-1]
+    weights: list[Any] = [one for one in plain.blocks[1].modules() if getattr(one, "weight", None) is not None]
+    last = [one for one in weights if one.weight.ndim == 2 and view(model).d_mlp in tuple(one.weight.shape)][-1]
     inputs: list[torch.Tensor] = []
 
     def keep(x: torch.Tensor) -> torch.Tensor:
@@ -294,18 +293,47 @@ def asked(kind: str) -> dict[str, str | None]:
 def table(answers: dict[str, dict[str, str | None]]) -> str:
     """The page: a row for each kind, ✓ or the number of a reason."""
     reasons: dict[str, int] = {}
-    lines = [f"| `{'` | `'.join(['model_type', *QUESTIONS])}` |", "|---" * (len(QUESTIONS) + 1) + "|"]
+    lines = [f"| {' | '.join(['architecture', *QUESTIONS]).replace('_', ' ')} |", "|---" * (len(QUESTIONS) + 1) + "|"]
     for kind, found in answers.items():
-        cells = []
+        cells: list[str] = []
         for why in found.values():
-            reason = None if why is None else re.sub(r" by [\d.e+-]+ ", " ", why).partition(" (allowed")[0]
+            reason = None if why is None else _without_numbers(why)
             cells.append("✓" if reason is None else f"[^{reasons.setdefault(reason, len(reasons) + 1)}]")
         lines.append(f"| {kind} | {' | '.join(cells)} |")
     notes = [f"[^{number}]: {reason}." for reason, number in reasons.items()]
     return "\n".join([*lines, "", *notes, ""])
 
 
+def _without_numbers(why: str) -> str:
+    """A reason without what differs from kind to kind."""
+    return re.sub(
+        r" by [\d.e+-]+ | for this \w+| \(at \d+\)", lambda found: " " * found[0].startswith(" by"), why
+    ).partition(" (allowed")[0]
+
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
+_INTRODUCTION = """# Which models, which questions
+
+`interp.load` and `--model` take any causal language model that transformers has and TransformerLens has an adapter \
+for, and BERT and RoBERTa. Where TransformerLens 3 has an implementation of its own (the first nine rows), that is \
+taken, and else the model of transformers in a `TransformerBridge`; `backend="bridge"` takes the bridge everywhere.
+
+Each row is a tiny random model with random biases and norms, loaded as a bridge. ✓: the numbers are those of the \
+transformers model itself, with the parameter edited, its attentions, its hidden states, its gradients of attention \
+by the key's input, and its text. A number: it is refused, for the reason below. `python tools/architectures.py` \
+makes the table; this one is of TransformerLens {lens} and transformers {transformers}.
+
+With TransformerLens 3.9 the bridges of RoBERTa, Cohere and HunYuan are refused: it has no adapter for the first, and \
+its logits of the others are not those of transformers.
+
+An architecture that is not in the table is loaded if its logits are those of transformers; before its first use the \
+prediction head, the attention scores and the neurons are checked against the model's own numbers, and what does not \
+agree is refused. Encoder-decoders (BART, T5) and encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, \
+DeBERTa) are not supported.
+"""
+
+
 if __name__ == "__main__":
-    found = {kind: asked(kind) for kind in sys.argv[1:] or KINDS}
-    print(f"TransformerLens {version('transformer-lens')}, transformers {version('transformers')}", file=sys.stderr)
-    print(table(found))
+    found = {kind: asked(kind) for kind in KINDS}
+    versions = {"lens": version("transformer-lens"), "transformers": version("transformers")}
+    PAGE.write_text(f"{_INTRODUCTION.format(**versions)}\n{table(found)}", encoding="utf-8")

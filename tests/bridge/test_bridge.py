@@ -15,6 +15,7 @@ from transformer_lens.model_bridge import TransformerBridge
 
 import interp
 from interp import attention, encoding, hooks
+from interp.attention.patterns import AttentionByClass
 from interp.corpora import batches
 from interp.corpora.batching import Batch
 from interp.models.head import prediction_head
@@ -235,3 +236,18 @@ def test_half_precision(load_bridge):
 def test_an_encoder_is_one(load_bridge):
     assert is_encoder(load_bridge("bert"))
     assert not is_encoder(load_bridge("opt"))
+
+
+@pytest.mark.parametrize("config", [None, transformers.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=4)])
+def test_toys_and_their_checks(config):
+    """What `interp.testing` checks of recipes and observers holds of bridges."""
+    model = interp.testing.toy_bridge(config)
+
+    def pruned(copy):
+        copy.original_model.lm_head.weight = torch.nn.Parameter(copy.W_U.detach().T.clone())
+        copy.original_model.lm_head.weight[:, [0, 3]] = 0
+
+    interp.testing.assert_recipe(model, hooks.prune_output_dims(model, [0, 3]), pruned)
+    texts = ["w1 w2 w0", "w4 w5", "w6 w7 w8 w9"]
+    classes = interp.corpora.token_classes(model, {"first": [7, 8]})
+    interp.testing.assert_observer_merges(lambda one: AttentionByClass(one, classes), model, texts)

@@ -1,0 +1,30 @@
+"""The table of docs/models.md: no answer is wrong, and none is refused that it shows as answered."""
+
+import re
+from importlib.metadata import version
+
+import architectures
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.matrix]
+
+NEED_4 = ("roberta", "cohere", "cohere2", "hunyuan_v1_dense")
+
+
+def listed():
+    rows = re.findall(r"^\| ([\w-]+) \| (.*) \|$", architectures.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {kind: [cell == "✓" for cell in cells.split(" | ")] for kind, cells in rows}
+
+
+@pytest.mark.parametrize("kind", architectures.KINDS)
+def test_answers_and_refusals(kind):
+    found = [why is None for why in architectures.asked(kind).values()]
+    if kind in NEED_4 and version("transformer-lens") < "4":
+        assert not any(found)
+    else:
+        assert found == listed()[kind]
+
+
+def test_enough_are_listed():
+    decoders = [kind for kind in listed() if kind not in ("bert", "roberta")]
+    assert len(decoders) >= 40
