@@ -63,9 +63,10 @@ def rows(quick: bool) -> Iterator[Row]:
                 what, on, took["bridge"], other=("HookedTransformer", took["hooked"]), floor=floor, note=difference
             )
             yield row(what, on, took["bridge"], other=("transformers, eager", took["eager"]), floor=floor)
-    imports = {"interp": "import interp.frequency, interp.pages", "transformer_lens": "import transformer_lens"}
+    ours = "from interp.frequency import bias_effect; from interp.pages import write_page"
+    imports = {"interp": ours, "transformer_lens": "import transformer_lens"}
     took = alternate({name: importing(code) for name, code in imports.items()}, repeats=repeats)
-    what = "importing interp.frequency and interp.pages"
+    what = "importing bias_effect and write_page"
     yield row(what, "a process of its own", took["interp"], other=("import transformer_lens", took["transformer_lens"]))
 
 

@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from interp.declare import Backend
 from interp.paths import hub_answers
 
-__all__ = ["HOOKED", "MASKED", "context_of", "place", "read", "read_config", "why_not_converted"]
+__all__ = ["HOOKED", "MASKED", "context_of", "model_class", "place", "read", "read_config", "why_not_converted"]
 
 HOOKED = {
     "gpt2": "GPT2LMHeadModel",
@@ -79,6 +79,11 @@ def _class_name(kind: str | None) -> str | None:
     return known.get(kind or "") or CAUSAL.get(kind or "")
 
 
+def model_class(config: Any) -> Any:
+    """The class of transformers that a model is read with."""
+    return getattr(transformers, str(_class_name(config.model_type)))
+
+
 def read(source: str, revision: str | None, config: Any, backend: Backend) -> tuple[Any, Any, Any]:
     """The transformers model in float32, its tokenizer (None if it has none) and its config.
 
@@ -87,10 +92,8 @@ def read(source: str, revision: str | None, config: Any, backend: Backend) -> tu
     if config.num_hidden_layers < 1:
         raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": False} | _reach(source)
-    name = (
-        "BertForPreTraining" if (config.model_type, backend) == ("bert", "hooked") else _class_name(config.model_type)
-    )
-    cls: Any = getattr(transformers, str(name))
+    is_hooked_bert = (config.model_type, backend) == ("bert", "hooked")
+    cls: Any = transformers.BertForPreTraining if is_hooked_bert else model_class(config)
     if os.path.isdir(source):
         _check_shards(Path(source))
         _check_size(Path(source), config, cls)

@@ -1,21 +1,25 @@
 """What a model's config.json alone says of its size: enough to count memory and operations before loading it."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+import torch
+
 from interp.checks import whole_number
-from interp.models.pretrained import read_config
+from interp.models.pretrained import MASKED, model_class, read_config
 from interp.paths import model_directory
 
 __all__ = ["Cost", "Shape", "cost", "shape"]
 
-_GATED = ("llama", "mistral", "qwen2")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a model; `block_weights` are those of the matrices of one block."""
+    """The sizes of a model; `block_weights` are those of the matrices of one block that a token passes through, of
+    experts as many as are chosen for it."""
 
     encoder: bool
     n_layers: int
@@ -23,13 +27,7 @@ class Shape:
     n_key_value_heads: int
     d_model: int
     d_head: int
-    d_mlp: int
-    gated: bool
-
-    @property
-    def block_weights(self) -> int:
-        attention = self.d_model * self.d_head * 2 * (self.n_heads + self.n_key_value_heads)
-        return attention + (3 if self.gated else 2) * self.d_model * self.d_mlp
+    block_weights: int
 
     @property
     def forward(self) -> float:
@@ -72,14 +70,28 @@ def shape(name: str) -> Shape:
 
     heads = size("num_attention_heads", config.num_attention_heads)
     d_model = size("hidden_size", config.hidden_size)
-    d_mlp = next((getattr(config, n) for n in ("intermediate_size", "n_inner", "ffn_dim") if getattr(config, n, 0)), 0)
     return Shape(
-        encoder=config.model_type == "bert",
+        encoder=config.model_type in MASKED,
         n_layers=size("num_hidden_layers", config.num_hidden_layers),
         n_heads=heads,
         n_key_value_heads=size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads),
         d_model=d_model,
         d_head=size("head_dim", getattr(config, "head_dim", None) or d_model // heads),
-        d_mlp=size("intermediate_size", d_mlp or 4 * d_model),
-        gated=config.model_type in _GATED,
+        block_weights=_weights_of_block(config),
     )
+
+
+def _weights_of_block(config: Any) -> int:
+    """Numbers in the matrices of a block (the fourth, where the first ones may be of another kind)."""
+    number = min(config.num_hidden_layers, 4)
+    config = copy.deepcopy(config)
+    config.num_hidden_layers = number
+    with torch.device("meta"):
+        model = model_class(config)(config)
+    n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
+    chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
+    total = 0.0
+    for name, parameter in model.named_parameters():
+        if f".{number - 1}." in name and parameter.ndim > 1 and "bias" not in name:
+            total += parameter.numel() * (chosen if ".experts." in name else 1)
+    return round(total)

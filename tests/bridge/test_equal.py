@@ -18,6 +18,7 @@ from interp.models.identity import weight_hash
 
 HAS_HOOKED = int(version("transformer-lens").split(".")[0]) < 4
 PYTHON = sys.executable if HAS_HOOKED else os.environ.get("INTERP_HOOKED_PYTHON")
+pytestmark = pytest.mark.e2e
 EVERY_TIME = ("gpt2", "llama", "bert")
 RTOL = {"attention_study": 1e-4}
 
@@ -28,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=[
-    pytest.param(kind, marks=[] if kind in EVERY_TIME else [pytest.mark.matrix, pytest.mark.e2e]) for kind in HF_MODELS
+    pytest.param(kind, marks=[] if kind in EVERY_TIME else [pytest.mark.matrix]) for kind in HF_MODELS
 ])  # fmt: skip
 def both(request, folder):
     """The kind, the answers of the hooked model, and a bridge of the same weights."""

@@ -56,9 +56,13 @@ def commands(hf_directory, tmp_path_factory):
 def alone(commands, tmp_path_factory):
     """What one process finds, by command: the folder of its tables."""
     out = tmp_path_factory.mktemp("alone")
-    for arguments in commands.values():
-        assert main([*arguments, "--out", str(out)]) == 0
-    return out
+
+    def of(name):
+        if not (out / name).exists():
+            assert main([*commands[name], "--out", str(out)]) == 0
+        return out / name
+
+    return of
 
 
 def same(found, expected, *, rel=1e-12):
@@ -81,6 +85,7 @@ def outcome(capsys, *arguments):
     return code, capsys.readouterr()
 
 
+@pytest.mark.matrix
 def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
     """All commands behind one start of two processes."""
     script = tmp_path / "run.py"
@@ -97,12 +102,22 @@ def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "interp: error" not in done.stderr
     for name in commands:
-        same(tmp_path / "out" / name, alone / name)
+        same(tmp_path / "out" / name, alone(name))
     assert not [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("name", COMMANDS)
+EVERY_TIME = [("frequency", 2), ("attention", 3), ("probing", 2)]
+"""Commands and numbers of parts; the others are of `make matrix`."""
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        pytest.param(name, n, marks=[] if (name, n) in EVERY_TIME else [pytest.mark.matrix])
+        for name in COMMANDS
+        for n in (1, 2, 3)
+    ],
+)
 def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
     """Run once, and for two parts again: what needs all parts is then shared out too."""
     for _ in range(2 if n == 2 else 1):
@@ -112,17 +127,19 @@ def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
             assert "interp merge makes the result" in said.out
     assert not (tmp_path / name).exists()
     assert outcome(capsys, "merge", tmp_path)[0] == 0
-    same(tmp_path / name, alone / name)
+    same(tmp_path / name, alone(name))
 
 
-@pytest.mark.parametrize("name", ["attention", "probing", "generation"])
+@pytest.mark.parametrize(
+    "name", ["generation", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("attention", "probing"))]
+)
 def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, capsys):
     folders = [tmp_path / str(index) for index in range(3)]
     for index, folder in enumerate(folders):
         assert outcome(capsys, *commands[name], "--out", folder, "--shard", f"{index}/3")[0] == 0
     assert outcome(capsys, "merge", *folders)[0] == 0
     assert not [path for folder in folders[1:] for path in folder.iterdir()], "what was put together is gone"
-    same(folders[0] / name, alone / name)
+    same(folders[0] / name, alone(name))
 
 
 def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
@@ -136,6 +153,7 @@ def test_fewer_batches_than_parts(commands, alone, tmp_path, capsys):
 
 def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, monkeypatch):
     """A part that never ran, and one that was killed: merge does them, and them alone."""
+    expected = alone("frequency")
     monkeypatch.setattr("interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     feed, seen = observers.feed, []
     monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
@@ -157,7 +175,7 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
     assert outcome(capsys, *arguments, "--shard", "1/3")[0] == 130
     monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
-    same(tmp_path / "frequency", alone / "frequency")
+    same(tmp_path / "frequency", expected)
     assert len(seen) == n_batches, "every batch once"
 
 
