@@ -16,6 +16,7 @@ from timing import Row, agrees, alternate, command, row
 import interp
 from interp.models.running import running
 from interp.models.sites import Model, trunk_output, view
+from interp.models.views import Tokens
 
 LENGTHS = (128, 1_024)
 TOKENS = 1_024
@@ -26,7 +27,7 @@ def forward(model: Model, ids: torch.Tensor) -> torch.Tensor:
     """The last residual stream."""
     seen: list[torch.Tensor] = []
     with running(model, [(trunk_output(model), lambda resid, hook: seen.append(resid))]):
-        view(model).run(ids, torch.ones_like(ids), model.cfg.n_layers)
+        view(model).run(Tokens(ids, torch.ones_like(ids)), model.cfg.n_layers)
     return seen[0]
 
 

@@ -122,7 +122,7 @@ def toy_bridge(
     """A small random model of any architecture in a `TransformerBridge`, with a tokenizer.
 
     Args:
-        config: of a causal language model of transformers, small and with a vocabulary of 67; that of `toy_decoder`.
+        config: of a language model of transformers, small and with a vocabulary of 67; by default `toy_decoder`'s.
         seed: of the weights.
         dtype: as in `interp.load`.
 
@@ -136,7 +136,7 @@ def toy_bridge(
         ('TransformerBridge', 16)
     """
     config = transformers.GPT2Config(vocab_size=67, **_SIZES) if config is None else config
-    cls: Any = transformers.AutoModelForCausalLM
+    cls: Any = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
     return cast("TransformerBridge", _saved(lambda: cls.from_config(config), seed, dtype, "bridge"))
 
 

@@ -328,8 +328,11 @@ its logits of the others are not those of transformers.
 
 An architecture that is not in the table is loaded if its logits are those of transformers; before its first use the \
 prediction head, the attention scores and the neurons are checked against the model's own numbers, and what does not \
-agree is refused. Encoder-decoders (BART, T5) and encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, \
-DeBERTa) are not supported.
+agree is refused. Encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not supported.
+
+Of BART, and of T5 with TransformerLens 4, interp reads the decoder's prediction head: `interp.corpora.seq2seq.teacher_forced` \
+makes batches of sources and targets for `interp.encoding` and `interp.frequency` (BART's `final_logits_bias` is its \
+bias on the logits), and `interp.generation.generate` writes text from sources. Attention and probes are refused.
 """
 
 

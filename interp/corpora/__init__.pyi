@@ -3,6 +3,7 @@ from . import (
     classes as classes,
     counts as counts,
     pairs as pairs,
+    seq2seq as seq2seq,
     sources as sources,
     unigrams as unigrams,
 )

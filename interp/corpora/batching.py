@@ -37,7 +37,8 @@ class Batch:
 
     `tokens` are the inputs; `mask` is 1 where they are real and 0 on (right) padding; `read` marks the positions
     whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
-    `n_texts` is the number of source texts that ended in this batch (for progress).
+    `n_texts` is the number of texts that ended in this batch (for progress). `source` and `source_mask` are what the
+    encoder of an encoder-decoder reads; `tokens` are then its decoder's.
     """
 
     tokens: Int[Tensor, "batch pos"]
@@ -45,6 +46,8 @@ class Batch:
     read: Bool[Tensor, "batch pos"]
     targets: Int[Tensor, "batch pos"]
     n_texts: int = 0
+    source: Int[Tensor, "batch source"] | None = None
+    source_mask: Int[Tensor, "batch source"] | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Any], pad_id: int = 0, *, n_texts: int = 0) -> "Batch":
@@ -88,8 +91,8 @@ class Batch:
         raise ValueError(f"expected an activation [batch, pos, …] = {shape}, found {tuple(activation.shape)}")
 
     def to(self, device: torch.device) -> "Batch":
-        parts = {name: getattr(self, name).to(device) for name in ("tokens", "mask", "read", "targets")}
-        return replace(self, **parts)
+        names = ("tokens", "mask", "read", "targets", "source", "source_mask")
+        return replace(self, **{name: part.to(device) for name in names if (part := getattr(self, name)) is not None})
 
 
 @dataclass(frozen=True, eq=False)

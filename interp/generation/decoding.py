@@ -245,7 +245,7 @@ def decode(
         for start in range(len(new) // each, len(rows), batch_size):
             batch = rows[start : start + batch_size]
             with firing(model, hooks, expected=others):
-                new += decode_batch(call, batch, config, device)
+                new += decode_batch(call, batch, config, device, reads_source=view(model).reads_source)
             if checkpoint is not None:
                 tokens = {str(number): torch.tensor(one) for number, one in enumerate(new)}
                 checkpoint.save(tokens | {"random": random.get_state()}, len(new))
@@ -271,7 +271,8 @@ def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
 
         yield generate
         return
-    own, wrapped.generation_config = wrapped.generation_config, GenerationConfig()
+    own = wrapped.generation_config
+    wrapped.generation_config = GenerationConfig(decoder_start_token_id=own.decoder_start_token_id)
     try:
         yield wrapped.generate
     finally:
@@ -324,7 +325,7 @@ def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: b
             raise ValueError(f"prompt {number} is empty; give it at least one token (bos=True is one)")
         if min(row) < 0 or max(row) >= d_vocab:
             raise ValueError(f"prompt {number} has token ids {min(row)} … {max(row)}, this model 0 … {d_vocab - 1}")
-        if len(row) + new > n_ctx:
+        if (max(len(row), new) if view(model).reads_source else len(row) + new) > n_ctx:
             raise ValueError(f"prompt {number}, {len(row)} tokens, and {new} new ones are past the context of {n_ctx}")
     return rows
 
@@ -340,12 +341,18 @@ def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
 
 
 def decode_batch(
-    generate: Callable[..., Tensor], rows: list[list[int]], config: GenerationConfig, device: torch.device
+    generate: Callable[..., Tensor],
+    rows: list[list[int]],
+    config: GenerationConfig,
+    device: torch.device,
+    *,
+    reads_source: bool = False,
 ) -> list[list[int]]:
     """What follows each row, by transformers' `generate`, up to an end-of-sequence token if there is one."""
-    ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=True))
+    ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=not reads_source))
     config.use_cache = config.use_cache is not False
-    new = generate(ids, attention_mask=mask, generation_config=config)[:, ids.shape[1] :].tolist()
+    before = 1 if reads_source else ids.shape[1]  # a decoder of its own begins with a token that says so
+    new = generate(ids, attention_mask=mask, generation_config=config)[:, before:].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [one[: next((n for n, token_id in enumerate(one, 1) if token_id in ends), None)] for one in new]
 

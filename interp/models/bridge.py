@@ -8,18 +8,19 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.hooked import DECODER_NAMES
-from interp.models.views import Attention, FinalNorm, HeadTensors, Rotation, Site, View
+from interp.models.views import Attention, FinalNorm, HeadTensors, Read, Rotation, Site, View
 
-__all__ = ["Bridge"]
+__all__ = ["Bridge", "EncoderDecoder"]
 
 _HOOKED = ("gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert")
 """Kinds that are a HookedTransformer or HookedEncoder too, by whose names their parameters are known."""
@@ -86,14 +87,17 @@ class _Pairs(Rotation):
 class Bridge(View):
     """A `TransformerBridge` with raw weights, of a causal or a masked language model."""
 
+    _blocks = "blocks"
+    _classes: tuple[str, ...] = ("CausalLM", "LMHeadModel", "MaskedLM")
+
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.wrapped = model.original_model
         self._config: Any = self.wrapped.config.get_text_config()
         self._kind: str = self._config.model_type.removesuffix("_text")
         kind = type(self.wrapped).__name__
-        if not (hasattr(model, "blocks") and kind.endswith(("CausalLM", "LMHeadModel", "MaskedLM"))):
-            raise ValueError(f"this TransformerBridge wraps a {kind}; expected a causal or a masked language model")
+        if not (hasattr(model, self._blocks) and kind.endswith(self._classes)):
+            raise ValueError(f"this TransformerBridge wraps a {kind}; expected a language model that writes text")
         if getattr(self._config, "quantization_config", None) is not None:
             raise ValueError(
                 "the weights of this TransformerBridge are quantised; load the model in a floating-point type"
@@ -131,7 +135,7 @@ class Bridge(View):
         return None if W_out is None else W_out.shape[0]
 
     def head(self) -> HeadTensors:
-        final = getattr(self.model, "ln_final", None)
+        final = self._final_norm
         gamma, bias = (_tensor(final, name) for name in ("weight", "bias"))
         if gamma is not None and self._offset:
             gamma = 1 + gamma
@@ -141,8 +145,7 @@ class Bridge(View):
         if self.model._weights_processed and gamma is not None and bool((gamma == 1).all()):
             norm = "folded rms" if norm == "rms" else "folded"
         dense = self.model.mlm_head if self.encoder else None
-        last = getattr(self.wrapped, "final_logits_bias", None)
-        b_U = self.model.b_U if last is None else last[0]
+        b_U = self.model.b_U  # of BART what transformers calls final_logits_bias
         multiplied, divided = (getattr(self._config, name, None) for name in ("logit_scale", "logits_scaling"))
         return HeadTensors(
             W_U=self.model.W_U.detach(),
@@ -157,6 +160,10 @@ class Bridge(View):
             scale=float(multiplied or 1) / float(divided or 1),
             cap=getattr(self._config, "final_logit_softcapping", None),
         )
+
+    @property
+    def _final_norm(self) -> Any:
+        return getattr(self.model, "ln_final", None)
 
     @property
     def _offset(self) -> bool:
@@ -238,15 +245,15 @@ class Bridge(View):
     def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]:
         return self.model.blocks[layer].mlp.W_out.detach()
 
-    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+    def run(self, batch: Read, stop: int | None) -> Any:
         if stop is not None and self.encoder:
-            return self.wrapped.base_model(tokens, attention_mask=mask)
+            return self.wrapped.base_model(batch.tokens, attention_mask=batch.mask)
         if stop is None or stop < self.model.cfg.n_layers:
             stop = None if stop is None else max(stop, 1)
-            return self.model(tokens, attention_mask=mask, stop_at_layer=stop)
+            return self.model(batch.tokens, attention_mask=batch.mask, stop_at_layer=stop)
         if "logits_to_keep" in signature(self.wrapped.forward).parameters:
-            return self.model(tokens, attention_mask=mask, logits_to_keep=1)
-        return self.wrapped.base_model(tokens, attention_mask=mask)
+            return self.model(batch.tokens, attention_mask=batch.mask, logits_to_keep=1)
+        return self.wrapped.base_model(batch.tokens, attention_mask=batch.mask)
 
     def hook_points(self) -> dict[str, Any]:
         known: dict[int, tuple[str, Any]] = {}
@@ -306,6 +313,56 @@ class Bridge(View):
         with contextlib.redirect_stdout(io.StringIO()):
             for one in where:
                 self.model.to(one)
+
+
+class EncoderDecoder(Bridge):
+    """A bridge of BART or T5: its decoder's head, what it predicts of a target after a source, and its text."""
+
+    _blocks = "decoder_blocks"
+    _classes = ("ForConditionalGeneration",)
+    reads_source = True
+
+    @property
+    def names(self) -> dict[Site, str]:
+        return {
+            "embed": "decoder_blocks.0.hook_in",
+            "resid_post": "decoder_blocks.{layer}.hook_out",
+            "head_input": "unembed.hook_in",
+            "logits": "unembed.hook_out",
+        }
+
+    def refused(self, site: Site) -> str | None:
+        if site not in self.names:
+            return "of an encoder-decoder interp reads the decoder's stream and its prediction head"
+        return None
+
+    @property
+    def d_mlp(self) -> int | None:
+        return None
+
+    @property
+    def _final_norm(self) -> Any:
+        return getattr(self.model, "decoder_ln_final", None)
+
+    def head(self) -> HeadTensors:
+        head = super().head()
+        scaled = getattr(self._config, "scale_decoder_outputs", False) and head.gamma is not None
+        return replace(head, gamma=head.gamma * head.W_U.shape[0] ** -0.5) if scaled else head
+
+    def attention(self, layer: int) -> Attention:
+        empty = self.model.W_U.new_zeros(1, 1, 1)
+        why = ("a decoder's queries see a source too, through keys of their own",)
+        return Attention(empty, empty, empty[0], 1.0, causal=True, why_not=why)
+
+    def run(self, batch: Read, stop: int | None) -> Any:
+        if batch.source is None:
+            how = "make the batches with interp.corpora.seq2seq.teacher_forced"
+            raise ValueError(f"an encoder-decoder reads pairs of a source and a target; {how}")
+        options = {"decoder_input_ids": batch.tokens, "decoder_attention_mask": batch.mask, "use_cache": False}
+        return self.wrapped(batch.source, attention_mask=batch.source_mask, **options).logits
+
+    def config(self) -> dict[str, Any]:
+        return {key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS}
 
 
 def _tensor(module: Any, name: str) -> Tensor | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from interp.models.views import Attention, HeadTensors, Rotation, Site, View
+from interp.models.views import Attention, HeadTensors, Read, Rotation, Site, View
 
 __all__ = ["DECODER_NAMES", "HookedDecoder", "HookedEncoder"]
 
@@ -166,10 +166,10 @@ class HookedDecoder(_Hooked):
             cap=cfg.output_logits_soft_cap if cfg.output_logits_soft_cap > 0 else None,
         )
 
-    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+    def run(self, batch: Read, stop: int | None) -> Any:
         # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
         left = self.model.tokenizer is not None and self.model.tokenizer.padding_side == "left"
-        return self.model(tokens, attention_mask=mask if left else None, stop_at_layer=stop)
+        return self.model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
 
 
 class HookedEncoder(_Hooked):
@@ -186,6 +186,6 @@ class HookedEncoder(_Hooked):
         parts: dict[str, Any] = {name: tensor.detach() for name, tensor in tensors.items()}
         return HeadTensors(self.model.W_U.detach(), b_U, "layer", float(self.model.cfg.eps), **parts)
 
-    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+    def run(self, batch: Read, stop: int | None) -> Any:
         run = self.model if stop is None else self.model.encoder_output
-        return run(tokens, one_zero_attention_mask=None if bool(mask.all()) else mask)
+        return run(batch.tokens, one_zero_attention_mask=None if bool(batch.mask.all()) else batch.mask)

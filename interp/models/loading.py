@@ -19,10 +19,11 @@ from einops import rearrange
 from interp.checks import check_choice, check_seed
 from interp.declare import Backend
 from interp.models.identity import Origin, origin, set_origin
-from interp.models.pretrained import HOOKED, MASKED, context_of, place, read, read_config, why_not_converted
+from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, context_of, place, read, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model, check_model, view
 from interp.models.verify import verify_head, verify_scores
+from interp.models.views import Tokens
 from interp.paths import model_directory, printable
 
 __all__ = ["PARITY_TOLERANCE", "load", "quiet", "untrained"]
@@ -194,7 +195,9 @@ def _checked(
     mask = torch.ones_like(tokens)
     if config.model_type in MASKED:
         mask[1, length // 2 :] = 0
-    output = hf_model(tokens, attention_mask=mask)
+    batch = Tokens(tokens, mask, tokens, mask) if config.is_encoder_decoder else Tokens(tokens, mask)
+    decoder = {"decoder_input_ids": tokens} if config.is_encoder_decoder else {}
+    output = hf_model(tokens, attention_mask=mask, **decoder)
     expected = (output.logits if "logits" in output else output.prediction_logits).log_softmax(-1)
     with tempfile.TemporaryDirectory(prefix="model-") as neutral:
         try:
@@ -204,7 +207,7 @@ def _checked(
             what = f"{name} cannot be converted by TransformerLens as it is configured"
             raise WronglyConverted(f"{what}: {reason}") from error
     del hf_model
-    found = view(model).run(tokens, mask, None).log_softmax(-1)
+    found = view(model).run(batch, None).log_softmax(-1)
     apart = (found - expected)[mask.bool()].abs().max().item()
     if not apart < PARITY_TOLERANCE:
         what = f"log-probabilities differ from transformers by {apart:.1e} (allowed {PARITY_TOLERANCE:.0e})"
@@ -264,7 +267,7 @@ def _bridged(hf_model: Any, tokenizer: Any, config: Any, neutral: str) -> Model:
     model = TransformerBridge.boot_transformers(neutral, hf_model=hf_model, tokenizer=read_again, device="cpu")
     model.cfg.model_name = config.model_type
     model.cfg.n_ctx = context_of(config) or model.cfg.n_ctx
-    if tokenizer is None or config.model_type in MASKED:
+    if tokenizer is None or config.model_type in MASKED | SEQ2SEQ:
         model.tokenizer = tokenizer
     else:
         model.tokenizer.padding_side = "right"

@@ -16,7 +16,17 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from interp.declare import Backend
 from interp.paths import hub_answers
 
-__all__ = ["HOOKED", "MASKED", "context_of", "model_class", "place", "read", "read_config", "why_not_converted"]
+__all__ = [
+    "HOOKED",
+    "MASKED",
+    "SEQ2SEQ",
+    "context_of",
+    "model_class",
+    "place",
+    "read",
+    "read_config",
+    "why_not_converted",
+]
 
 HOOKED = {
     "gpt2": "GPT2LMHeadModel",
@@ -58,12 +68,18 @@ def read_config(source: str, revision: str | None = None) -> Any:
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
             declared = (config.architectures or [""])[0]
-            if not config.is_encoder_decoder and (kind in MASKED or not declared.endswith("ForMaskedLM")):
+            if config.is_encoder_decoder == (kind in SEQ2SEQ) and (
+                kind in MASKED or not declared.endswith("ForMaskedLM")
+            ):
                 return config
     except Exception as error:
         _refuse_unreadable(source, revision, error)
-    expected = f"a causal language model that transformers has, or a masked one of {', '.join(MASKED)}"
+    expected = f"a causal language model that transformers has, {', '.join(MASKED)}, or {', '.join(SEQ2SEQ)}"
     raise ValueError(f"{source} is a {kind!r} model, which is not supported; expected {expected}")
+
+
+SEQ2SEQ = {"bart": "BartForConditionalGeneration", "t5": "T5ForConditionalGeneration"}
+"""Encoder-decoders that TransformerLens knows, by `model_type`."""
 
 
 def context_of(config: Any) -> int | None:
@@ -75,7 +91,7 @@ def context_of(config: Any) -> int | None:
 
 def _class_name(kind: str | None) -> str | None:
     """The class of transformers that a kind of model is read with, None where it is no kind of language model here."""
-    known = HOOKED | MASKED
+    known = HOOKED | MASKED | SEQ2SEQ
     return known.get(kind or "") or CAUSAL.get(kind or "")
 
 

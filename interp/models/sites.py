@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, get_args
 
 from interp.checks import check_choice
-from interp.models.bridge import Bridge
+from interp.models.bridge import Bridge, EncoderDecoder
 from interp.models.hooked import HookedDecoder, HookedEncoder
 from interp.models.views import Model, Site, View
 
@@ -34,12 +34,17 @@ def view(model: Any) -> View:
     """
     for cls in type(model).__mro__:
         if cls.__name__ in _VIEWS and cls.__module__.partition(".")[0] == "transformer_lens":
-            return _VIEWS[cls.__name__](model)
+            kind = _VIEWS[cls.__name__]
+            return EncoderDecoder(model) if kind is Bridge and _has_encoder(model) else kind(model)
     if type(model).__name__ == "RemoteBridge":
         raise TypeError("a RemoteBridge runs its model elsewhere and shows no weights; boot a TransformerBridge here")
     found = f"{type(model).__module__}.{type(model).__name__}"
     expected = "a HookedTransformer, HookedEncoder or TransformerBridge"
     raise TypeError(f"expected {expected}, found {found}; load one with interp.load")
+
+
+def _has_encoder(bridge: Any) -> bool:
+    return bool(getattr(bridge.original_model.config, "is_encoder_decoder", False))
 
 
 def check_model(model: object) -> None:

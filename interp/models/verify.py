@@ -9,12 +9,11 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
 from interp.models.running import active_hooks, running
 from interp.models.sites import Model, hook_name, trunk_output, view
-from interp.models.views import Attention, HeadTensors, View
+from interp.models.views import Attention, HeadTensors, Tokens, View
 
 __all__ = ["verify_head", "verify_neurons", "verify_scores"]
 
@@ -76,10 +75,11 @@ def _once(
     _verified.setdefault(model, set()).add(which)
 
 
-def _row(model: Model, length: int) -> tuple[Int[Tensor, "1 pos"], Int[Tensor, "1 pos"]]:
+def _row(model: Model, length: int) -> Tokens:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(model.cfg.d_vocab, (1, min(length, model.cfg.n_ctx)), generator=generator)
-    return tokens.to(model.W_U.device), torch.ones_like(tokens).to(model.W_U.device)
+    tokens = tokens.to(model.W_U.device)
+    return Tokens(tokens, torch.ones_like(tokens), tokens, torch.ones_like(tokens))
 
 
 def _check_head(model: Model, seen: View) -> float:
@@ -87,7 +87,7 @@ def _check_head(model: Model, seen: View) -> float:
     if head.norm == "folded rms":
         return 0.0  # nothing reads the matrices of such a head
     names = {"h": hook_name(model, "head_input"), "u": hook_name(model, "logits"), "x": trunk_output(model)}
-    if head.norm is not None:
+    if head.norm is not None and seen.refused("head_norm") is None:
         names["normed"] = hook_name(model, "head_norm")
     found: dict[str, Tensor] = {}
 
@@ -95,18 +95,16 @@ def _check_head(model: Model, seen: View) -> float:
         found[name] = activation.float()
 
     with running(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
-        logits = seen.run(*_row(model, _LENGTH), None).float()
+        logits = seen.run(_row(model, _LENGTH), None).float()
     W_U = head.W_U.float()
     u = found["h"] @ W_U if head.b_U is None else found["h"] @ W_U + head.b_U.float()
     finished = head.scale * u
     pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
-    if head.norm is not None and head.W_fc is None:
-        pairs.append((_normed(head, found["x"]), found["normed"]))
-    if head.norm is not None and head.gamma is not None:
-        h = found["normed"] * head.gamma.float()
+    if head.norm is not None:
+        normed = _normed(head, found["x"]) if head.W_fc is None else _encoder_norm(head, found["x"])
+        h = normed if head.gamma is None else normed * head.gamma.float()
         pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
-    if head.W_fc is not None:
-        pairs.append((_encoder_norm(head, found["x"]), found["normed"]))
+        pairs += [(normed, found["normed"])] if "normed" in found else []
     return max(float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)) for ours, theirs in pairs)
 
 
@@ -143,7 +141,7 @@ def _check_scores(model: Model, seen: View) -> float:
             name = hook_name(model, site, layer)  # type: ignore[arg-type]
             recipe.append((name, partial(keep, key=key, found=found, attention=attention)))
     with running(model, recipe):
-        seen.run(*_row(model, length), model.cfg.n_layers)
+        seen.run(_row(model, length), model.cfg.n_layers)
     return max(errors, default=0.0)
 
 
@@ -156,7 +154,7 @@ def _check_neurons(model: Model, seen: View) -> float:
     edited = [(hook_name(model, "mlp_post", last), lambda neurons, hook: (neurons + edit).to(neurons.dtype))]
     for recipe in (read, edited + read):
         with running(model, recipe):
-            seen.run(*tokens, model.cfg.n_layers)
+            seen.run(tokens, model.cfg.n_layers)
     expected = edit @ W_out
     return float((found[1] - found[0] - expected).abs().max() / expected.abs().max().clamp(min=1))
 

@@ -7,12 +7,12 @@ Every other module asks a view; only the views know how a `HookedTransformer`, a
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Rotation", "Site", "View"]
+__all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
 
 if TYPE_CHECKING:
     from transformer_lens import HookedEncoder, HookedTransformer
@@ -84,6 +84,30 @@ class Attention:
     """Why scores are no sum over residual dimensions."""
 
 
+@runtime_checkable
+class Read(Protocol):
+    """What a model reads at once, `interp.corpora.batching.Batch` for one; `source` is for encoder-decoders."""
+
+    @property
+    def tokens(self) -> Int[Tensor, "batch pos"]: ...
+    @property
+    def mask(self) -> Int[Tensor, "batch pos"]: ...
+    @property
+    def source(self) -> Int[Tensor, "batch source"] | None: ...
+    @property
+    def source_mask(self) -> Int[Tensor, "batch source"] | None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Rows without padding, to try a model with."""
+
+    tokens: Int[Tensor, "batch pos"]
+    mask: Int[Tensor, "batch pos"]
+    source: Int[Tensor, "batch source"] | None = None
+    source_mask: Int[Tensor, "batch source"] | None = None
+
+
 class View(ABC):
     """A model as interp sees it. A view holds the model and copies nothing."""
 
@@ -92,6 +116,8 @@ class View(ABC):
 
     wrapped: Any = None
     """The model of transformers that it wraps, if it does."""
+    reads_source: ClassVar[bool] = False
+    """Whether an encoder reads a text of its own, and the decoder another (BART, T5)."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -128,7 +154,7 @@ class View(ABC):
     def W_out(self, layer: int) -> Float[Tensor, "d_mlp d_model"]: ...
 
     @abstractmethod
-    def run(self, tokens: Int[Tensor, "batch pos"], mask: Int[Tensor, "batch pos"], stop: int | None) -> Any:
+    def run(self, batch: Read, stop: int | None) -> Any:
         """Run the blocks before block `stop`; None runs the prediction head too, and returns the logits."""
 
     @abstractmethod

@@ -23,6 +23,7 @@ from interp.hooks import ablate_dims
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, hooks_of_others, running
 from interp.models.sites import Model, check_vocabulary, is_encoder, narrowing, view
+from interp.models.views import Tokens
 from interp.probing.group import split_pairs
 from interp.probing.probes import Probe, check_probe
 from interp.run.observers import forward, observe
@@ -113,7 +114,7 @@ def _masked_scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) ->
     tokens[each, where] = mask_id
     at_mask = [(narrowing(model), lambda activation, hook: activation[each, where][:, None])]
     with running(model, at_mask, expected=hooks):
-        logits = view(model).run(tokens, torch.ones_like(tokens), None)[:, 0]
+        logits = view(model).run(Tokens(tokens, torch.ones_like(tokens)), None)[:, 0]
     return -reduce(_nll(logits, ids[:, 1:-1].flatten()), "(row pos) -> row", "sum", row=n)
 
 

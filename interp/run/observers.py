@@ -254,7 +254,7 @@ def feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: Hoo
 
 def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:
     """Run the model as far as block `stop`; None runs the prediction head too. Returns what the model does."""
-    return view(model).run(batch.tokens, batch.mask, stop)
+    return view(model).run(batch, stop)
 
 
 def observe_parts(

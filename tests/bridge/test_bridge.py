@@ -167,8 +167,8 @@ NO_ADAPTER = {
     "electra": ("ElectraForMaskedLM", SIZES | {"embedding_size": 16}),
     "modernbert": ("ModernBertForMaskedLM", SIZES | {"pad_token_id": 0}),
     "deberta-v2": ("DebertaV2ForMaskedLM", SIZES),
-    "t5": ("T5ForConditionalGeneration", {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4}),
-    "bart": ("BartForConditionalGeneration", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}),
+    "mt5": ("MT5ForConditionalGeneration", {"d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4}),
+    "mbart": ("MBartForConditionalGeneration", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}),
 }
 
 

@@ -283,7 +283,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
     forward = 2 * 32 * (projections + 3 * 4096 * 14336)
     assert f"{forward / 1e9:,.3f} GFLOP per token" in printed
     assert f"mean contributions: {32 * 2 * 4096 * 4096 / 1e9:,.3f} GFLOP" in printed
-    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "t5"}))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mt5"}))
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 2
     assert "expected a causal language model" in capsys.readouterr().err
 

@@ -165,10 +165,10 @@ def test_bad_directories(hf_directory, tmp_path, monkeypatch):
 
 
 def test_unsupported_architecture(tmp_path):
-    transformers.T5ForConditionalGeneration(
-        transformers.T5Config(d_model=8, d_ff=8, num_layers=1, num_heads=2, vocab_size=20, d_kv=4)
+    transformers.MT5ForConditionalGeneration(
+        transformers.MT5Config(d_model=8, d_ff=8, num_layers=1, num_heads=2, vocab_size=20, d_kv=4)
     ).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="'t5' model, which is not supported"):
+    with pytest.raises(ValueError, match="'mt5' model, which is not supported"):
         interp.load(tmp_path)
 
 

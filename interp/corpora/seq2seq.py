@@ -1,0 +1,84 @@
+"""Pairs of texts for encoder-decoders (BART, T5): the encoder reads the source, the decoder writes the target."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from interp.checks import check_token_ids, list_of_strings, whole_number
+from interp.corpora.batching import Batch, Batches
+from interp.corpora.sentences import padded, tokenizer_of
+from interp.corpora.tokens import Unknown
+from interp.corpora.unigrams import tokenizer_hash
+from interp.models.sites import Model, view
+
+__all__ = ["teacher_forced"]
+
+
+def teacher_forced(
+    model: Model, sources: Sequence[str], targets: Sequence[str], *, batch_size: int | None = None
+) -> Batches:
+    """Batches in which the decoder reads the true target, and predicts each of its tokens from the ones before it and
+    from the source.
+
+    Both texts are tokenised as the tokenizer frames them (BART: `<s> … </s>`, T5: `… </s>`). The decoder's input is the
+    target moved by one, after the model's `decoder_start_token_id`; every token of the target is read.
+
+    Args:
+        sources, targets: as many of each, in the same order.
+        batch_size: pairs in a batch; 16.
+
+    Raises:
+        ValueError: a model that is no encoder-decoder or has no tokenizer, no pairs, a source without a target, a text
+            without a token, or longer than the context.
+        TypeError: what are no strings.
+
+    Examples:
+        >>> import transformers
+        >>> from interp import encoding
+        >>> from interp.testing import toy_bridge
+        >>> sizes = {"d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+        >>> sizes |= {"encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 24}
+        >>> heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+        >>> bart = toy_bridge(transformers.BartConfig(vocab_size=67, **sizes, **heads))
+        >>> pairs = teacher_forced(bart, ["w1 w2 w3", "w4"], ["w5 w6", "w7 w8 w9"])
+        >>> encoding.fit(bart, pairs, progress=False).alpha.shape  # mean probabilities, by token
+        (67,)
+    """
+    if not view(model).reads_source:
+        raise ValueError(
+            "pairs of a source and a target are for encoder-decoders; interp.corpora.batches is for others"
+        )
+    tokenizer = tokenizer_of(model)
+    sources, targets = list_of_strings(sources, "sources"), list_of_strings(targets, "targets")
+    if len(sources) != len(targets) or not sources:
+        raise ValueError(f"expected a target for each source, found {len(sources)} sources and {len(targets)} targets")
+    size = whole_number(16 if batch_size is None else batch_size, "batch_size", least=1)
+    read, written = (list(tokenizer(texts, verbose=False)["input_ids"]) for texts in (sources, targets))
+    start = view(model).wrapped.config.decoder_start_token_id
+    for what, texts, rows in (("source", sources, read), ("target", targets, written)):
+        for text, ids in zip(texts, rows, strict=True):
+            if not 1 <= len(ids) <= model.cfg.n_ctx:
+                expected = f"expected 1 … {model.cfg.n_ctx}"
+                raise ValueError(f"the {what} {text[:40]!r} has {len(ids)} tokens; {expected}")
+    largest = max(max(map(max, read)), max(map(max, written)))
+    check_token_ids(largest, model.cfg.d_vocab, "the pairs have")
+    pad_id = tokenizer.pad_token_id or 0
+    unknown = Unknown.of(np.concatenate([*read, *written]), tokenizer, "the pairs")
+
+    def batches() -> Iterator[Batch]:
+        for first in range(0, len(read), size):
+            source, source_mask = padded(read[first : first + size], pad_id)
+            answer, mask = padded(written[first : first + size], pad_id)
+            tokens = answer.roll(1, 1)
+            tokens[:, 0] = start
+            batch = Batch(tokens, mask, mask.bool(), answer.where(mask.bool(), -1), len(answer), source, source_mask)
+            yield batch.to(model.W_U.device)
+
+    fingerprint = xxhash.xxh3_128(repr([sources, targets]).encode()).hexdigest()
+    settings: dict[str, Any] = {
+        "layout": "pairs", "context": max(map(len, written)), "batch_size": size, "corpus": "pairs",
+        "fingerprint": fingerprint, "tokenizer": tokenizer_hash(tokenizer), "largest_id": largest,
+    }  # fmt: skip
+    return Batches(settings, len(sources), batches, tokenizer=tokenizer, unknown=lambda: unknown)
