@@ -9,7 +9,6 @@
 A toy has random weights, biases included: a bias that is zero shows no mistake.
 """
 
-import copy
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +25,7 @@ from interp.declare import Backend
 from interp.models.identity import Origin, set_origin, weight_hash
 from interp.models.loading import load, quiet
 from interp.models.running import Hooks, hooks_of_others, resolved
-from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder
+from interp.models.sites import Model, Recipe, check_model, hook_name, is_encoder, view
 from interp.run.observers import Observer, forward, observe, part_of
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
     """
     check_model(model)
     hooks, weights = hooks_of_others(model), weight_hash(model)
-    changed = copy.deepcopy(model)
+    changed = view(model).copied()
     with torch.no_grad():
         edited(changed)
     if weight_hash(model) != weights:

@@ -58,7 +58,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "residual_multiplier": 0.5},
     "falcon": {"num_kv_heads": 1},
 }
-_IDS = torch.from_numpy(np.random.default_rng(0).integers(7, 67, size=(16, 12)))
+_IDS = torch.from_numpy(np.random.default_rng(0).integers(7, 67, size=(12, 22)))
 _CLASS = torch.arange(9, 67, 2)
 _QUIET: dict[str, Any] = {"progress": False}
 
@@ -142,8 +142,14 @@ def attention_by_class(model: Any, plain: Plain) -> None:
     patterns = plain.run(_IDS, output_attentions=True).attentions
     odd = torch.isin(_IDS, _CLASS).float()
     expected = [torch.einsum("bhqk,bk->hbq", pattern, odd).mean((1, 2)) for pattern in patterns]
-    ours = found[found["key_class"] == "odd"].sort_values(["layer", "head"])["sum"]
-    np.testing.assert_allclose(ours, torch.cat(expected), atol=1e-5)
+    ours = found[found["key_class"] == "odd"].sort_values(["layer", "head"])
+    np.testing.assert_allclose(ours["sum"], torch.cat(expected), atol=1e-5)
+    visible = torch.stack([(pattern[0].abs().sum(0) > 0).float() for pattern in patterns])  # layer, query, key
+    seen = torch.einsum("lqk,bk->lbq", visible, odd)
+    uniform = (seen / visible.sum(-1)[:, None]).mean((1, 2)).repeat_interleave(4)
+    np.testing.assert_allclose(ours["uniform"], uniform, atol=1e-5)
+    pairs = seen.sum((1, 2)).repeat_interleave(4)
+    np.testing.assert_allclose(ours["mean"], torch.cat(expected) * odd.numel() / pairs, atol=1e-5)
 
 
 def contributions(model: Any, plain: Plain) -> None:
@@ -330,9 +336,10 @@ An architecture that is not in the table is loaded if its logits are those of tr
 prediction head, the attention scores and the neurons are checked against the model's own numbers, and what does not \
 agree is refused. Encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not supported.
 
-Of BART, and of T5 with TransformerLens 4, interp reads the decoder's prediction head: `interp.corpora.seq2seq.teacher_forced` \
-makes batches of sources and targets for `interp.encoding` and `interp.frequency` (BART's `final_logits_bias` is its \
-bias on the logits), and `interp.generation.generate` writes text from sources. Attention and probes are refused.
+Of BART, and of T5 with TransformerLens 4, interp reads the decoder's prediction head: \
+`interp.corpora.seq2seq.teacher_forced` makes batches of sources and targets for `interp.encoding` and \
+`interp.frequency` (BART's `final_logits_bias` is its bias on the logits), and `interp.generation.generate` writes \
+text from sources. Attention and probes are refused.
 """
 
 

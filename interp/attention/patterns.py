@@ -26,6 +26,7 @@ from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
 from interp.models.running import active_hooks, running
 from interp.models.sites import Model, Recipe, hook_name, view
+from interp.models.verify import verify_values
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
@@ -95,6 +96,7 @@ class AttentionByClass(KeyObserver):
     def __init__(self, model: Model, classes: TokenClasses, *, layers: Sequence[int] | None = None) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen)
+        self.moves_values = _moves_values(model)
         shape = (model.cfg.n_heads, len(classes.names))
         self.add_to_layers(attention=shape, norm=shape, uniform=shape[1:], pairs=shape[1:])
 
@@ -125,8 +127,18 @@ class AttentionByClass(KeyObserver):
         present, queries = self.present, self.tokens.sum()
         attention, norm = (self.of_layers(name)[..., present] for name in ("attention", "norm"))
         uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))
-        columns = {"sum": attention / queries, "mean": attention / pairs, "norm_weighted": norm / queries}
+        weighted = norm / queries if self.moves_values else torch.full_like(norm, torch.nan)
+        columns = {"sum": attention / queries, "mean": attention / pairs, "norm_weighted": weighted}
         return self.by_head(columns | {"uniform": uniform / queries, "n_queries": queries.long()})
+
+
+def _moves_values(model: Model) -> bool:
+    """Whether a head's output is its values weighted by attention, with no norm or gate between."""
+    try:
+        verify_values(model)
+    except ValueError:
+        return False
+    return True
 
 
 def attention_by_class(
@@ -144,7 +156,8 @@ def attention_by_class(
     Returns the table `attention` (layer, head, key_class, sum, mean, norm_weighted, uniform, n_queries): `sum` is the
     attention to a class summed over its keys, averaged over all queries (Clark et al. 2019), so that it adds up to 1
     over the classes; `mean` the average over (query, key) pairs; `norm_weighted` the sum of `‖α v W_O‖` averaged over
-    queries (Kobayashi et al. 2020); `uniform` what `sum` would be if attention were uniform over the keys a query sees.
+    queries (Kobayashi et al. 2020), NaN in a bridge with a norm or a gate between the values and W_O; `uniform` what
+    `sum` would be if attention were uniform over the keys a query sees.
 
     Raises ValueError for a layer that does not exist, padding on the left and a class function that returns something
     else than a class for each token.

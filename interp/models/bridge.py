@@ -28,6 +28,7 @@ _NORMED_AFTER = ("olmo2", "olmo3", "exaone4")
 """Decoders whose norms come after attention and MLP, so that attention reads the residual stream itself."""
 _NORMS_OF_KEYS = ("k_norm", "k_layernorm", "key_layernorm")
 _HEADS_WITHOUT_BIAS = ("gpt2", "gpt_neo", "gpt_neox", "opt")
+_WINDOWED, _WHOLE = ("local", "sliding_attention"), ("global", "full_attention")
 _NOT_OF_THE_PASS = {
     "_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "id2label",
     "label2id", "return_dict", "output_attentions", "output_hidden_states", "chunk_size_feed_forward", "problem_type",
@@ -118,9 +119,13 @@ class Bridge(View):
         return self.encoder or self._kind in _NORMED_AFTER
 
     def refused(self, site: Site) -> str | None:
+        plain = type(getattr(self.model.blocks[0], "attn", None)).__name__ == "AttentionBridge"
+        if site in ("attn_scores", "pattern") and plain and self.wrapped.config._attn_implementation != "eager":
+            how = 'bridge.original_model.set_attn_implementation("eager")'
+            return f"its attention runs without patterns; call {how}"
         if site in ("attn_scores", "rotated_q"):
             classes = {cls.__name__ for cls in type(self.model.blocks[0].attn).__mro__}
-            if site == "attn_scores" and type(self.model.blocks[0].attn).__name__ == "AttentionBridge":
+            if site == "attn_scores" and plain:
                 return "TransformerBridge shows the pattern there, and what is edited has no effect; use 'pattern'"
             joint = any(name.startswith("JointQKV") for name in classes)
             if site == "rotated_q" and (joint or "PositionEmbeddingsAttentionBridge" not in classes):
@@ -131,8 +136,9 @@ class Bridge(View):
 
     @property
     def d_mlp(self) -> int | None:
-        W_out = getattr(self.model.blocks[0].mlp, "W_out", None)
-        return None if W_out is None else W_out.shape[0]
+        matrices = [getattr(getattr(block, "mlp", None), "W_out", None) for block in self.model.blocks]
+        widths = {None if one is None else one.shape[0] for one in matrices}
+        return widths.pop() if len(widths) == 1 else None
 
     def head(self) -> HeadTensors:
         final = self._final_norm
@@ -171,6 +177,8 @@ class Bridge(View):
         return bool(self.model.cfg.rmsnorm_uses_offset) or self._kind == "nemotron"
 
     def attention(self, layer: int) -> Attention:
+        if not hasattr(self.model.blocks[layer], "attn"):
+            raise ValueError(f"layer {layer} of this model has no attention")
         attn = self.model.blocks[layer].attn
         norm = self._norm_before(layer)
         gamma, bias = (_tensor(norm, name) for name in ("weight", "bias"))
@@ -211,7 +219,9 @@ class Bridge(View):
         kinds = getattr(config, "attention_layers" if self._kind == "gpt_neo" else "layer_types", None)
         width = getattr(config, "window_size" if self._kind == "gpt_neo" else "sliding_window", None)
         if kinds is not None:
-            return width if kinds[layer] in ("local", "sliding_attention") else None
+            if kinds[layer] not in (*_WINDOWED, *_WHOLE):
+                raise ValueError(f"layer {layer} of this model is of type {kinds[layer]!r}, which is not known here")
+            return width if kinds[layer] in _WINDOWED else None
         return width if getattr(config, "use_sliding_window", True) else None
 
     def _rotation(self, attn: Any, layer: int) -> Rotation | None:
@@ -236,6 +246,9 @@ class Bridge(View):
             yield "ALiBi adds a bias that belongs to no residual dimension"
         if getattr(config, "clip_qkv", None) is not None:
             yield "keys are clamped, so a score is not linear in the key's residual vector"
+        rope = getattr(config, "rope_parameters", None) or {}
+        if getattr(config, "attn_temperature_tuning", False) or "llama_4_scaling_beta" in rope:
+            yield "queries are rescaled by position after their hook point"
         if getattr(attn, "sinks", None) is not None:
             yield "the softmax has a sink beside the keys"
 
@@ -264,15 +277,16 @@ class Bridge(View):
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
         """As TransformerLens' own implementations name and shape them, where there is one; else as transformers does,
         without what the bridge adds."""
-        if self._kind in _HOOKED:
-            yield from ((name, value) for name, value in self._hooked_parameters() if value is not None)
-            return
+        known = list(self._hooked_parameters()) if self._kind in _HOOKED else []
+        yield from ((name, value) for name, value in known if "b_" not in name or value.any())
+        named = {value.untyped_storage().data_ptr() for _, value in known}
         for name, parameter in self.wrapped.named_parameters():
             name = name.replace("._original_component", "")
-            if ".qkv." not in name and not (name == "lm_head.bias" and not parameter.any()):
+            added = ".qkv." in name or (name == "lm_head.bias" and not parameter.any())
+            if not added and parameter.untyped_storage().data_ptr() not in named:
                 yield name, parameter.detach()
 
-    def _hooked_parameters(self) -> Iterator[tuple[str, Tensor | None]]:
+    def _hooked_parameters(self) -> Iterator[tuple[str, Tensor]]:
         model, outer = self.model, "embed." if self.encoder else ""
         yield f"{outer}embed.W_E", model.embed.W_E.detach()
         if hasattr(model, "pos_embed"):
@@ -285,23 +299,22 @@ class Bridge(View):
             modules.append((f"{path}.mlp", block.mlp, ("W_in", "b_in", "W_gate", "W_out", "b_out")))
             modules.append((f"{path}.ln1", block.ln1, ("w", "b")))
             modules.append((f"{path}.ln2", getattr(block, "ln2", block.ln1), ("w", "b")))
-        modules.append(("mlm_head.ln" if self.encoder else "ln_final", model.ln_final, ("w", "b")))
+        modules.append(("mlm_head.ln" if self.encoder else "ln_final", self._final_norm, ("w", "b")))
         modules.append(("unembed", model, ("W_U", "b_U")))
         for path, module, leaves in modules:
-            for leaf in leaves:
-                value = _tensor(module, leaf)
-                yield f"{path}.{leaf}", None if value is None or (leaf[0] == "b" and not value.any()) else value
+            yield from ((f"{path}.{leaf}", value) for leaf in leaves if (value := _tensor(module, leaf)) is not None)
         if self.encoder:
             types = self.wrapped.base_model.embeddings.token_type_embeddings
-            yield "embed.token_type_embed.W_token_type", _tensor(types, "weight")
-            yield "embed.ln.w", _tensor(model.embed_ln, "weight")
-            yield "embed.ln.b", _tensor(model.embed_ln, "bias")
+            yield "embed.token_type_embed.W_token_type", types.weight.detach()
+            yield "embed.ln.w", model.embed_ln.weight.detach()
+            yield "embed.ln.b", model.embed_ln.bias.detach()
             yield "mlm_head.W", model.mlm_head.weight.detach().T
             yield "mlm_head.b", model.mlm_head.bias.detach()
 
     def config(self) -> dict[str, Any]:
         config = {key: str(value) for key, value in self._config.to_dict().items() if key not in _NOT_OF_THE_PASS}
-        return config | {"scales": [self.attention(layer).scale for layer in range(self.model.cfg.n_layers)]}
+        attentions = [getattr(getattr(block, "attn", None), "original_component", None) for block in self.model.blocks]
+        return config | {"scales": [str(getattr(one, "scaling", None)) for one in attentions]}
 
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
         parameter = self.wrapped.get_parameter(name.removeprefix("original_model."))
@@ -309,10 +322,31 @@ class Bridge(View):
             return "zeros"
         return "drawn" if parameter.ndim > 1 or not name.endswith("weight") else "zeros" if self._offset else "ones"
 
+    def copied(self) -> Any:
+        """A copy whose blocks capture what they read in itself; TransformerLens' own hooks keep to the first model."""
+        for module in self.wrapped.modules():  # what a forward pass with gradients has left cannot be copied
+            for name, value in vars(module).items():
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    setattr(module, name, value.detach())
+        fresh = super().copied()
+        for block in getattr(fresh, self._blocks):
+            block._teardown_capture_hooks()
+            block._maybe_wire_capture_hooks()
+        return fresh
+
     def to(self, *where: Any) -> None:
+        """RoPE's frequencies stay in float32, as transformers keeps them."""
+        frequencies = [
+            (module, name, buffer)
+            for module in self.wrapped.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+            if name.endswith("inv_freq")
+        ]
         with contextlib.redirect_stdout(io.StringIO()):
             for one in where:
                 self.model.to(one)
+        for module, name, buffer in frequencies:
+            setattr(module, name, buffer.to(self.model.W_U.device))
 
 
 class EncoderDecoder(Bridge):

@@ -1,6 +1,5 @@
 """Loading models with raw weights, checked against transformers."""
 
-import copy
 import logging
 import os
 import tempfile
@@ -22,7 +21,7 @@ from interp.models.identity import Origin, origin, set_origin
 from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, context_of, place, read, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model, check_model, view
-from interp.models.verify import verify_head, verify_scores
+from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.models.views import Tokens
 from interp.paths import model_directory, printable
 
@@ -137,7 +136,7 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     """
     check_model(model)
     seed = check_seed(seed)
-    fresh = copy.deepcopy(model)
+    fresh = view(model).copied()
     fresh.reset_hooks()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -213,7 +212,7 @@ def _checked(
         what = f"log-probabilities differ from transformers by {apart:.1e} (allowed {PARITY_TOLERANCE:.0e})"
         how = "TransformerLens does not support this model as it is configured"
         raise WronglyConverted(f"{name} was converted wrongly: {what}; {how}")
-    for verify in (verify_head, verify_scores):
+    for verify in (verify_head, verify_scores, verify_neurons, verify_values):
         with suppress(ValueError):  # said where it is asked for
             verify(model)
     return model

@@ -67,6 +67,8 @@ def read_config(source: str, revision: str | None = None) -> Any:
         kind = transformers.PretrainedConfig.get_config_dict(source, **options)[0].get("model_type")
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
+            if config.get_text_config() is not config and not config.is_encoder_decoder:
+                raise ValueError(f"{kind!r} is a model of text and of other things; save its text model alone")
             declared = (config.architectures or [""])[0]
             if config.is_encoder_decoder == (kind in SEQ2SEQ) and (
                 kind in MASKED or not declared.endswith("ForMaskedLM")

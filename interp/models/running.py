@@ -42,8 +42,8 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
 
     Raises:
         ValueError: a hook point that this model does not have.
-        RuntimeError: `torch.autocast` is on, whose precision no provenance would show; or somebody else's hooks were
-            set or removed meanwhile.
+        RuntimeError: a bridge in training mode, with dropout; `torch.autocast` is on, whose precision no provenance
+            would show; or somebody else's hooks were set or removed meanwhile.
     """
     thread, level = threading.get_ident(), next(_levels)
     fired: set[str] = set()
@@ -58,6 +58,13 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
         return hooked
 
     with _lock_of(model):
+        wrapped = view(model).wrapped
+        if wrapped is not None and any(
+            isinstance(one, torch.nn.Dropout) and one.p and one.training for one in wrapped.modules()
+        ):
+            raise RuntimeError(
+                "this model is in training mode, and its dropout would draw other numbers each time; call model.eval()"
+            )
         if torch.is_autocast_enabled(model.W_U.device.type):
             raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
         before = hooks_of_others(model)
@@ -75,11 +82,20 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
                 points[name].remove_hooks(level=level)
 
 
+def _drops_out(model: Model) -> bool:
+    """Whether a model of transformers would leave out activations at random."""
+    modules = () if (wrapped := view(model).wrapped) is None else wrapped.modules()
+    return any(isinstance(one, torch.nn.Dropout) and one.p > 0 and one.training for one in modules)
+
+
 def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:
     """The hooks of a recipe, each with the name of its point. Raises ValueError for one that there is not."""
-    hooks, points = [], model.hook_dict
+    hooks: list[tuple[str, Callable[..., Any]]] = []
+    points = model.hook_dict
     for point, function in recipe:
-        names = list(filter(point, view(model).hook_points())) if callable(point) else [point]
+        # a point of a bridge has several names
+        named = {id(points[name]): name for name in filter(point, points)} if callable(point) else {0: point}
+        names = list(named.values())
         if not names or names[0] not in points:
             raise ValueError(f"this model has no hook point {point!r}; see model.hook_dict for those it has")
         hooks += [(name, function) for name in names]

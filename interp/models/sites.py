@@ -22,7 +22,7 @@ _VIEWS: dict[str, type[View]] = {
     "HookedEncoder": HookedEncoder,
     "TransformerBridge": Bridge,
 }
-_HEAD = re.compile(r"(ln_final|mlm_head|unembed)\.")
+_HEAD = re.compile(r"(decoder_)?ln_final\.|mlm_head\.|unembed\.|hook_unembed$")
 _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 

@@ -11,18 +11,20 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from interp.models.running import active_hooks, running
+from interp.models.running import active_hooks, firing
 from interp.models.sites import Model, hook_name, trunk_output, view
-from interp.models.views import Attention, HeadTensors, Tokens, View
+from interp.models.views import Attention, HeadTensors, Site, Tokens, View
 
-__all__ = ["verify_head", "verify_neurons", "verify_scores"]
+__all__ = ["verify_head", "verify_neurons", "verify_scores", "verify_values"]
 
 _LENGTH = 16
-_LONGEST_WINDOW = 256
+_LONGEST = 512
+_LIMITS = ("attention_chunk_size", "original_max_position_embeddings", "sliding_window", "window_size")
+"""Numbers of a config after which positions may be treated otherwise, so that a row must be longer."""
 _LEAST_ATTENTION = 1e-20
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}  # some models take a softmax in float32 whatever their dtype
 _TOLERANCE_OF_HALF = 0.25
-_verified: WeakKeyDictionary[Model, set[Callable[[Model], None]]] = WeakKeyDictionary()
+_verified: WeakKeyDictionary[Model, dict[Callable[[Model], None], int]] = WeakKeyDictionary()
 
 
 def verify_head(model: Model) -> None:
@@ -51,28 +53,43 @@ def verify_neurons(model: Model) -> None:
     _once(model, verify_neurons, _check_neurons, "what a neuron adds", "residual streams")
 
 
+def verify_values(model: Model) -> None:
+    """Raise ValueError unless what goes into W_O is the values weighted by attention, `z = Σ α v`.
+
+    For a bridge, once; a norm or a gate between the two is found here.
+    """
+    _once(model, verify_values, _check_values, "what attention moves", "weighted values")
+
+
 def _once(
     model: Model, which: Callable[[Model], None], check: Callable[[Model, View], float], what: str, units: str
 ) -> None:
     seen = view(model)
-    if seen.wrapped is None or which in _verified.get(model, set()):
+    if seen.wrapped is None:
+        return
+    modules = hash(tuple((name, type(one).__name__) for name, one in seen.wrapped.named_modules()))  # adapters, say
+    if _verified.get(model, {}).get(which) == modules:
         return
     if hooks := active_hooks(model):
         why = f"hooks are active on it ({', '.join(hooks[:3])})"
-        raise RuntimeError(f"this TransformerBridge has not been checked yet, and {why}; build recipes before that")
-    training = model.training
+        how = f"call interp.models.verify.{which.__name__}(model) once without them"
+        raise RuntimeError(f"this TransformerBridge has not been checked yet, and {why}; {how}")
+    kind, modules_of_both = type(seen.wrapped).__name__, {*model.modules(), *seen.wrapped.modules()}
+    training = [one for one in modules_of_both if one.training]
     try:
         model.eval()
         with torch.no_grad():
             error = check(model, seen)
+    except (AttributeError, KeyError, IndexError, TypeError, RuntimeError) as failure:
+        raise ValueError(f"{what} cannot be computed for this {kind}: {failure}") from failure
     finally:
-        model.train(training)
+        for one in training:
+            one.training = True
     allowed = _TOLERANCE.get(model.W_U.dtype, _TOLERANCE_OF_HALF)
     if not error <= allowed:
         differs = f"{units} differ by {error:.1e} from the model's own (allowed {allowed:.0e})"
-        kind = type(seen.wrapped).__name__
         raise ValueError(f"{what} cannot be computed for this {kind}: {differs}, so interp does not know them")
-    _verified.setdefault(model, set()).add(which)
+    _verified.setdefault(model, {})[which] = modules
 
 
 def _row(model: Model, length: int) -> Tokens:
@@ -94,7 +111,7 @@ def _check_head(model: Model, seen: View) -> float:
     def keep(activation: Tensor, hook: object, name: str) -> None:
         found[name] = activation.float()
 
-    with running(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
+    with firing(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
         logits = seen.run(_row(model, _LENGTH), None).float()
     W_U = head.W_U.float()
     u = found["h"] @ W_U if head.b_U is None else found["h"] @ W_U + head.b_U.float()
@@ -105,7 +122,12 @@ def _check_head(model: Model, seen: View) -> float:
         h = normed if head.gamma is None else normed * head.gamma.float()
         pairs.append((h if head.b_ln is None else h + head.b_ln.float(), found["h"]))
         pairs += [(normed, found["normed"])] if "normed" in found else []
-    return max(float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)) for ours, theirs in pairs)
+    return _largest([(ours - theirs).abs().max() / theirs.abs().max().clamp(min=1) for ours, theirs in pairs])
+
+
+def _largest(errors: list[Tensor]) -> float:
+    """The largest, NaN where one of them is."""
+    return float(torch.stack(errors).max()) if errors else 0.0
 
 
 def _normed(head: HeadTensors, x: Tensor) -> Tensor:
@@ -123,16 +145,14 @@ def _encoder_norm(head: HeadTensors, x: Tensor) -> Tensor:
 def _check_scores(model: Model, seen: View) -> float:
     every = ((layer, seen.attention(layer)) for layer in range(model.cfg.n_layers))
     layers = [(layer, attention) for layer, attention in every if not attention.why_not]
-    windows = [attention.window for _, attention in layers if attention.window is not None]
-    length = max([_LENGTH, *(window + 2 for window in windows if window <= _LONGEST_WINDOW)])
-    errors: list[float] = []
+    errors: list[Tensor] = []
     recipe = []
     for layer, attention in layers:
         found: dict[str, Tensor] = {}
 
         def keep(activation: Tensor, hook: object, key: str, found: dict[str, Tensor], attention: Attention) -> None:
             found[key] = activation.detach()
-            if key == "pattern":
+            if len(found) == 3:
                 errors.append(_score_error(attention, found))
                 found.clear()
 
@@ -140,9 +160,40 @@ def _check_scores(model: Model, seen: View) -> float:
         for key, site in sites.items():
             name = hook_name(model, site, layer)  # type: ignore[arg-type]
             recipe.append((name, partial(keep, key=key, found=found, attention=attention)))
-    with running(model, recipe):
-        seen.run(_row(model, length), model.cfg.n_layers)
-    return max(errors, default=0.0)
+    with firing(model, recipe):
+        seen.run(_row(model, _long_enough(seen)), model.cfg.n_layers)
+    return _largest(errors)
+
+
+def _long_enough(seen: View) -> int:
+    """Longer than every limit of the config that is not too long for a row."""
+    config = seen.wrapped.config.get_text_config()
+    limits = [getattr(config, name, None) for name in _LIMITS]
+    limits.append((getattr(config, "rope_parameters", None) or {}).get("original_max_position_embeddings"))
+    return max([_LENGTH, *(limit + 8 for limit in limits if isinstance(limit, int) and limit <= _LONGEST)])
+
+
+def _check_values(model: Model, seen: View) -> float:
+    errors: list[Tensor] = []
+    recipe = []
+    keys: tuple[Site, ...] = ("v", "pattern", "z")
+    for layer in range(model.cfg.n_layers):
+        found: dict[str, Tensor] = {}
+
+        def keep(activation: Tensor, hook: object, key: str, found: dict[str, Tensor]) -> None:
+            found[key] = activation.float()
+            if len(found) == len(keys):  # in some models the pattern comes last
+                pattern, v = found["pattern"], found["v"]
+                v = v.repeat_interleave(pattern.shape[1] // v.shape[2], 2)
+                expected = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
+                errors.append((found["z"] - expected).abs().max() / expected.abs().max().clamp(min=1))
+
+        for key in keys:
+            name = hook_name(model, key, layer)
+            recipe.append((name, partial(keep, key=key, found=found)))
+    with firing(model, recipe):
+        seen.run(_row(model, _LENGTH), model.cfg.n_layers)
+    return _largest(errors)
 
 
 def _check_neurons(model: Model, seen: View) -> float:
@@ -153,13 +204,13 @@ def _check_neurons(model: Model, seen: View) -> float:
     read = [(trunk_output(model), lambda resid, hook: found.append(resid.float()))]
     edited = [(hook_name(model, "mlp_post", last), lambda neurons, hook: (neurons + edit).to(neurons.dtype))]
     for recipe in (read, edited + read):
-        with running(model, recipe):
+        with firing(model, recipe):
             seen.run(tokens, model.cfg.n_layers)
     expected = edit @ W_out
     return float((found[1] - found[0] - expected).abs().max() / expected.abs().max().clamp(min=1))
 
 
-def _score_error(attention: Attention, found: dict[str, Tensor]) -> float:
+def _score_error(attention: Attention, found: dict[str, Tensor]) -> Tensor:
     x, q, pattern = (found[key].float() for key in ("x", "q", "pattern"))
     if attention.normed_before:
         x = x if attention.gamma is None else x * attention.gamma.float()
@@ -180,4 +231,4 @@ def _score_error(attention: Attention, found: dict[str, Tensor]) -> float:
     compared = visible & (alpha > _LEAST_ATTENTION)
     error = (scores.masked_fill(~visible, -torch.inf).log_softmax(-1) - alpha.log())[compared].abs()
     hidden = (pattern * ~visible).amax()
-    return float(error.max()) if hidden < _LEAST_ATTENTION else torch.inf
+    return error.max() if hidden < _LEAST_ATTENTION else torch.full_like(hidden, torch.inf)

@@ -4,6 +4,7 @@ Every other module asks a view; only the views know how a `HookedTransformer`, a
 `TransformerBridge` differ.
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -172,6 +173,10 @@ class View(ABC):
     @abstractmethod
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
         """What a parameter is before training, by its name in `model.named_parameters()`."""
+
+    def copied(self) -> Any:
+        """A copy of the model, hooks and all, that shares nothing with it."""
+        return copy.deepcopy(self.model)
 
     @abstractmethod
     def to(self, *where: Any) -> None:

@@ -1,6 +1,7 @@
 """What a `TransformerBridge` shows, what is refused, and that a user's own is as good as a loaded one."""
 
 import contextlib
+import gc
 import io
 import tempfile
 import warnings
@@ -21,7 +22,7 @@ from interp.corpora.batching import Batch
 from interp.models.head import prediction_head
 from interp.models.identity import config_hash, weight_hash
 from interp.models.qk import qk_circuit
-from interp.models.running import active_hooks, running
+from interp.models.running import active_hooks, head_is_hooked, running
 from interp.models.sites import hook_name, is_encoder, view
 from interp.models.verify import verify_scores
 from interp.run.observers import forward
@@ -251,3 +252,104 @@ def test_toys_and_their_checks(config):
     texts = ["w1 w2 w0", "w4 w5", "w6 w7 w8 w9"]
     classes = interp.corpora.token_classes(model, {"first": [7, 8]})
     interp.testing.assert_observer_merges(lambda one: AttentionByClass(one, classes), model, texts)
+
+
+def test_a_copy_lives_without_its_original(load_bridge):
+    model = load_bridge("gpt2")
+    before = model(IDS).detach()
+    copied, fresh = view(model).copied(), interp.models.untrained(model)
+    del model
+    gc.collect()
+    torch.testing.assert_close(copied(IDS).detach(), before)
+    assert torch.isfinite(fresh(IDS)).all()
+
+
+def test_positions_that_are_treated_otherwise_later_on():
+    """Chunks of 20 positions, and queries that are rescaled after 18: refused, though 16 positions show nothing."""
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e4,
+        "llama_4_scaling_beta": 0.5,
+        "original_max_position_embeddings": 18,
+    }
+    sizes = SIZES | {"num_key_value_heads": 2, "head_dim": 4, "max_position_embeddings": 64}
+    model = interp.testing.toy_bridge(transformers.Ministral3Config(**sizes, rope_parameters=rope))
+    with pytest.raises(ValueError, match="rescaled by position"):
+        qk_circuit(model, 0)
+    model = interp.testing.toy_bridge(
+        transformers.Llama4TextConfig(
+            **sizes, intermediate_size_mlp=64, attention_chunk_size=20, use_qk_norm=False, no_rope_layers=[0, 0],
+            layer_types=["chunked_attention", "full_attention"], attn_temperature_tuning=False, num_local_experts=2,
+        )
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="'chunked_attention', which is not known here"):
+        attention.attention_by_class(model, IDS, key_classes={"odd": [9]}, progress=False)
+
+
+def test_values_behind_a_norm_have_no_norm_weighted_attention(load_bridge):
+    sizes = SIZES | {"num_key_value_heads": 2}
+    model = interp.testing.toy_bridge(transformers.BitNetConfig(**sizes))
+    table = attention.attention_by_class(model, IDS, key_classes={"odd": [9]}, progress=False)
+    assert table["norm_weighted"].isna().all()
+    assert table["sum"].notna().all()
+
+
+def test_frequencies_of_rope_stay_in_single_precision(load_bridge):
+    model = load_bridge("llama", dtype="bfloat16")
+    buffers = {name: buffer.dtype for name, buffer in model.original_model.named_buffers() if "inv_freq" in name}
+    assert buffers
+    assert set(buffers.values()) == {torch.float32}
+
+
+def test_adapters_are_another_model():
+    peft = pytest.importorskip("peft")
+    model = interp.testing.toy_bridge()
+    before = weight_hash(model)
+    qk_circuit(model, 0)
+    adapters = peft.LoraConfig(r=2, target_modules=r".*\.k\._original_component", init_lora_weights=False)
+    peft.inject_adapter_in_model(adapters, model.original_model)
+    assert weight_hash(model) != before
+    with pytest.raises(ValueError, match="attention scores cannot be computed"):
+        qk_circuit(model, 0)
+
+
+def test_a_gate_bias_counts():
+    config = transformers.LlamaConfig(**SIZES, num_key_value_heads=2, mlp_bias=True)
+    model = interp.testing.toy_bridge(config)
+    before = weight_hash(model)
+    model.blocks[0].mlp.b_gate.data[0] += 1
+    assert weight_hash(model) != before
+
+
+def test_a_training_bridge_is_not_read():
+    """Dropout would draw other numbers each time; recipes are made all the same."""
+    model = booted("gpt2")
+    model.original_model.transformer.h[0].eval()
+    model.train()
+    frozen = model.original_model.transformer.h[0].eval()
+    hooks.scale_bias(model, "ln", 0.5)
+    assert model.training
+    assert not frozen.training
+    with pytest.raises(RuntimeError, match="call model.eval"):
+        attention.attention_by_class(model, IDS, key_classes={"odd": [9]}, progress=False)
+
+
+def test_attention_that_shows_no_pattern():
+    model = booted("opt")
+    model.original_model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="set_attn_implementation"):
+        attention.attention_by_class(model, IDS, key_classes={"odd": [9]}, progress=False)
+
+
+def test_hook_points_by_a_function_of_their_usual_names(load_bridge):
+    model, seen = load_bridge("gpt2"), []
+    with running(model, [(lambda name: name.endswith("hook_resid_post"), lambda resid, hook: seen.append(1))]):
+        forward(model, Batch.of(IDS.tolist()))
+    assert len(seen) == 2
+
+
+def test_hooks_on_the_logits_in_compatibility_mode():
+    model = booted("bert", compatible=True, no_processing=True)
+    prediction_head(model)
+    with model.hooks(fwd_hooks=hooks.scale_bias(model, "last", 0.0)):
+        assert head_is_hooked(model)
