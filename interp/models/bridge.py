@@ -98,11 +98,10 @@ class Bridge(View):
         self._kind: str = self._config.model_type.removesuffix("_text")
         kind = type(self.wrapped).__name__
         if not (hasattr(model, self._blocks) and kind.endswith(self._classes)):
-            raise ValueError(f"this TransformerBridge wraps a {kind}; expected a language model that writes text")
+            expected = "a causal or masked language model, BART or T5"
+            raise ValueError(f"this TransformerBridge wraps a {kind}; expected {expected}")
         if getattr(self._config, "quantization_config", None) is not None:
-            raise ValueError(
-                "the weights of this TransformerBridge are quantised; load the model in a floating-point type"
-            )
+            raise ValueError("this TransformerBridge has quantised weights; load the model in a floating-point type")
 
     @property
     def encoder(self) -> bool:

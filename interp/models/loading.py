@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import tokenizers
 import torch
@@ -112,9 +112,6 @@ def _loaded(name: str, source: str, revision: str | None, backend: Backend | Non
         if backend == "hooked":
             raise
     return _checked(name, *read(source, revision, config, "bridge"), _bridged)
-
-
-_Make: TypeAlias = Callable[[Any, Any, Any, str], Model]
 
 
 class WronglyConverted(ValueError):
