@@ -102,18 +102,21 @@ def test_inference_mode(model):
 
 
 @torch.no_grad()
-def test_under_peft(hf_directory):
-    """Adapters on the queries and values of what a bridge wraps."""
+def test_under_peft(model):
+    """Adapters on the queries of what a bridge wraps, or on the MLPs' parameters of a HookedTransformer."""
     peft = pytest.importorskip("peft")
-    model = interp.load(hf_directory("gpt2"), backend="bridge")
     plain = model(TOKENS)
-    where = r".*\.(q|v)\._original_component"
-    adapters = peft.LoraConfig(r=2, target_modules=where, init_lora_weights=False)
-    peft.inject_adapter_in_model(adapters, model.original_model)
-    adapted, expected = model(TOKENS), edited(model, 0.5)(TOKENS)
+    if type(model).__name__ == "HookedTransformer":
+        where, wrapped = {"target_modules": [], "target_parameters": ["mlp.W_in"]}, model
+    else:
+        where, wrapped = {"target_modules": r".*\.q\._original_component"}, model.original_model
+    peft.inject_adapter_in_model(peft.LoraConfig(r=2, init_lora_weights=False, **where), wrapped)
+    adapted = model(TOKENS)
     assert not torch.allclose(plain, adapted, atol=1e-2)
-    with model.hooks(fwd_hooks=hooks.scale_bias(model, "ln", 0.5)):
-        torch.testing.assert_close(model(TOKENS), expected, atol=1e-5, rtol=1e-5)
-    keys = hooks.ablate_dims(model, 1, [3], where="keys")  # which have no adapters
+    recipe, keys = hooks.scale_bias(model, "ln", 0.5), hooks.ablate_dims(model, 1, [3], where="keys")
     with model.hooks(fwd_hooks=keys):
         assert not torch.allclose(model(TOKENS), adapted, atol=1e-4)
+    with model.hooks(fwd_hooks=recipe):
+        found = model(TOKENS)
+    ln_bias(model).mul_(0.5)
+    torch.testing.assert_close(found, model(TOKENS), atol=1e-5, rtol=1e-5)
