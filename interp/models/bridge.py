@@ -12,12 +12,11 @@ from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
-import torch
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.hooked import DECODER_NAMES
+from interp.models.rotary import Halves, Pairs
 from interp.models.views import Attention, FinalNorm, HeadTensors, Read, Rotation, Site, View
 
 __all__ = ["Bridge", "EncoderDecoder"]
@@ -35,54 +34,6 @@ _NOT_OF_THE_PASS = {
     "bos_token_id", "eos_token_id", "pad_token_id", "tokenizer_class", "_attn_implementation",
     "_attn_implementation_autoset", "_experts_implementation",
 }  # fmt: skip
-
-
-class _Halves(Rotation):
-    """RoPE by the function of the model's own module in transformers, from its tables of cosines and sines."""
-
-    def __init__(self, rotary: Any, apply: Any, layer_type: str | None) -> None:
-        self._rotary, self._apply, self._layer_type = rotary, apply, layer_type
-
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, 1)
-
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, -1)
-
-    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
-        positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
-        kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
-        cos, sin = (table.to(vectors.dtype) for table in self._rotary(vectors, positions, **kind))
-        heads = rearrange(vectors, "batch pos head d_head -> batch head pos d_head")
-        width = min(vectors.shape[-1], _width(cos, self._apply))
-        turned = self._apply(heads[..., :width], heads[..., :width], cos, sign * sin)[0]
-        both = torch.cat([turned, heads[..., width:]], -1)
-        return rearrange(both, "batch head pos d_head -> batch pos head d_head")
-
-
-def _width(cos: Tensor, apply: Any) -> int:
-    """How many dimensions of a head turn: GPT-OSS's table has one column for two of them."""
-    return cos.shape[-1] * (2 if apply.__module__.endswith("gpt_oss") else 1)
-
-
-class _Pairs(Rotation):
-    """RoPE of GPT-J: neighbouring dimensions turn together."""
-
-    def __init__(self, attn: Any) -> None:
-        self._attn = attn
-
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, 1)
-
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._turned(vectors, -1)
-
-    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
-        table = self._attn.embed_positions[: vectors.shape[1]].to(vectors)
-        sin, cos = (part.repeat_interleave(2, -1)[None, :, None] for part in table.chunk(2, -1))
-        turned, rest = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]
-        beside = torch.stack([-turned[..., 1::2], turned[..., ::2]], -1).flatten(-2)
-        return torch.cat([turned * cos + sign * beside * sin, rest], -1)
 
 
 class Bridge(View):
@@ -225,7 +176,7 @@ class Bridge(View):
 
     def _rotation(self, attn: Any, layer: int) -> Rotation | None:
         if hasattr(attn, "embed_positions"):
-            return _Pairs(attn)
+            return Pairs(attn)
         rotary = getattr(self.wrapped.base_model, "rotary_emb", None)
         apply = getattr(sys.modules[type(attn).__module__], "apply_rotary_pos_emb", None)
         without = self._kind == "cohere2" and self._window(layer) is None
@@ -233,7 +184,7 @@ class Bridge(View):
             return None
         rotary = getattr(rotary, "original_component", rotary)
         by_type = "layer_type" in signature(rotary.forward).parameters
-        return _Halves(rotary, apply, self._config.layer_types[layer] if by_type else None)
+        return Halves(rotary, apply, self._config.layer_types[layer] if by_type else None)
 
     def _why_not(self, attn: Any) -> Iterator[str]:
         config = self._config

@@ -26,7 +26,7 @@ _DESCRIPTION = {
     "fc": "dense-layer bias b_FC in the prediction head",
     "last": "output bias b_last on the logits",
 }
-LOAD_RAW = "load the model raw (interp.load, HookedTransformer.from_pretrained_no_processing)"
+LOAD_RAW = "load the model raw (interp.load, from_pretrained_no_processing, a bridge without processing)"
 """What to do about a folded model."""
 
 

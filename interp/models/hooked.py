@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.models.views import Attention, HeadTensors, Read, Rotation, Site, View
+from interp.models import rotary
+from interp.models.views import Attention, HeadTensors, Read, Site, View
 
 __all__ = ["DECODER_NAMES", "HookedDecoder", "HookedEncoder"]
 
@@ -52,22 +52,6 @@ _HEADS_WITHOUT_BIAS = ("GPT2LMHeadModel", "OPTForCausalLM", "GPTNeoForCausalLM",
 _NOT_OF_THE_PASS = {"device", "n_devices", "seed", "model_name", "tokenizer_name", "tokenizer_prepends_bos"}
 
 
-class _Rotary(Rotation):
-    """RoPE as TransformerLens' attention has it."""
-
-    def __init__(self, attn: Any) -> None:
-        self._attn = attn
-
-    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        return self._attn.apply_rotary(vectors)
-
-    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
-        length, width = vectors.shape[1], self._attn.cfg.rotary_dim
-        cos, sin = (table[None, :length, None] for table in (self._attn.rotary_cos, self._attn.rotary_sin))
-        turned, rest = vectors[..., :width], vectors[..., width:]
-        return torch.cat([turned * cos - self._attn.rotate_every_two(turned * sin), rest], -1)
-
-
 class _Hooked(View):
     """What both have in common."""
 
@@ -94,7 +78,7 @@ class _Hooked(View):
             scale=float(attn.attn_scale),
             causal=not self.encoder,
             window=self.model.cfg.window_size if attn.attn_type == "local" else None,
-            rotation=_Rotary(attn) if self.model.cfg.positional_embedding_type == "rotary" else None,
+            rotation=rotary.Hooked(attn) if self.model.cfg.positional_embedding_type == "rotary" else None,
             gamma=None if gamma is None else gamma.detach(),
             ln_bias=None if bias is None else bias.detach(),
             normed_before=not self.encoder and self.model.cfg.normalization_type is not None,

@@ -137,7 +137,7 @@ def _lock_of(model: Model) -> threading.RLock:
 def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
     if found != expected:
         what = f"hooks on {', '.join(sorted({name for name, _ in found ^ expected}))} were set or removed"
-        how = "edit a model in one thread, or give each thread a copy (copy.deepcopy(model))"
+        how = "edit a model in one thread, or give each thread a copy (interp.models.sites.view(model).copied())"
         raise RuntimeError(f"{what} while the model was being read, so that only some batches met them; {how}")
 
 

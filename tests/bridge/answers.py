@@ -57,6 +57,7 @@ def word_frequency(model: Any) -> list[pd.DataFrame]:
 
 
 def attention_study(model: Any) -> list[pd.DataFrame]:
+    """But for what is a quotient or a maximum of its numbers, which near ties may turn round."""
     found = attention_of(model, _plain(model), unigram=_counts(), key_classes=CLASSES, k=1.5, **QUIET)
     return [table.drop(columns="head", errors="ignore") for name, table in found.tables.items() if name != "gaps"]
 

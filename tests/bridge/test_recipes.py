@@ -36,13 +36,10 @@ def loss(model):
 
 
 def test_gradients_are_those_of_the_edited_parameter(model):
-    """The gradient of everything before the bias; the bias's own is taken where it is."""
     other = edited(model, 0.5)
     with model.hooks(fwd_hooks=hooks.scale_bias(model, "ln", 0.5)):
         loss(model).backward()
     loss(other).backward()
-    for one, expected in zip((model.blocks[0].attn.W_Q, model.W_E), (other.blocks[0].attn.W_Q, other.W_E), strict=True):
-        assert one.shape == expected.shape
     ours, theirs = dict(model.named_parameters()), dict(other.named_parameters())
     compared = [name for name in ours if ours[name].grad is not None and theirs[name].grad is not None]
     assert len(compared) > 20

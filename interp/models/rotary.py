@@ -1,0 +1,72 @@
+"""RoPE: `R_n` for the vector at each position n, and back, by what each library turns queries and keys with."""
+
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.models.views import Rotation
+
+__all__ = ["Halves", "Hooked", "Pairs"]
+
+
+class Hooked(Rotation):
+    """RoPE as TransformerLens' attention has it."""
+
+    def __init__(self, attn: Any) -> None:
+        self._attn = attn
+
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._attn.apply_rotary(vectors)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        length, width = vectors.shape[1], self._attn.cfg.rotary_dim
+        cos, sin = (table[None, :length, None] for table in (self._attn.rotary_cos, self._attn.rotary_sin))
+        turned, rest = vectors[..., :width], vectors[..., width:]
+        return torch.cat([turned * cos - self._attn.rotate_every_two(turned * sin), rest], -1)
+
+
+class Halves(Rotation):
+    """RoPE by the function of the model's own module in transformers, from its tables of cosines and sines."""
+
+    def __init__(self, rotary: Any, apply: Any, layer_type: str | None) -> None:
+        self._rotary, self._apply, self._layer_type = rotary, apply, layer_type
+
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, 1)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, -1)
+
+    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
+        positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
+        kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
+        cos, sin = (table.to(vectors.dtype) for table in self._rotary(vectors, positions, **kind))
+        heads = rearrange(vectors, "batch pos head d_head -> batch head pos d_head")
+        columns = 2 if self._apply.__module__.endswith("gpt_oss") else 1  # of a head for one of its tables
+        width = min(vectors.shape[-1], cos.shape[-1] * columns)
+        turned = self._apply(heads[..., :width], heads[..., :width], cos, sign * sin)[0]
+        both = torch.cat([turned, heads[..., width:]], -1)
+        return rearrange(both, "batch head pos d_head -> batch pos head d_head")
+
+
+class Pairs(Rotation):
+    """RoPE of GPT-J: neighbouring dimensions turn together."""
+
+    def __init__(self, attn: Any) -> None:
+        self._attn = attn
+
+    def forth(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, 1)
+
+    def back(self, vectors: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
+        return self._turned(vectors, -1)
+
+    def _turned(self, vectors: Tensor, sign: int) -> Tensor:
+        table = self._attn.embed_positions[: vectors.shape[1]].to(vectors)
+        sin, cos = (part.repeat_interleave(2, -1)[None, :, None] for part in table.chunk(2, -1))
+        turned, rest = vectors[..., : cos.shape[-1]], vectors[..., cos.shape[-1] :]
+        beside = torch.stack([-turned[..., 1::2], turned[..., ::2]], -1).flatten(-2)
+        return torch.cat([turned * cos + sign * beside * sin, rest], -1)
