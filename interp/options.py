@@ -70,7 +70,9 @@ class ModelOptions:
     """How a model is loaded: the keywords of `interp.load`."""
 
     device: str | None = option(None, "cpu, cuda, …  Default: cuda if there is one.")
-    dtype: str | None = option(None, "Of the weights: float32, bfloat16, float16 or float64. Default: float32.")
+    dtype: str | None = option(
+        None, "Of the weights: float32, bfloat16, float16, float64, or auto (as they are stored). Default: float32."
+    )
     backend: Backend | None = option(
         None, "TransformerLens' own model, or transformers' in a bridge. Default: hooked where there is one."
     )

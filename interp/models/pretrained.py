@@ -4,6 +4,8 @@ import json
 import math
 import os
 import re
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +13,7 @@ import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
 from safetensors import safe_open
+from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
 from interp.declare import Backend
@@ -20,10 +23,11 @@ __all__ = [
     "HOOKED",
     "MASKED",
     "SEQ2SEQ",
+    "Stored",
+    "check_finite",
     "context_of",
     "model_class",
     "place",
-    "read",
     "read_config",
     "why_not_converted",
 ]
@@ -45,7 +49,9 @@ MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM"}
 """Encoders that TransformerLens knows, by `model_type`."""
 
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
-_FLOATING = ("F64", "F32", "F16", "BF16")
+_FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # of older checkpoints
+_NUMBERS_AT_ONCE = 2**22
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
 
 
@@ -102,27 +108,85 @@ def model_class(config: Any) -> Any:
     return getattr(transformers, str(_class_name(config.model_type)))
 
 
-def read(source: str, revision: str | None, config: Any, backend: Backend) -> tuple[Any, Any, Any]:
-    """The transformers model in float32, its tokenizer (None if it has none) and its config.
+@dataclass(frozen=True)
+class Stored:
+    """A model as it lies in a directory or on the hub, for one backend. Making it reads nothing."""
 
-    Raises FileNotFoundError where there is none, ValueError for what cannot be read, is unsupported or damaged.
-    """
-    if config.num_hidden_layers < 1:
-        raise ValueError(f"{source} has {config.num_hidden_layers} blocks by its config.json; expected at least 1")
-    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False} | _reach(source)
-    is_hooked_bert = (config.model_type, backend) == ("bert", "hooked")
-    cls: Any = transformers.BertForPreTraining if is_hooked_bert else model_class(config)
-    if os.path.isdir(source):
-        _check_shards(Path(source))
-        _check_size(Path(source), config, cls)
-    try:
-        model, info = cls.from_pretrained(
-            source, **options, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-        )
-    except Exception as error:
-        _refuse_unreadable(source, revision, error)
-    _check_weights(source, revision, model, info)
-    return model.eval(), _read_tokenizer(source, options), config
+    source: str
+    revision: str | None
+    config: Any
+    backend: Backend
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which most of its numbers are stored."""
+        sizes: dict[torch.dtype, int] = {}
+        for dtype, size in self._types():
+            sizes[dtype] = sizes.get(dtype, 0) + size
+        return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
+
+    def _types(self) -> list[tuple[torch.dtype, int]]:
+        stored = _stored(place(self.source, self.revision))
+        weights = [of for name, of in stored.items() if not _BUFFER.search(name)]
+        return [(_FLOATING[dtype], size) for dtype, size in weights if dtype in _FLOATING]
+
+    @property
+    def _class(self) -> Any:
+        is_hooked_bert = (self.config.model_type, self.backend) == ("bert", "hooked")
+        return transformers.BertForPreTraining if is_hooked_bert else model_class(self.config)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"revision": self.revision, "trust_remote_code": False} | _reach(self.source)
+
+    def checked(self) -> Any:
+        """The model of `mapped`, once for each `Stored`: the weights must be there, all of them and of this model.
+
+        Raises FileNotFoundError where there are none, ValueError for what cannot be read or is unsupported.
+        """
+        if self.config.num_hidden_layers < 1:
+            has = f"{self.config.num_hidden_layers} blocks by its config.json"
+            raise ValueError(f"{self.source} has {has}; expected at least 1")
+        if os.path.isdir(self.source):
+            _check_shards(Path(self.source))
+            _check_size(Path(self.source), self.config, self._class)
+        model, info = self._read()
+        _check_weights(self.source, self.revision, model, info)
+        return model
+
+    def mapped(self) -> Any:
+        """The transformers model with its weights as they are stored, mapped from the files: a tensor is read when it
+        is used, and what has been read of a file counts as the process's memory until all of its tensors are gone."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[Any, dict[str, Any]]:
+        types = {dtype for dtype, _ in self._types()}
+        options = self._options | {"config": self.config, "use_safetensors": True, "output_loading_info": True}
+        try:
+            model, info = self._class.from_pretrained(
+                self.source, **options, dtype=reduce(torch.promote_types, types) if types else "auto"
+            )
+        except Exception as error:
+            _refuse_unreadable(self.source, self.revision, error)
+        for name, parameter in model.named_parameters():
+            if name in info["missing_keys"] and name.startswith(_UNUSED_BY_MLM):
+                parameter.data.zero_()
+        return model.eval(), info
+
+    def tokenizer(self) -> Any:
+        """The tokenizer, None if there is none; transformers makes an empty one up for a directory without."""
+        local = os.path.isdir(self.source)
+        if local and not any((Path(self.source) / name).exists() for name in _VOCABULARIES):
+            return None
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
+        except Exception as error:
+            if not local:
+                return None
+            why = f"{type(error).__name__}: {error}"
+            what = f"{self.source} has a tokenizer that cannot be read ({why})"
+            raise ValueError(f"{what}; mend or remove its files") from error
+        return None if len(tokenizer) < 3 else tokenizer
 
 
 def _reach(source: str) -> dict[str, bool]:
@@ -136,21 +200,6 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
     at = f" at revision {revision!r}" if revision else ""
     why = f"could not be downloaded from the hub nor found in its cache: {str(error).splitlines()[0]}"
     raise FileNotFoundError(f"model {source!r}{at} is no local directory, and its safetensors {why}") from error
-
-
-def _read_tokenizer(source: str, options: dict[str, Any]) -> Any:
-    """The tokenizer, None if there is none; transformers makes an empty one up for a directory without."""
-    local = os.path.isdir(source)
-    if local and not any((Path(source) / name).exists() for name in _VOCABULARIES):
-        return None
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-    except Exception as error:
-        if not local:
-            return None
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{source} has a tokenizer that cannot be read ({why}); mend or remove its files") from error
-    return None if len(tokenizer) < 3 else tokenizer
 
 
 def why_not_converted(source: str, config: Any) -> str | None:
@@ -224,10 +273,10 @@ def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
 
 def _check_weights(source: str, revision: str | None, model: Any, info: dict[str, Any]) -> None:
     """Refuse weights that are stored as anything but floating-point numbers (codes of a quantised model, say), are
-    missing, belong to another model or are not finite. BERT's pooler, which nothing here reads, may be missing."""
-    parameters, config, floating = dict(model.named_parameters()), model.config, ", ".join(_FLOATING)
+    missing or belong to another model. BERT's pooler, which nothing here reads, may be missing."""
+    config, floating = model.config, ", ".join(_FLOATING)
     for name, (dtype, _) in _stored(place(source, revision)).items():
-        if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter in parameters):
+        if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter, _ in model.named_parameters()):
             raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
         what = f"{type(model).__name__} needs: {', '.join(missing[:4])}{' …' * (len(missing) > 4)}"
@@ -236,11 +285,12 @@ def _check_weights(source: str, revision: str | None, model: Any, info: dict[str
     if max(blocks, default=-1) >= config.num_hidden_layers:
         says = f"its config.json says {config.num_hidden_layers} blocks"
         raise ValueError(f"{source} has weights of block {max(blocks)}, but {says}; one is of another model")
-    for key, value in parameters.items():
-        if key.startswith(_UNUSED_BY_MLM) and key in info["missing_keys"]:
-            value.data.zero_()
-        elif not torch.isfinite(value).all():
-            raise ValueError(f"{source}: weight {key} has NaN or infinite values; the checkpoint is damaged")
+
+
+def check_finite(source: str, name: str, weight: Tensor) -> None:
+    """Raise ValueError for a weight of a checkpoint with a number that is not finite."""
+    if not all(torch.isfinite(part).all() for part in weight.detach().flatten().split(_NUMBERS_AT_ONCE)):
+        raise ValueError(f"{source}: weight {name} has NaN or infinite values; the checkpoint is damaged")
 
 
 def _is_called(stored: str, parameter: str) -> bool:

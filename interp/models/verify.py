@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.models.running import active_hooks, firing
 from interp.models.sites import Model, hook_name, trunk_output, view
+from interp.models.streaming import sliced_linear
 from interp.models.views import Attention, HeadTensors, Site, Tokens, View
 
 __all__ = ["verify_head", "verify_neurons", "verify_scores", "verify_values"]
@@ -113,8 +114,7 @@ def _check_head(model: Model, seen: View) -> float:
 
     with firing(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
         logits = seen.run(_row(model, _LENGTH), None).float()
-    W_U = head.W_U.float()
-    u = found["h"] @ W_U if head.b_U is None else found["h"] @ W_U + head.b_U.float()
+    u = sliced_linear(found["h"], head.W_U.mT, head.b_U)
     finished = head.scale * u
     pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
     if head.norm is not None:

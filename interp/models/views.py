@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -107,6 +108,10 @@ class Tokens:
     mask: Int[Tensor, "batch pos"]
     source: Int[Tensor, "batch source"] | None = None
     source_mask: Int[Tensor, "batch source"] | None = None
+
+    def to(self, device: torch.device) -> "Tokens":
+        parts = (self.tokens, self.mask, self.source, self.source_mask)
+        return Tokens(*(part if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
 
 class View(ABC):

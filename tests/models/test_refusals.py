@@ -48,7 +48,7 @@ CASES: dict[str, Case] = {
     "a negative vocabulary": (BAD, "cannot be read as a transformers model", lambda w: load(w.config(vocab_size=-1))),
     "an epsilon of NaN": (
         BAD,
-        "differ from transformers by nan",
+        "differs from transformers by nan",
         lambda w: load(w.config(layer_norm_epsilon=float("nan"))),
     ),
     "the config of a Llama": (BAD, "lacks weights that a LlamaForC", lambda w: load(w.other_config("llama"))),

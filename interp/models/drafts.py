@@ -1,0 +1,247 @@
+"""The two kinds of model that the weights of transformers can be put into, a block at a time."""
+
+import copy
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+from torch import Tensor
+
+from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of
+from interp.models.streaming import Workspace, blocks_of
+from interp.models.views import Tokens
+
+__all__ = ["Bridged", "Draft", "Hooked"]
+
+_REST = "what is in no block"
+
+
+class Draft(ABC):
+    """A model of TransformerLens, and the model of transformers whose weights it is to have.
+
+    The weights of `reference` are those of the files; `model` takes them a block at a time.
+    """
+
+    model: Any
+    reference: Any
+
+    @abstractmethod
+    def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        """What a block of the model returns for the arguments of transformers' block, with the weights of that."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> list[str]:
+        """What is in no block, as `settle` takes it."""
+
+    @abstractmethod
+    def settle(self, part: str, dtype: torch.dtype, device: torch.device) -> None:
+        """Give a block of the model, or one of `parts`, the weights that it is to keep."""
+
+    @abstractmethod
+    def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
+        """Take the same weights from another mapping of the files; those whose names begin so are settled."""
+
+
+class Hooked(Draft):
+    """A `HookedTransformer` or `HookedEncoder`, nothing folded or centred.
+
+    TransformerLens reads the config and the tokenizer again by their name (without its revision), so both go to a
+    directory of their own.
+    """
+
+    def __init__(self, source: Any, tokenizer: Any, config: Any, neutral: str) -> None:
+        from transformer_lens import HookedEncoder, HookedTransformer, loading_from_pretrained as tl_loading
+
+        self.reference = source
+        config.architectures = [HOOKED[config.model_type]]
+        if config.model_type == "gpt2":
+            config.n_ctx = config.n_positions
+        config.save_pretrained(neutral)
+        cfg = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
+        if (positions := context_of(config)) is not None:
+            cfg.n_ctx = min(cfg.n_ctx, positions)  # of Mistral it assumes 2,048
+        self._weights = partial(tl_loading.get_pretrained_state_dict, neutral, cfg, hf_model=source)
+        self._weights()  # refuses what it does not know
+        cfg.tokenizer_name = None
+        cfg.model_name = config.model_type
+        if config.model_type == "bert":
+            self.model = HookedEncoder(cfg, tokenizer, move_to_device=False)
+        else:
+            tokenizer = _read_again(tokenizer, neutral)
+            self.model = HookedTransformer(
+                cfg, tokenizer, default_padding_side="right" if tokenizer else None, move_to_device=False
+            )
+            if self.model.tokenizer is not None:
+                self.model.tokenizer.name_or_path = config.model_type  # in which TransformerLens looks for "gemma", too
+
+    def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        ours = self._bound(block)
+        x = arguments[0] if arguments else named["hidden_states"]
+        if self.model.cfg.attention_dir == "causal":
+            return ours(x)
+        return ours(x, additive_attention_mask=-1e5 * (1 - batch.mask)[:, None, None].to(x))
+
+    @property
+    def parts(self) -> list[str]:
+        children = self.model.named_children()
+        return [name for name, child in children if name != "blocks" and next(child.parameters(), None) is not None]
+
+    def settle(self, part: str, dtype: torch.dtype, device: torch.device) -> None:
+        module = self._bound(part)
+        for name, parameter in module.named_parameters():
+            parameter.data = _laid_out(name, parameter.data, dtype, device, gated=self.model.cfg.gated_mlp)
+        _use_fast_gelu(module)
+
+    def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
+        fresh = dict(stored.mapped().named_parameters())
+        for name, parameter in self.reference.named_parameters():
+            gone = parameter.data.new_empty(1).expand(parameter.shape)  # a shape without memory
+            parameter.data = gone if name.startswith(settled) else fresh[name].data
+
+    def _bound(self, part: str) -> Any:
+        """A part of the model with views of the reference's weights."""
+        path = part if part in self.parts else f"blocks.{part.rpartition('.')[2]}"
+        module, prefix = self.model.get_submodule(path), f"{path}."
+        weights = {name: weight for name, weight in self._weights().items() if name.startswith(prefix)}
+        state = {name.removeprefix(prefix): weight.detach() for name, weight in weights.items()}
+        module.load_state_dict(state, strict=False, assign=True)
+        return module
+
+
+class Bridged(Draft):
+    """A `TransformerBridge` around a transformers model, which is changed in place."""
+
+    def __init__(self, source: Any, tokenizer: Any, config: Any, neutral: str) -> None:
+        from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
+        from transformer_lens.model_bridge import TransformerBridge
+
+        if (kind := type(source).__name__) not in SUPPORTED_ARCHITECTURES:
+            raise ValueError(f"TransformerLens {version('transformer-lens')} has no adapter for {kind}")
+        self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
+        config.architectures = source.config.architectures = [kind]
+        config.save_pretrained(neutral)
+        for one in (source, self.reference):
+            one.set_attn_implementation("eager")  # what shows its attention; a block of one runs with the other's mask
+        read_again = _read_again(tokenizer or _stand_in(), neutral)
+        self.model = TransformerBridge.boot_transformers(
+            neutral, hf_model=source, tokenizer=read_again, device="cpu", dtype=source.dtype
+        )
+        self._wrapped, self._moved = source, False
+        self._views, self._copies = _derived(source, self.reference)
+        self.model.cfg.model_name = config.model_type
+        self.model.cfg.n_ctx = context_of(config) or self.model.cfg.n_ctx
+        if tokenizer is None or config.model_type in MASKED | SEQ2SEQ:
+            self.model.tokenizer = tokenizer
+        else:
+            self.model.tokenizer.padding_side = "right"
+            self.model.tokenizer.name_or_path = config.model_type
+
+    def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        module = self._wrapped.get_submodule(block)
+        self._look_again()
+        with Workspace().widened(one for one in module.parameters() if one in self._copies):
+            output = module(*arguments, **named)
+        return output[0] if isinstance(output, tuple) else output
+
+    @property
+    def parts(self) -> list[str]:
+        return [_REST]
+
+    def settle(self, part: str, dtype: torch.dtype, device: torch.device) -> None:
+        blocks = tuple(f"{name}." for name in blocks_of(self.reference))
+        for name, parameter in self.reference.named_parameters():
+            if name.startswith(f"{part}.") or (part == _REST and not name.startswith(blocks)):
+                kept, parameter.data = parameter.data, parameter.data.to(device, dtype)
+                self._moved = self._moved or parameter.data_ptr() != kept.data_ptr()
+        if part == _REST:
+            for parameter in self._copies:
+                parameter.data = parameter.data.to(device, dtype)
+        self._look_again()
+
+    def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
+        if not self._moved:
+            return  # the model's own weights are those of the files
+        fresh = dict(stored.mapped().named_parameters())
+        for name, parameter in self.reference.named_parameters():
+            if not name.startswith(settled):
+                parameter.data = fresh[name].data
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Views of a weight, such as queries of a matrix of queries, keys and values, follow where the weight went."""
+        for parameter, (owner, offset) in self._views.items():
+            start = owner.data.storage_offset() + offset
+            parameter.data = owner.data.as_strided(parameter.shape, parameter.stride(), start)
+
+
+def _derived(
+    bridged: torch.nn.Module, plain: torch.nn.Module
+) -> tuple[dict[torch.nn.Parameter, tuple[torch.nn.Parameter, int]], set[torch.nn.Parameter]]:
+    """Parameters that a bridge has beside those of the model that it wraps: views of these, each with whose it is and
+    where it begins, and others."""
+    own = set(plain.parameters())
+    starts = {one.data_ptr(): one for one in own}
+    places = sorted(starts)
+    views: dict[torch.nn.Parameter, tuple[torch.nn.Parameter, int]] = {}
+    copies: set[torch.nn.Parameter] = set()
+    for parameter in set(bridged.parameters()) - own:
+        start = parameter.data_ptr()
+        owner = starts[places[max(bisect_right(places, start) - 1, 0)]]
+        offset = start - owner.data_ptr()
+        if 0 <= offset < owner.numel() * owner.element_size():
+            views[parameter] = owner, offset // owner.element_size()
+        else:
+            copies.add(parameter)
+    return views, copies
+
+
+def _read_again(tokenizer: Any, directory: str) -> Any:
+    """A tokenizer from a directory of its own, where TransformerLens finds its files."""
+    if tokenizer is None:
+        return None
+    tokenizer.save_pretrained(directory)
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def _stand_in() -> Any:
+    """A tokenizer for the bridge of a model that has none, which it would look for on the hub."""
+    vocabulary = {"<|endoftext|>": 0, "a": 1}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<|endoftext|>"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
+
+
+class _Path(str):
+    """A path in which TransformerLens does not look for the names of models ("llama", "gemma"), of which any folder
+    may have one in its name."""
+
+    def lower(self) -> str:
+        return ""
+
+    def __contains__(self, part: object) -> bool:
+        return False
+
+
+def _laid_out(name: str, weight: Tensor, dtype: torch.dtype, device: torch.device, *, gated: bool) -> Tensor:
+    """A matrix in the memory order in which TransformerLens multiplies it, so that no call copies it, in memory of its
+    own; shape and values stay as they are."""
+    orders = {2: (1, 0), 3: (0, 2, 1)}
+    turned = name.endswith(("W_Q", "W_K", "W_V", "W_U")) or (gated and name.startswith("mlp.W_"))
+    order = (2, 0, 1) if name.endswith("W_O") else orders[weight.ndim] if turned else tuple(range(weight.ndim))
+    there = weight.permute(order)
+    copied = torch.empty(there.shape, dtype=dtype, device=device).copy_(there)
+    return copied.permute([order.index(axis) for axis in range(weight.ndim)])
+
+
+def _use_fast_gelu(module: Any) -> None:
+    """GPT-2's GELU, which TransformerLens writes out in eight operations, as torch's own of the same formula."""
+    from transformer_lens.utilities.activation_functions import gelu_new
+
+    for part in module.modules():
+        if getattr(part, "act_fn", None) is gelu_new:
+            part.act_fn = partial(torch.nn.functional.gelu, approximate="tanh")

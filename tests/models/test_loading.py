@@ -1,0 +1,118 @@
+"""Loading a block at a time: each checked against transformers, and no more in memory than the model."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from toys import D_VOCAB, HF_MODELS
+
+import interp
+from interp.testing import randomise
+from interp.models.sites import view
+
+BOTH = ("hooked", "bridge")
+TOKENS = torch.randint(D_VOCAB, (2, 20), generator=torch.Generator().manual_seed(0))
+PEAK = """
+import sys, torch, transformer_lens, transformer_lens.model_bridge, interp
+def held(key):
+    return int(next(line for line in open("/proc/self/status") if line.startswith(key)).split()[1])
+interp.load("tiny-gpt2", backend=sys.argv[2], dtype=sys.argv[3])  # what is imported and prepared for it
+start = held("VmRSS")
+interp.load(sys.argv[1], backend=sys.argv[2], dtype=sys.argv[3])
+print((held("VmHWM") - start) * 1024)
+"""
+
+
+@pytest.fixture(scope="module", params=["llama", "gpt2", "gpt_neox"])
+def half(request, tmp_path_factory) -> Path:
+    """A model whose weights are stored in bfloat16; of some the matrix of queries, keys and values is one."""
+    directory = tmp_path_factory.mktemp("half")
+    hf = HF_MODELS[request.param]()
+    randomise(hf)
+    hf.to(torch.bfloat16).save_pretrained(directory)
+    return directory
+
+
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16", torch.bfloat16])
+def test_a_type_of_fewer_digits(dtype, backend, half):
+    model = interp.load(half, dtype=dtype, backend=backend)
+    hf = transformers.AutoModelForCausalLM.from_pretrained(half, dtype=torch.bfloat16).eval()
+    assert model.W_U.dtype == model.cfg.dtype == torch.bfloat16
+    with torch.no_grad():
+        torch.testing.assert_close(model(TOKENS), hf(TOKENS).logits, atol=0.15, rtol=0)
+    for name, weight in view(model).parameters():
+        assert weight.dtype == torch.bfloat16, name
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_a_wider_type_than_the_stored_one_has_the_stored_numbers(backend, half):
+    model = interp.load(half, backend=backend)
+    hf = transformers.AutoModelForCausalLM.from_pretrained(half, dtype=torch.float32).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(TOKENS), hf(TOKENS).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_types_may_be_mixed_in_a_file(backend, tmp_path):
+    hf = HF_MODELS["llama"]()
+    exact = {name: value.clone() for name, value in hf.state_dict().items()}
+    for name, parameter in hf.named_parameters():
+        if "mlp" in name:
+            parameter.data = exact[name] = parameter.data.bfloat16()
+    hf.save_pretrained(tmp_path)
+    ours = dict(view(interp.load(tmp_path, backend=backend)).parameters())
+    torch.testing.assert_close(ours["ln_final.w"], exact["model.norm.weight"], atol=0, rtol=0)
+    torch.testing.assert_close(
+        ours["blocks.0.mlp.W_in"], exact["model.layers.0.mlp.up_proj.weight"].float().T, atol=0, rtol=0
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_that_is_converted_wrongly_is_named(dtype, hf_directory, monkeypatch):
+    from transformer_lens import loading_from_pretrained as conversions
+
+    right = conversions.convert_gpt2_weights
+
+    def wrong(hf, cfg):
+        state = right(hf, cfg)
+        return state | {"blocks.1.mlp.b_out": state["blocks.1.mlp.b_out"] + 0.003}
+
+    monkeypatch.setattr(conversions, "convert_gpt2_weights", wrong)
+    with pytest.raises(ValueError, match=r"transformer\.h\.1 differs from transformers by"):
+        interp.load(hf_directory("gpt2"), backend="hooked", dtype=dtype)
+
+
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "llama", "bert"])
+def test_nothing_is_shared_with_the_files_or_left_out(kind, backend, hf_directory):
+    """Mapping the files anew between blocks changes no weight."""
+    model, again = (interp.load(hf_directory(kind), backend=backend) for _ in range(2))
+    for (name, one), (_, other) in zip(view(model).parameters(), view(again).parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=0, rtol=0, msg=name)
+        assert one.device.type == "cpu"
+
+
+def test_an_unknown_dtype_is_refused(half):
+    with pytest.raises(ValueError, match="or 'auto', found torch.int8"):
+        interp.load(half, dtype="int8")
+
+
+@pytest.mark.matrix
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize(("stored", "dtype"), [(torch.bfloat16, "auto"), (torch.bfloat16, "float32")])
+def test_peak_memory(stored, dtype, backend, tmp_path):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=16_000, hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=8
+    )
+    hf = transformers.LlamaForCausalLM(config).to(stored)
+    hf.save_pretrained(tmp_path)
+    size = sum(one.numel() for one in hf.parameters()) * (2 if dtype == "auto" else 4)
+    run = [sys.executable, "-W", "ignore", "-c", PEAK, str(tmp_path), backend, dtype]
+    peak = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    assert peak < 1.25 * size
