@@ -75,7 +75,7 @@ def rows(quick: bool) -> Iterator[Row]:
         def ours(batches: Batches) -> None:
             observer = ScoreContributions(model, classes)
             interp.observe(model, batches, observer, progress=False)
-            found["interp"] = observer.scores
+            found["interp"] = observer.scores.table
 
         def naive() -> None:
             found["naive"] = every_one(model, few, classes)

@@ -71,7 +71,7 @@ def measured(
 
     def ours() -> None:
         effect = bias_effect(model, ids, unigram=counts, scales=SCALES, batch_size=batch_size, progress=False)
-        found["interp"] = effect.probabilities["probability"].to_numpy().reshape(len(SCALES), -1)
+        found["interp"] = effect.probabilities.arrays["probability"].to_numpy().reshape(len(SCALES), -1)
 
     @torch.no_grad()
     def forward() -> None:

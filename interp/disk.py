@@ -68,7 +68,8 @@ def result_names(folder: Path) -> Collection[str] | None:
         return None
     check_own(folder / FIGURES)
     tables = saved.get("tables", [path.stem for path in folder.glob("*.parquet")])
-    return ["result.json", FIGURES, *(f"{name}.parquet" for name in tables)]
+    arrays = (f"{name}.safetensors" for name in saved.get("arrays", []))
+    return ["result.json", FIGURES, *(f"{name}.parquet" for name in tables), *arrays]
 
 
 def check_own(target: Path, listed: Listed = contents) -> None:

@@ -1,18 +1,20 @@
-"""Results: tidy tables with provenance, saved as Parquet and JSON."""
+"""Results: tidy tables with provenance, saved as Parquet and JSON; large ones as labelled arrays."""
 
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 
+from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
 
 __all__ = ["Result", "provenance"]
@@ -27,7 +29,9 @@ DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
 class Result:
     """Base of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
 
-    A subclass sets `analysis`, the name of its folder in a run directory.
+    A table whose rows grow with the model is an `interp.dense.Dense`; its field says how to read it from a tidy table:
+    `field(metadata={"dims": …})`, and `fewer` where there is (see `Dense.of_table`). A subclass sets `analysis`, the
+    name of its folder in a run directory.
 
     Examples:
         >>> import tempfile
@@ -50,9 +54,18 @@ class Result:
     def table_names(cls) -> tuple[str, ...]:
         return tuple(item.name for item in fields(cls) if item.type is pd.DataFrame)
 
+    @classmethod
+    def dense_names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls) if item.type is Dense)
+
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
         return {name: getattr(self, name) for name in self.table_names()}
+
+    @property
+    def dense(self) -> dict[str, Dense]:
+        """The tables that are kept as labelled arrays."""
+        return {name: getattr(self, name) for name in self.dense_names()}
 
     @property
     def where(self) -> str:
@@ -68,6 +81,8 @@ class Result:
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.
 
+        A table of more than `interp.dense.MOST_ROWS` rows is written as `<table>.safetensors` (see `Dense.save`).
+
         Raises FileExistsError if that folder exists, unless `overwrite`; and in any case where it holds what interp did
         not write.
         """
@@ -75,15 +90,20 @@ class Result:
         if target.exists() and not overwrite:
             raise FileExistsError(f"{target} already holds a result; choose another directory or overwrite it")
         with replacing_directory(target, listed=result_names) as temporary:
-            for name, table in self.tables.items():
+            large = {name: dense for name, dense in self.dense.items() if dense.is_large}
+            for name, dense in large.items():
+                dense.save(temporary / f"{name}.safetensors")
+            tidy = self.tables | {name: dense.table for name, dense in self.dense.items() if name not in large}
+            for name, table in tidy.items():
                 table.to_parquet(temporary / f"{name}.parquet", index=False)
-            described = {"analysis": self.analysis, "tables": list(self.tables), "provenance": self.provenance}
+            files = {"tables": [*tidy], "arrays": [*large]}
+            described = {"analysis": self.analysis, **files, "provenance": self.provenance}
             (temporary / "result.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
         return target
 
     @classmethod
     def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
-        """Read what `save` wrote.
+        """Read what `save` wrote; labelled arrays are mapped, and read when they are used.
 
         Raises FileNotFoundError where there is no such result, ValueError where it is another analysis or lacks tables.
         """
@@ -96,14 +116,21 @@ class Result:
             raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; make it again")
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
-        files = {name: source / f"{name}.parquet" for name in cls.table_names()}
+        files = {name: source / f"{name}.parquet" for name in (*cls.table_names(), *cls.dense_names())}
+        mapped = {name: source / f"{name}.safetensors" for name in cls.dense_names()}
+        files |= {name: file for name, file in mapped.items() if file.is_file()}
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
             why = "another version of interp saved it, or it is damaged"
             raise ValueError(f"{source} lacks {missing}: {why}; make it again")
         if not isinstance(saved.get("provenance"), dict):
             raise ValueError(f"{described} says nothing of where the result comes from; make it again")
-        tables = {name: _read(file, pd.read_parquet) for name, file in files.items()}
-        return cls(provenance=saved["provenance"], **tables)
+        readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
+        readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
+        return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
+
+
+def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None) -> Dense:
+    return Dense.load(path) if path.suffix == ".safetensors" else Dense.of_table(pd.read_parquet(path), dims, fewer)
 
 
 def _read(path: Path, reader: Callable[[Path], Any]) -> Any:

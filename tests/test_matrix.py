@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from toys import toy
+from toys import every_table, toy
 
 import interp
 from interp import attention, encoding, frequency, generation, hooks, probing
@@ -246,7 +246,7 @@ def subjects() -> dict[str, Subject]:
 def tables_of(found: Any) -> dict[str, pd.DataFrame]:
     if isinstance(found, pd.DataFrame):
         return {"": found}
-    return found.tables if isinstance(found, Result) else {}
+    return every_table(found) if isinstance(found, Result) else {}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
@@ -272,7 +272,7 @@ def test_cell(kind: str, analysis: str, load_toy: Any, texts: list[str], subject
         assert not wrong, f"{name or analysis}: {wrong} are not finite"
     if isinstance(found, Result):
         for name, columns in CONTRACT[type(found)].items():
-            table = found.tables[name]
+            table = tables_of(found)[name]
             assert table.empty or set(columns.split()) <= set(table.columns), name
         main = next(iter(found.tables.values()))
         assert len(main), "the first table is empty"
@@ -310,7 +310,7 @@ def test_every_kind_of_result_has_its_contract() -> None:
     ours = {kind for kind in below(Result) if kind.__module__.startswith("interp.")}
     assert ours - {probing.sweeps.Sweep} == set(CONTRACT), "a Sweep is part of a ProbingStudy"
     for kind, tables in CONTRACT.items():
-        assert set(tables) == set(kind.table_names()), kind
+        assert set(tables) == {*kind.table_names(), *kind.dense_names()}, kind
 
 
 def test_every_refusal_is_of_a_cell() -> None:

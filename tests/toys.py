@@ -1,14 +1,18 @@
 """Models, texts and commands that several tests are made of. Biases are random everywhere: zero ones test nothing."""
 
+import dataclasses
 import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 import transformers
 
+from interp.dense import Dense
+from interp.results import Result
 from interp.testing import randomise
 
 ROOT = Path(__file__).parents[1]
@@ -100,3 +104,15 @@ def paragraphs(count: int, seed: int) -> list[str]:
 
 
 TEXTS, HELD_OUT = paragraphs(200, seed=0), paragraphs(20, seed=1)
+
+
+def every_table(result: Result) -> dict[str, pd.DataFrame]:
+    """The tables of a result by name, tidy."""
+    return result.tables | {name: dense.table for name, dense in result.dense.items()}
+
+
+def with_tables(result: Any, **tables: pd.DataFrame) -> Any:
+    """A result with other tables, tidy ones."""
+    dense = {item.name: item.metadata for item in dataclasses.fields(result) if item.type is Dense}
+    made = {name: Dense.of_table(tables[name], **dense[name]) for name in dense.keys() & tables}
+    return dataclasses.replace(result, **(tables | made))

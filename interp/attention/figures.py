@@ -126,7 +126,7 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
         >>> [trace.name for trace in contributions(study, layer=1, key_class="first").data]
         ['L1H0', 'L1H1', 'L1H2', 'L1H3']
     """
-    part = only(only(study.scores, "layer", layer), "key_class", key_class)
+    part = study.scores(layer=layer, key_class=key_class)
     unit = "nats" if study.provenance["scaled"] else "score × √d_head"
     title = f"Scores of {class_styles(study.provenance['key_classes'])[key_class]['name']} keys by dimension"
     subtitle = f"block {layer}; {_POINTS} largest of each head; dotted: outliers"
@@ -157,7 +157,7 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure
         >>> grid.z.shape  # heads and classes
         (4, 2)
     """
-    part = only(only(study.scores, "layer", layer), "dim", dim)
+    part = study.scores(layer=layer, dim=dim)
     styles = class_styles([name for name in study.provenance["key_classes"] if name in set(part["key_class"])])
     grid = part.pivot(index="head", columns="key_class", values="mean")[list(styles)]
     grid.index = [f"L{layer}H{head}" for head in grid.index]

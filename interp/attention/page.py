@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.attention import figures as plots
@@ -40,11 +41,9 @@ def section(study: AttentionStudy) -> Section:
     figures = {"dimension_means": plots.dimension_means(study), "attention": plots.attention_by_layer(study)}
     if not study.outliers.empty:
         figures["outlier_values"] = plots.outlier_values(study)
-    known = study.gaps[study.gaps["gap"].abs() > 0]
-    if not known.empty:
-        strongest = known.sort_values("gap", key=abs).iloc[-1]
+    if strongest := study.largest_gap:
         layer = int(strongest["layer"])
-        figures["contributions"] = plots.contributions(study, layer, str(strongest["key_class"]))
+        figures["contributions"] = plots.contributions(study, layer, strongest["key_class"])
         figures["contribution_table"] = plots.contribution_table(study, layer, int(strongest["dim"]))
     for number, name in enumerate(study.special):
         if name in set(study.ablation["key_class"]):
@@ -99,7 +98,7 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
     rows: dict[str, dict[Any, Any]] = {}
     for name, study in studies.items():
         width = study.dims["dim"].nunique()
-        share = study.gaps["n_dims_90_abs"].mean() / width
+        share = _spread_of(study).mean() / width
         means = study.attention.groupby("key_class")["sum"].mean().drop("other", errors="ignore")
         fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
@@ -127,13 +126,18 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figu
     return out.update_yaxes(rangemode="tozero")
 
 
+def _spread_of(study: AttentionStudy) -> pd.Series:
+    """How many dimensions make 90 % of what sets a class apart, by layer, head and class."""
+    return study.gaps.arrays["n_dims_90_abs"].to_series()
+
+
 def _spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
     """How many dimensions make 90 % of what sets a class of keys apart, as a share of all, by depth."""
     subtitle = "of the sum of |gap|; mean over heads and classes"
     out = figure("How many dimensions set a class apart", DEPTH, "share of dimensions for 90 %", subtitle=subtitle)
     lines = {}
     for name, study in studies.items():
-        share = study.gaps.groupby("layer")["n_dims_90_abs"].mean() / study.dims["dim"].nunique()
+        share = _spread_of(study).groupby("layer").mean() / study.dims["dim"].nunique()
         lines[name] = by_depth(share, layers_of(name, study.provenance))
     draw_runs(out, lines, list(studies))
     return out.update_yaxes(tickformat=".0%", rangemode="tozero")

@@ -21,6 +21,7 @@ from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
 from interp.declare import Mode
+from interp.dense import Dense
 from interp.hooks import ablate_dims, jointly
 from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
@@ -238,7 +239,7 @@ def ablation_effect(
     text_or_batches: Text,
     outliers: pd.DataFrame,
     *,
-    drivers: pd.DataFrame | None = None,
+    drivers: pd.DataFrame | Dense | None = None,
     layers: Sequence[int] | None = None,
     key_classes: KeyClasses = None,
     where: Where = "keys",
@@ -256,7 +257,7 @@ def ablation_effect(
 
     Args:
         outliers: the table of `find_outliers`.
-        drivers: the table of `interp.attention.gaps`; by its mean over heads. None ablates outliers alone.
+        drivers: what `interp.attention.gaps` returns; by its mean over heads. None ablates outliers alone.
         layers: TransformerLens' block numbers; all.
         where: `"keys"` of the layer alone (see `interp.hooks.ablate_dims`): two passes in all. `"residual"`: the
             residual stream that enters the layer, and the layer's attention then: a pass for each dimension and layer.
@@ -284,8 +285,12 @@ def ablation_effect(
     check_mode(mode)
     seed = check_seed(seed)
     _check_given(model, outliers, "outliers", ["state", "dim"], "z")
+    of_gap = ["layer", "head", "key_class", "dim"]
+    if isinstance(drivers, Dense):
+        drivers = drivers.mean("head", ["gap"])
+        of_gap.remove("head")
     if drivers is not None:
-        _check_given(model, drivers, "drivers", ["layer", "head", "key_class", "dim"], "gap")
+        _check_given(model, drivers, "drivers", of_gap, "gap")
     classes = token_classes(model, key_classes)
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")

@@ -9,10 +9,11 @@ score of the query at m is `C_j = [W_K R_nᵀ R_m q_m]_j x_nj` (R the rotation o
 so sums over pairs cost one matrix product over the keys.
 """
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import get_args
+from typing import Any, get_args, overload
 
 import numpy as np
 import pandas as pd
@@ -27,19 +28,28 @@ from interp.checks import check_choice, check_table
 from interp.corpora import token_classes
 from interp.corpora.batching import Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.dense import Dense, number_types
 from interp.hooks import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, check_model, hook_name
 
-__all__ = ["ScoreContributions", "check_decomposition", "gaps", "score_contributions", "score_contributions_at"]
+__all__ = ["GAPS", "SCORES", "ScoreContributions", "check_decomposition", "gaps", "score_contributions"]
+__all__ += ["score_contributions_at"]
 
 _LEAST_COMPARED = 1e-30
+KEY = ("layer", "head", "key_class", "dim")
+SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
+"""What the columns of scores depend on; see `interp.dense.Dense.of_table`."""
+GAPS: dict[str, Any] = {"dims": KEY, "fewer": dict.fromkeys(("n_dims_90", "n_dims_90_abs"), KEY[:3])}
+"""The same of gaps."""
+_GAP_COLUMNS = {"gap": float, "share": float, "rank": int, "n_dims_90": int, "abs_share": float, "n_dims_90_abs": int}
 
 
 class ScoreContributions(KeyObserver):
     """Sums over (query, key) pairs of each residual dimension's contribution to the score, by layer, head and class.
 
-    After `observe`: `scores` and `totals`, the tables that `score_contributions` describes.
+    After `observe`: `scores`, what `score_contributions` describes as an `interp.dense.Dense`, and the table `totals`.
+    Beyond `interp.dense.MOST_ROWS` rows scores are float32.
 
     Args:
         classes: of the keys.
@@ -131,38 +141,55 @@ class ScoreContributions(KeyObserver):
         return means
 
     @property
-    def scores(self) -> pd.DataFrame:
-        """One row for each layer, head, class and dimension; classes without a token have none."""
-        mean, query = self._mean("contribution"), self._mean("query")
-        ln_bias = torch.zeros_like(mean)
-        for part, q, circuit in zip(ln_bias, query, self._circuits, strict=True):
+    def scores(self) -> Dense:
+        """A row for each layer, head, class and dimension; classes without a token have none."""
+        heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
+        labels = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
+        shape = tuple(len(of_dim) for of_dim in labels.values())
+        number, _ = number_types(math.prod(shape))
+        mean, ln_bias = np.empty(shape, number), np.broadcast_to(number(0), shape)
+        centred = np.empty(shape, number) if self.centred else np.broadcast_to(number(np.nan), shape)
+        for place, circuit in enumerate(self._circuits):
+            mean[place] = self._mean("contribution", circuit).cpu()
+            if self.centred:
+                centred[place] = self._mean("centred", circuit).cpu()
             if circuit.ln_bias is not None:
-                W_K, ln_bias_of = circuit.W_K.to(mean), circuit.ln_bias.to(mean)
-                part += einsum(q, W_K, "head classes d_head, head d_model d_head -> head classes d_model") * ln_bias_of
-        centred = self._mean("centred") if self.centred else torch.full_like(mean, torch.nan)
-        pairs = self.of_layers("pairs")[:, None, self.present, None].long()
-        columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias, "n_pairs": pairs}
-        return self.by_head(columns, dim=range(mean.shape[3]))
+                ln_bias = ln_bias if ln_bias.flags.writeable else np.zeros(shape, number)
+                ln_bias[place] = self._of_ln_bias(circuit, circuit.ln_bias).cpu()
+        pairs = self.of_layers("pairs")[:, self.present].long().cpu().numpy()
+        columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias}
+        return Dense.of(labels | columns | {"n_pairs": (SCORES["fewer"]["n_pairs"], pairs)}, KEY)
 
     @property
     def totals(self) -> pd.DataFrame:
         """One row for each layer, head and class: the mean score, as what the dimensions and b_K make of it."""
-        contributions = self._mean("contribution").sum(-1)
-        b_K = torch.stack([circuit.b_K for circuit in self._circuits])
-        query = self._mean("query")
-        key_bias = einsum(query, b_K.to(query), "layer head classes d_head, layer head d_head -> layer head classes")
-        columns = {"contributions": contributions, "key_bias": key_bias, "score": contributions + key_bias}
-        return self.by_head(columns)
+        contributions, key_bias = [], []
+        for circuit in self._circuits:
+            query = self._mean("query", circuit)
+            contributions.append(self._mean("contribution", circuit).sum(-1))
+            key_bias.append(einsum(query, circuit.b_K.to(query), "head classes d_head, head d_head -> head classes"))
+        columns = {"contributions": torch.stack(contributions), "key_bias": torch.stack(key_bias)}
+        return self.by_head(columns | {"score": columns["contributions"] + columns["key_bias"]})
 
     @property
     def _circuits(self) -> Iterator[QKCircuit]:
         return (qk_circuit(self.model, layer) for layer in self.layers)
 
-    def _mean(self, name: str) -> Float[Tensor, "layer head classes d"]:
-        """A state of every layer, averaged over pairs: of the classes that have a token."""
-        mean = self.of_layers(name)[:, :, self.present] / self.of_layers("weight")[:, :, self.present, None]
-        scales = mean.new_tensor([circuit.scale for circuit in self._circuits])
-        return mean / scales[:, None, None, None] if self.scaled else mean
+    def _mean(self, name: str, circuit: QKCircuit) -> Float[Tensor, "head classes d"]:
+        """A state of one layer, averaged over pairs: of the classes that have a token."""
+        sums, weight = (self.state[f"{circuit.layer}.{one}"][:, self.present] for one in (name, "weight"))
+        mean = sums / weight[..., None]
+        return mean / circuit.scale if self.scaled else mean
+
+    def _of_ln_bias(
+        self, circuit: QKCircuit, ln_bias: Float[Tensor, " d_model"]
+    ) -> Float[Tensor, "head classes d_model"]:
+        """The part of the mean contributions that the bias of the norm makes."""
+        query = self._mean("query", circuit)
+        W_K = circuit.W_K.to(query)
+        return einsum(query, W_K, "head classes d_head, head d_model d_head -> head classes d_model") * ln_bias.to(
+            query
+        )
 
 
 def _by_row(
@@ -254,7 +281,8 @@ def score_contributions(
 
     Returns the table `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs).
     `ln_bias_mean` is the part of `mean` that comes from the bias of the norm before x: without RoPE it is the same
-    for all keys, with RoPE it is not. A class without a token in the text has no row.
+    for all keys, with RoPE it is not. A class without a token in the text has no row. The table takes 72 bytes a row:
+    of a model with billions of parameters, take `scores` of a `ScoreContributions`, or of a study.
 
     Raises ValueError where a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
     that does not exist, padding on the left, or a class function that returns something else than a class for each
@@ -272,10 +300,14 @@ def score_contributions(
         model, classes, layers=layers, weights=weights, scaled=scaled, centred=centred, average=average
     )
     observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)
-    return observer.scores
+    return observer.scores.table
 
 
-def gaps(scores: pd.DataFrame) -> pd.DataFrame:
+@overload
+def gaps(scores: pd.DataFrame) -> pd.DataFrame: ...
+@overload
+def gaps(scores: Dense) -> Dense: ...
+def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
     """How much each dimension sets a key class apart: `ΔC_j = C_j(class) − C_j(other)`.
 
     From key-centred means where `scores` has them, else from plain ones: in causal models the plain means of two
@@ -284,8 +316,11 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
     both ways the sum is small and shares exceed 1: `abs_share` is `|ΔC_j| / Σ_j |ΔC_j|`, and `n_dims_90_abs` the
     least number of dimensions that make 90 % of that. A head that makes no difference has no shares and 0 dimensions.
 
-    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs); empty
-    where there is no class `other`.
+    Args:
+        scores: the table of `score_contributions`, or `scores` of a study or of a `ScoreContributions`.
+
+    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs), of an
+    `interp.dense.Dense` another; empty where there is no class `other`.
 
     Raises ValueError for a table of two runs, with values missing, or without `other` for some heads or dimensions.
 
@@ -297,7 +332,9 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
         >>> bool(table.groupby(["layer", "head"])["share"].sum().round(6).eq(1).all())
         True
     """
-    row_key = ["layer", "head", "key_class", "dim"]
+    if isinstance(scores, Dense):
+        return _dense_gaps(scores)
+    row_key = [*KEY]
     check_table(scores, "scores", [*row_key, "mean"], row_key)
     column = "centred_mean" if "centred_mean" in scores and scores["centred_mean"].notna().any() else "mean"
     is_other, beside = scores["key_class"] == "other", ["layer", "head", "dim"]
@@ -305,21 +342,64 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame:
     table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=beside)
     table["gap"] = table[column] - table["other"]
     if (lacking := table["gap"].isna()).any():
-        row = table.loc[lacking, row_key].iloc[0].to_dict()
-        raise ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
-    of_class, gap = [table["layer"], table["head"], table["key_class"]], table["gap"]
-    for share, n_dims, part in (("share", "n_dims_90", gap), ("abs_share", "n_dims_90_abs", gap.abs())):
-        table[share] = part / part.groupby(of_class, sort=False).transform("sum").replace(0, np.nan)
-        table[n_dims] = table[share].groupby(of_class, sort=False).transform(_dims_for_90_percent)
-    shares = table["share"].groupby(of_class, sort=False)
-    table["rank"] = shares.rank(ascending=False, method="first", na_option="bottom").astype(int)
-    columns = [*row_key, "gap", "share", "rank", "n_dims_90", "abs_share", "n_dims_90_abs"]
-    return table[columns].reset_index(drop=True)
+        raise _lacking(column, table.loc[lacking, row_key].iloc[0].to_dict())
+    gap = table["gap"].to_numpy(float)
+    found: dict[str, np.ndarray] = {name: np.empty(len(gap), kind) for name, kind in _GAP_COLUMNS.items()}
+    for places in table.groupby(row_key[:3], sort=False).indices.values():
+        for name, values in _shares(gap[places]).items():
+            found[name][places] = values
+    return table[row_key].assign(**found).reset_index(drop=True)
 
 
-def _dims_for_90_percent(shares: pd.Series) -> int:
-    reached = np.sort(shares.to_numpy())[::-1].cumsum() >= 0.9 - 1e-12
-    return 0 if shares.isna().any() else int(reached.argmax()) + 1
+def _dense_gaps(scores: Dense) -> Dense:
+    """`gaps` of labelled arrays, one layer at a time."""
+    arrays = scores.arrays
+    if scores.dims != KEY or "mean" not in arrays:
+        expected = f"a mean by {', '.join(KEY)}"
+        raise ValueError(f"found scores {scores!r}, expected {expected}; give those of a study, as they were made")
+    column, classes = "mean", arrays.indexes["key_class"]
+    if "centred_mean" in arrays and any(part.arrays["centred_mean"].notnull().any() for part in scores.parts()):
+        column = "centred_mean"
+    special = classes[classes != "other"] if "other" in classes else classes[:0]
+    labels = {dim: arrays.indexes[dim] for dim in KEY} | {"key_class": special}
+    shape = tuple(len(of_dim) for of_dim in labels.values())
+    number, whole = number_types(math.prod(shape))
+    kinds = {name: number if kind is float else whole for name, kind in _GAP_COLUMNS.items()}
+    found = {name: np.empty(shape[:3] if name in GAPS["fewer"] else shape, kind) for name, kind in kinds.items()}
+    for place, layer in enumerate(labels["layer"] if len(special) else []):
+        means = arrays[column][place].astype(np.float64)
+        gap = (means.sel(key_class=special) - means.sel(key_class="other")).to_numpy()
+        if len(lacking := np.argwhere(np.isnan(gap))):
+            row = [labels[dim][number] for dim, number in zip(KEY[1:], lacking[0], strict=True)]
+            raise _lacking(column, dict(zip(KEY, [layer, *row], strict=True)))
+        for name, values in _shares(gap).items():
+            found[name][place] = values
+    columns = {name: (GAPS["fewer"].get(name, KEY), values) for name, values in found.items()}
+    return Dense.of(labels | columns, KEY)
+
+
+def _lacking(column: str, row: Mapping[Any, Any]) -> ValueError:
+    return ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
+
+
+def _shares(gap: Float[np.ndarray, "*of dim"]) -> dict[str, np.ndarray]:
+    """The columns of `gaps`, dimensions on the last axis; of the counts there is one for all of them."""
+    rank = np.empty(gap.shape, int)
+    share, order, n_dims = _of_whole(gap)
+    np.put_along_axis(rank, order, np.arange(1, gap.shape[-1] + 1), -1)
+    abs_share, _, n_dims_abs = _of_whole(np.abs(gap))
+    return dict(zip(_GAP_COLUMNS, (gap, share, rank, n_dims, abs_share, n_dims_abs), strict=True))
+
+
+def _of_whole(
+    parts: Float[np.ndarray, "*of dim"],
+) -> tuple[Float[np.ndarray, "*of dim"], Int[np.ndarray, "*of dim"], Int[np.ndarray, "*of"]]:
+    """Shares of the sum, NaN where that is 0; their order, the largest first; how many of these make 90 %."""
+    whole = parts.sum(-1, keepdims=True)
+    shares = parts / np.where(whole == 0, np.nan, whole)
+    order = np.argsort(-shares, axis=-1, kind="stable")
+    reached = np.take_along_axis(shares, order, -1).cumsum(-1) >= 0.9 - 1e-12
+    return shares, order, np.where(whole[..., 0] == 0, 0, reached.argmax(-1) + 1)
 
 
 def score_contributions_at(

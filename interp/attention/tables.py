@@ -1,6 +1,6 @@
 """Question 2 in whole: contributions, gaps, attention, outliers and ablation of one model on one text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,11 +10,12 @@ import torch
 from interp.attention.options import AttentionOptions
 from interp.attention.patterns import AttentionByClass, ablate, planned
 from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
-from interp.attention.scores import ScoreContributions, gaps
+from interp.attention.scores import GAPS, SCORES, ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.counts import unigrams_of
+from interp.dense import Dense
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
@@ -28,7 +29,8 @@ __all__ = ["AttentionStudy", "study"]
 class AttentionStudy(Result):
     """What `study` found.
 
-    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`.
+    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`; each an `interp.dense.Dense`, of which
+      `scores(layer=3, head=2)` is a table and `scores.table` the whole.
     - `totals` (layer, head, key_class, contributions, key_bias, score): the mean score as what the dimensions and
       b_K make of it.
     - `attention`: see `interp.attention.attention_by_class`.
@@ -39,8 +41,8 @@ class AttentionStudy(Result):
 
     analysis: ClassVar[str] = "attention"
 
-    scores: pd.DataFrame
-    gaps: pd.DataFrame
+    scores: Dense = field(metadata=SCORES)
+    gaps: Dense = field(metadata=GAPS)
     totals: pd.DataFrame
     attention: pd.DataFrame
     dims: pd.DataFrame
@@ -70,10 +72,16 @@ class AttentionStudy(Result):
     @property
     def largest_gaps(self) -> pd.DataFrame:
         """By layer and class with a gap: the dimension of the largest mean |gap| share, and how many make 90 %."""
-        means = self.gaps.groupby(["layer", "key_class", "dim"], sort=False)[["abs_share", "n_dims_90_abs"]].mean()
-        table = means.reset_index().dropna(subset="abs_share")
+        table = self.gaps.mean("head", ["abs_share", "n_dims_90_abs"]).dropna(subset="abs_share")
         largest = table.groupby(["layer", "key_class"], sort=False)["abs_share"].idxmax()
         return table.loc[largest].reset_index(drop=True)
+
+    @property
+    def largest_gap(self) -> dict[str, Any] | None:
+        """The layer, head, class and dimension of the largest gap of either sign; None where there is no gap."""
+        sizes = (part.arrays["gap"].to_series().abs() for part in self.gaps.parts())
+        found: dict[Any, float] = {values.idxmax(): values.max() for values in sizes if values.max() > 0}
+        return dict(zip(self.gaps.dims, max(found, key=found.__getitem__), strict=True)) if found else None
 
     @property
     def changes(self) -> pd.DataFrame:
@@ -143,12 +151,18 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     residual.warn_of_absent()
     dims, scores = residual.table, contributions.scores
     outliers, apart = find_outliers(dims, k=options.k), gaps(scores)
-    plan = planned(inputs.table, outliers, apart, chosen, options.mode, seed)
+    plan = planned(inputs.table, outliers, apart.mean("head", ["gap"]), chosen, options.mode, seed)
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {"k": float(options.k), "mode": options.mode, "sample": sample, "key_classes": list(classes.names)}
-    tables = {"scores": scores, "gaps": apart, "totals": contributions.totals, "attention": attention.table}
-    tables |= {"dims": dims, "outliers": outliers, "ablation": ablation, "correlations": correlations.table}
+    tables: dict[str, Any] = {"scores": scores, "gaps": apart, "totals": contributions.totals}
+    tables |= {
+        "attention": attention.table,
+        "dims": dims,
+        "outliers": outliers,
+        "ablation": ablation,
+        "correlations": correlations.table,
+    }
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
     return AttentionStudy(provenance=about, **tables)
 

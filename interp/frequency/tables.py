@@ -6,8 +6,8 @@ Head", Findings of ACL 2023.
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
+from interp.dense import Dense
 from interp.frequency.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
 from interp.frequency.options import FrequencyOptions
 from interp.models.head import Bias, PredictionHead, prediction_head, token_names
@@ -45,7 +46,8 @@ class BiasEffect(Result):
       n_scored): one row for each bias and scale. KL and JS in nats; `n_tokens` positions read, `n_scored` of them
       with a known target.
     - `types` (token_id, token, count, unigram, projection_ln, bias_last): one row for each token.
-    - `probabilities` (token_id, bias, scale, probability): mean predicted probability of each token.
+    - `probabilities` (token_id, bias, scale, probability): mean predicted probability of each token; an
+      `interp.dense.Dense`, of which `probabilities(bias="ln", scale=0)` is a table and `probabilities.table` the whole.
     - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): mean predicted
       probability of the types in bins of equal width of log u.
     - `projection` (bias, pearson, spearman, slope, n_types): what the bias adds to the logits against log u; the
@@ -58,7 +60,7 @@ class BiasEffect(Result):
 
     kl: pd.DataFrame
     types: pd.DataFrame
-    probabilities: pd.DataFrame
+    probabilities: Dense = field(metadata={"dims": ("bias", "scale", "token_id")})
     curve: pd.DataFrame
     projection: pd.DataFrame
     adjustment: pd.DataFrame
@@ -117,9 +119,11 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     measures = _measures(predictions, u)
     q = predictions.distributions[: len(edits)]
     types = _types(model, np.flatnonzero(real), counts, effects)
-    probabilities = edits.merge(types[["token_id"]], how="cross").assign(probability=q[:, real].ravel())
-    tables = {"kl": edits.join(measures), "types": types, "curve": _curve(edits, q, u), "projection": projection}
-    tables["probabilities"] = probabilities[["token_id", "bias", "scale", "probability"]]
+    tables: dict[str, Any] = {"kl": edits.join(measures), "types": types}
+    tables |= {"curve": _curve(edits, q, u), "projection": projection}
+    labels = {"token_id": types["token_id"], "bias": chosen, "scale": scales}
+    means = q[:, real].reshape(len(chosen), len(scales), -1)
+    tables["probabilities"] = Dense.of(labels | {"probability": means}, ("bias", "scale", "token_id"))
     tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measures[len(edits) :].reset_index(drop=True))
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about = provenance(model, prepared.about, unigram=unigram, scales=scales, n_tokens=predictions.n_tokens)

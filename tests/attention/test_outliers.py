@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from scipy import stats
+from toys import every_table
 
 import interp
 from interp import attention, corpora, hooks, plots
@@ -216,17 +217,35 @@ def bert_study():
 
 def test_study_is_what_its_parts_give(bert_study, tmp_path):
     model, text, study = bert_study
-    pd.testing.assert_frame_equal(study.scores, attention.score_contributions(model, text, progress=False))
+    pd.testing.assert_frame_equal(study.scores.table, attention.score_contributions(model, text, progress=False))
     pd.testing.assert_frame_equal(study.attention, attention.attention_by_class(model, text, progress=False))
     pd.testing.assert_frame_equal(study.dims, attention.dimension_profile(model, text, progress=False))
     alone = attention.ablation_effect(model, text, study.outliers, drivers=study.gaps, progress=False)
     pd.testing.assert_frame_equal(study.ablation, alone)
-    score = study.scores.groupby(["layer", "head", "key_class"], sort=False)["mean"].sum()
+    by_table = attention.ablation_effect(model, text, study.outliers, drivers=study.gaps.table, progress=False)
+    pd.testing.assert_frame_equal(study.ablation, by_table)
+    score = study.scores.table.groupby(["layer", "head", "key_class"], sort=False)["mean"].sum()
     np.testing.assert_allclose(score, study.totals["contributions"], atol=1e-4)
     study.save(tmp_path)
     loaded = attention.AttentionStudy.load(tmp_path)
-    for name, table in study.tables.items():
-        pd.testing.assert_frame_equal(loaded.tables[name], table)
+    found = every_table(loaded)
+    for name, table in every_table(study).items():
+        pd.testing.assert_frame_equal(found[name], table)
+
+
+def test_a_study_kept_as_arrays_says_the_same(bert_study, tmp_path, monkeypatch):
+    model, text, study = bert_study
+    monkeypatch.setattr("interp.dense.MOST_ROWS", 0)
+    large = attention.study(model, text, progress=False)
+    large.save(tmp_path)
+    assert (tmp_path / "attention" / "gaps.safetensors").is_file()
+    assert not (tmp_path / "attention" / "gaps.parquet").exists()
+    pd.testing.assert_frame_equal(large.ablation, study.ablation)
+    assert large.largest_gap == study.largest_gap
+    for one in (large, attention.AttentionStudy.load(tmp_path)):
+        pd.testing.assert_frame_equal(one.scores.table, study.scores.table, check_dtype=False, rtol=1e-6)
+        pd.testing.assert_frame_equal(one.largest_gaps, study.largest_gaps, rtol=1e-5)
+    assert interp.pages.write_page(tmp_path).is_file()
 
 
 def test_the_head_that_changes_most(load_toy, texts):
@@ -288,7 +307,7 @@ def test_refusals(load_toy, texts, bert_study):
 def test_a_sample_of_texts_for_the_contributions(bert_study):
     model, text, study = bert_study
     sampled = attention.study(model, text, sample=20, progress=False)
-    assert sampled.scores["n_pairs"].max() < study.scores["n_pairs"].max()
+    assert sampled.scores.arrays["n_pairs"].max() < study.scores.arrays["n_pairs"].max()
     pd.testing.assert_frame_equal(sampled.attention, study.attention)
 
 
@@ -346,7 +365,7 @@ def test_a_sample_keeps_the_separator(bert_study):
     texts = corpora.batches(model, corpora.load("bundled", limit=30, separator=" so ."))
     every = attention.study(model, texts, progress=False)
     sampled = attention.study(model, texts, sample=30, progress=False)
-    pd.testing.assert_frame_equal(sampled.scores, every.scores, rtol=1e-4, atol=1e-4)
+    pd.testing.assert_frame_equal(sampled.scores.table, every.scores.table, rtol=1e-4, atol=1e-4)
 
 
 def test_observers_of_other_things_do_not_merge(load_toy):

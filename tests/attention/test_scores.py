@@ -20,6 +20,7 @@ from interp import attention, corpora
 from interp.attention import score_contributions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import ScoreContributions
+from interp.models.qk import qk_circuit
 from interp.testing import randomise
 
 KINDS = ["bert", "gpt2", "opt", "gpt_neox", "gptj", "llama", "qwen2", "gpt_neo"]
@@ -165,9 +166,9 @@ def check_against_brute_force(model, batches, layers, classes):
         options = {"layers": layers, "weights": weights, "average": average}
         observer = ScoreContributions(model, corpora.token_classes(model, classes), **options)
         interp.observe(model, batches, observer, progress=False)
-        compare(observer.scores, observer.totals, expected[weights, average], model.cfg.d_model)
+        compare(observer.scores.table, observer.totals, expected[weights, average], model.cfg.d_model)
         table = score_contributions(model, batches, key_classes=classes, progress=False, **options)
-        pd.testing.assert_frame_equal(table, observer.scores)
+        pd.testing.assert_frame_equal(table, observer.scores.table)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -214,6 +215,38 @@ def test_scaled_and_not_centred(weights, load_toy, short):
     columns = [*KEY, "dim", "mean", "ln_bias_mean", "n_pairs"]
     pd.testing.assert_frame_equal(off[columns], plain[columns])
     assert off["centred_mean"].isna().all()
+
+
+@pytest.mark.parametrize("options", [{}, {"layers": [1], "scaled": True, "centred": False}])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])  # with a bias of the norm, and without
+def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, monkeypatch):
+    """Every column is a sum over its weight, and a row a combination of labels; a large model's are float32."""
+    model = load_toy(kind)
+    observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), **options)
+    interp.observe(model, corpora.batches(model, short), observer, progress=False)
+    labels = [observer.layers, range(model.cfg.n_heads), observer.names, range(model.cfg.d_model)]
+    index = pd.MultiIndex.from_product(labels, names=[*KEY, "dim"])
+    columns = {"mean": [], "centred_mean": [], "ln_bias_mean": [], "n_pairs": []}
+    for layer in observer.layers:
+        state = {name.partition(".")[2]: sums for name, sums in observer.state.items() if name[0] == str(layer)}
+        circuit = qk_circuit(model, layer)
+        weight = state["weight"][..., None]
+        scale = circuit.scale if observer.scaled else 1.0
+        mean, query = (state[name] / weight / scale for name in ("contribution", "query"))
+        ln_bias = torch.zeros(model.cfg.d_model) if circuit.ln_bias is None else circuit.ln_bias
+        turned = torch.einsum("hcd,hmd->hcm", query, circuit.W_K.double())
+        columns["mean"].append(mean)
+        columns["centred_mean"].append(state["centred"] / weight if observer.centred else mean * torch.nan)
+        columns["ln_bias_mean"].append(turned * ln_bias.double())
+        columns["n_pairs"].append(state["pairs"][None, :, None].long().expand_as(mean))
+    flat = {name: torch.stack(parts).detach().numpy().ravel() for name, parts in columns.items()}
+    expected = pd.DataFrame(flat, index).reset_index()
+    pd.testing.assert_frame_equal(observer.scores.table, expected, check_exact=True)
+    monkeypatch.setattr("interp.dense.MOST_ROWS", len(expected) - 1)
+    large = observer.scores
+    assert all(large.arrays[name].dtype == np.float32 for name in PARTS)
+    for name in PARTS:
+        np.testing.assert_array_equal(large.table[name], expected[name].astype(np.float32))
 
 
 def test_input_is_text_batches_or_token_ids(load_toy, short):
@@ -430,7 +463,7 @@ def test_one_pass_equals_alone(kind, load_toy, short):
         interp.observe(model, batches, observer, progress=False)
     interp.observe(model, batches, *together, progress=False)
     for a, b in zip(alone[:2], together[:2], strict=True):
-        pd.testing.assert_frame_equal(a.scores, b.scores, check_exact=True)
+        pd.testing.assert_frame_equal(a.scores.table, b.scores.table, check_exact=True)
         pd.testing.assert_frame_equal(a.totals, b.totals, check_exact=True)
     pd.testing.assert_frame_equal(alone[2].table, together[2].table, check_exact=True)
     assert not any(point.has_hooks() for point in model.hook_dict.values())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from toys import HF_MODELS
+from toys import HF_MODELS, every_table
 
 import interp
 from interp import attention, frequency, generation, hooks, probing
@@ -53,13 +53,14 @@ def toy(kind: str, path: Path) -> Path:
 def word_frequency(model: Any) -> list[pd.DataFrame]:
     if not prediction_head(model).biases:
         return []
-    return list(frequency.bias_effect(model, _read(model), unigram=_counts(), **QUIET).tables.values())
+    return list(every_table(frequency.bias_effect(model, _read(model), unigram=_counts(), **QUIET)).values())
 
 
 def attention_study(model: Any) -> list[pd.DataFrame]:
     """But for what is a quotient or a maximum of its numbers, which near ties may turn round."""
     found = attention_of(model, _plain(model), unigram=_counts(), key_classes=CLASSES, k=1.5, **QUIET)
-    return [table.drop(columns="head", errors="ignore") for name, table in found.tables.items() if name != "gaps"]
+    tables = every_table(found).items()
+    return [table.drop(columns="head", errors="ignore") for name, table in tables if name != "gaps"]
 
 
 def attention_weighted(model: Any) -> list[pd.DataFrame]:

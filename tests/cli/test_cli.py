@@ -251,9 +251,9 @@ def test_attention_writes_a_run(tmp_path, capsys):
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
     assert main([*arguments, "--overwrite", "--layers", "2", "--scaled"]) == 0
     some = AttentionStudy.load(out)
-    assert set(some.scores["layer"]) == {2}
-    expected = study.scores.query("layer == 2")["mean"].to_numpy() / np.sqrt(32)
-    np.testing.assert_allclose(some.scores["mean"], expected, rtol=1e-9)
+    assert set(some.scores.table["layer"]) == {2}
+    expected = study.scores(layer=2)["mean"].to_numpy() / np.sqrt(32)
+    np.testing.assert_allclose(some.scores.table["mean"], expected, rtol=1e-9)
 
 
 def test_attention_paper(shared, tmp_path, capsys):
@@ -267,7 +267,7 @@ def test_attention_paper(shared, tmp_path, capsys):
     assert study.provenance["sample"] == 100
     assert study.attention["n_queries"].iloc[0] > 4_000, "attention of all 400 sentences"
     assert study.totals["layer"].min() == 0, "tables keep TransformerLens' numbers"
-    of_sample = study.scores.query("layer == 0 and head == 0 and dim == 0 and key_class == 'cls'")["n_pairs"].item()
+    of_sample = study.scores(layer=0, head=0, dim=0, key_class="cls")["n_pairs"].item()
     assert of_sample < 3_000
 
 

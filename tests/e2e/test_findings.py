@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from toys import with_tables
 
 import interp
 from interp import pages, probing
@@ -11,10 +12,6 @@ from interp.figures.runs import extremes
 from interp.figures.section import change, count
 from interp.frequency import bias_effect, page as frequency
 from interp.generation import page as generation
-
-
-def replaced(result, **tables):
-    return type(result)(result.provenance, **(result.tables | tables))
 
 
 def test_numbers_are_compared_as_they_are_printed():
@@ -37,7 +34,7 @@ def effect(load_toy, texts):
 def test_a_bias_that_changes_nothing_is_not_called_closer(effect):
     same = effect.kl.assign(kl_unigram_model=0.137, perplexity=5.0)
     flat = pages.page.section(
-        replaced(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan))
+        with_tables(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan))
     )
     assert flat.summary == ("Without b_LN predictions are as far from word frequency: KL(u‖q) stays at 0.137 nats.")
     assert "perplexity stays at 5.0" in flat.finding
@@ -58,7 +55,7 @@ def test_a_bias_that_changes_nothing_is_not_called_closer(effect):
 def test_scales_other_than_0_and_1_are_named(effect, scales, expected):
     rows = effect.kl.iloc[[0] * len(scales)].assign(scale=[float(one) for one in scales])
     kl = rows.assign(kl_unigram_model=3.0 - rows["scale"]).reset_index(drop=True)
-    about = replaced(effect, kl=kl)
+    about = with_tables(effect, kl=kl)
     assert frequency._summary(about).startswith(expected)
     assert "nan" not in frequency._finding(about)
     assert expected.split(" predictions")[0].split(",")[0] in frequency._finding(about)
@@ -70,29 +67,28 @@ def attended(reported):
 
 
 def test_a_layer_without_a_gap_is_left_out(attended):
-    gone = attended.gaps["layer"] == 2
-    gaps = attended.gaps.assign(
-        gap=attended.gaps["gap"].mask(gone, 0.0), abs_share=attended.gaps["abs_share"].mask(gone)
-    )
-    table = pages.page.section(replaced(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
+    gaps = attended.gaps.table
+    gone = gaps["layer"] == 2
+    gaps = gaps.assign(gap=gaps["gap"].mask(gone, 0.0), abs_share=gaps["abs_share"].mask(gone))
+    table = pages.page.section(with_tables(attended, gaps=gaps)).tables["What sets a class apart, mean over heads"]
     assert set(table["layer"]) == {0, 1, 3, 4, 5}
-    none = pages.page.section(replaced(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
+    none = pages.page.section(with_tables(attended, gaps=gaps.assign(gap=np.nan, abs_share=np.nan)))
     assert "contributions" not in none.figures
 
 
 def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
     table = attended.ablation
     alone = table[table["set"].isin(["outlier", "driver"])]
-    section = pages.page.section(replaced(attended, ablation=alone))
+    section = pages.page.section(with_tables(attended, ablation=alone))
     assert "lowers attention to" in section.finding
     assert "control" not in section.summary + section.finding
     still = table.assign(attention_after=table["attention_before"])
-    section = pages.page.section(replaced(attended, ablation=still))
+    section = pages.page.section(with_tables(attended, ablation=still))
     assert "none lowers attention to a class by 0.0001 or more." in section.finding
     assert "most when removed" not in section.summary + section.finding
     controls = table["set"].isin(["matched", "random"])
     weak = table.assign(attention_after=table["attention_after"].mask(controls, table["attention_before"]))
-    section = pages.page.section(replaced(attended, ablation=weak))
+    section = pages.page.section(with_tables(attended, ablation=weak))
     assert "(no control lowers it by 0.0001 or more)" in section.summary
     assert section.summary in section.finding
     drop = table[(table["set"] == "outlier") & (table["key_class"] != "other")]
@@ -110,14 +106,14 @@ def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
     def said(agreement, fractions=(0.0, 0.1, 0.3, 0.5)):
         curve = encoded.pruning[(encoded.pruning["basis"] == "axis") & (encoded.pruning["order"] == "spearman")]
         curve = curve.head(len(fractions)).assign(fraction=list(fractions), top1_agreement=agreement)
-        return pages.page.section(replaced(encoded, pruning=curve)), curve
+        return pages.page.section(with_tables(encoded, pruning=curve)), curve
 
     section, curve = said([1.0, 0.97, 0.6, 0.96])
     assert "falls below 95 % between 10 % and 30 % of the dimensions removed" in section.finding
-    assert replaced(encoded, pruning=curve).removable["95%"].item() == 0.1
+    assert with_tables(encoded, pruning=curve).removable["95%"].item() == 0.1
     section, curve = said([0.9, 0.8], (0.1, 0.3))
     assert "falls below 95 % between 0 % and 10 % of" in section.finding
-    assert replaced(encoded, pruning=curve).removable["95%"].item() == 0
+    assert with_tables(encoded, pruning=curve).removable["95%"].item() == 0
     assert "stays at 95 % or more up to 50 % of the dimensions" in said([1.0, 0.99, 0.98, 0.97])[0].finding
 
 
@@ -128,7 +124,7 @@ def test_a_fit_is_said_beside_that_before_training(encoded):
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
         f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training)."
     )
-    without = replaced(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
+    without = with_tables(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
     assert "before training" not in pages.page.section(without).summary
 
 
@@ -158,7 +154,7 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
 def test_top_k_alone_has_its_number(probed):
     probes = probed.probes[probed.probes["method"] == "topk:welch"]
     others = {name: getattr(probed, name).iloc[:0] for name in ("transfer", "general", "overlap", "ablation", "views")}
-    section = pages.page.section(replaced(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
+    section = pages.page.section(with_tables(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
     accuracy = probes.loc[probes["k"] == 4, "accuracy"].item()
     assert f"1 task: probes of the top 4 dimensions {accuracy:.3f}; a bag of words" in section.summary
 

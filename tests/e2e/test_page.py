@@ -1,5 +1,6 @@
 """Figures, and the page in a real browser."""
 
+import dataclasses
 import io
 import json
 import re
@@ -11,6 +12,7 @@ import plotly.io
 import pytest
 from browser import Browser
 from plotly.colors import hex_to_rgb
+from toys import every_table, with_tables
 
 import interp
 from interp import disk, pages, plots, probing
@@ -53,7 +55,7 @@ def test_curves_draw_the_table(effect):
 
 def test_a_large_vocabulary_is_summarised(effect):
     many = pd.concat([effect.types] * 600, ignore_index=True)
-    figure = plots.projection(type(effect)(effect.provenance, **(effect.tables | {"types": many})), "ln")
+    figure = plots.projection(with_tables(effect, types=many), "ln")
     assert len(figure.data[0].x) == 1500
     assert figure.data[0].name == f"1,500 of {66 * 600:,} types"
     assert len(figure.to_json()) < 200_000
@@ -153,7 +155,7 @@ def test_figures_of_probes(probed):
     transfer = probed.transfer.query("method == 'l0' and l0_strength == 0.4").set_index(["train_task", "test_task"])
     names = [tick.replace(" ", "_") for tick in figures[5].layout.xaxis.ticktext]
     assert figures[5].data[0].z[0][2] == pytest.approx(transfer.loc[(names[0], names[2]), "pair_accuracy"], abs=1e-3)
-    without = type(probed)(probed.provenance, **(probed.tables | {"ablation": pd.DataFrame()}))
+    without = with_tables(probed, ablation=pd.DataFrame())
     with pytest.raises(ValueError, match="table ablation of this result is empty"):
         plots.probe_ablation(without)
     with pytest.raises(ValueError, match="state 5 is not in this result"):
@@ -184,12 +186,13 @@ def test_a_probe_is_shown_at_every_token(probed):
 def renamed(result, old, new):
     """The result with another name for something, in every table and in the provenance."""
     tables = {}
-    for name, table in result.tables.items():
+    for name, table in every_table(result).items():
         words = [column for column in table if pd.api.types.is_string_dtype(table[column])]
         tables[name] = table.assign(**{column: table[column].replace(old, new) for column in words})
     about = {key: [new if one == old else one for one in value] if isinstance(value, list) else value
              for key, value in result.provenance.items()}  # fmt: skip
-    return type(result)(about | {"model": HOSTILE, "corpus": HOSTILE}, **tables)
+    about |= {"model": HOSTILE, "corpus": HOSTILE}
+    return dataclasses.replace(with_tables(result, **tables), provenance=about)
 
 
 @pytest.fixture(scope="module")

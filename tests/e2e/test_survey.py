@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from toys import every_table
 
 import interp
 from interp import corpora
@@ -32,8 +33,9 @@ def table():
 
 
 def same(one, other):
-    for name, expected in other.tables.items():
-        pd.testing.assert_frame_equal(one.tables[name], expected, rtol=1e-9, atol=1e-12)
+    found = every_table(one)
+    for name, expected in every_table(other).items():
+        pd.testing.assert_frame_equal(found[name], expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])

@@ -12,6 +12,7 @@ import transformers
 from hypothesis import given, settings, strategies as st
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
+from toys import every_table
 
 import interp
 from interp import corpora, hooks
@@ -62,7 +63,7 @@ def compare(effect, hf, batches, parameters, u, tolerance=1e-4):
         assert row.js == pytest.approx(jensenshannon(u, q) ** 2, abs=tolerance)
         assert row.perplexity == pytest.approx(ppl, rel=1e-4)
         assert row.balanced_nll == pytest.approx(balanced, rel=1e-4)
-        ours = effect.probabilities.query("bias == @row.bias and scale == @row.scale").set_index("token_id")
+        ours = effect.probabilities(bias=row.bias, scale=row.scale).set_index("token_id")
         np.testing.assert_allclose(ours["probability"], q[ours.index], rtol=2e-4, atol=1e-9)
 
 
@@ -155,8 +156,9 @@ def test_rows_that_are_no_tokens_are_left_out(load_toy, texts):
     padded.unembed.b_U.data = torch.zeros(72)
     plain = bias_effect(model, texts, unigram=np.arange(1, 68), progress=False)
     effect = bias_effect(padded, texts, unigram=np.append(np.arange(1, 68), np.zeros(5, int)), progress=False)
-    for name in ("kl", "types", "probabilities", "curve", "projection", "adjustment"):
-        pd.testing.assert_frame_equal(getattr(effect, name), getattr(plain, name), rtol=1e-4)
+    expected = every_table(plain)
+    for name, table in every_table(effect).items():
+        pd.testing.assert_frame_equal(table, expected[name], rtol=1e-4)
 
 
 def test_numbers_that_are_not_finite_are_refused(load_toy, texts):
@@ -208,7 +210,7 @@ def test_tables(load_toy, texts):
         "projection": "bias pearson spearman slope n_types",
     }
     for name, columns in contract.items():
-        assert set(columns.split()) <= set(getattr(effect, name).columns)
+        assert set(columns.split()) <= set(every_table(effect)[name])
     assert len(effect.kl) == 9
     same = effect.kl[effect.kl["scale"] == 1]
     assert same["kl_unigram_model"].nunique() == 1, "λ = 1 is the same model for every bias"
@@ -216,7 +218,7 @@ def test_tables(load_toy, texts):
     assert (per_curve == 66).all()
     part = effect.curve[(effect.curve["bias"] == "fc") & (effect.curve["scale"] == 0)].iloc[-1]
     types = effect.types.query("unigram >= @part.unigram_low and unigram <= @part.unigram_high * (1 + 1e-9)")
-    q = effect.probabilities.query("bias == 'fc' and scale == 0").set_index("token_id")["probability"]
+    q = effect.probabilities(bias="fc", scale=0).set_index("token_id")["probability"]
     assert part["geometric_mean"] == pytest.approx(stats.gmean(q[types["token_id"]]))
     assert part["geometric_sd"] == pytest.approx(np.exp(np.log(q[types["token_id"]]).std(ddof=0)))
     ln = effect.projection.set_index("bias").loc["ln"]
@@ -282,12 +284,28 @@ def test_divergences(a, b):
     assert perplexity(1e4) == np.inf
 
 
+def test_probabilities_are_a_row_for_each_edit_and_token(load_toy, texts):
+    effect = bias_effect(load_toy("bert"), texts, unigram=np.arange(67), scales=[1, 0.5], progress=False)
+    q = effect.probabilities.arrays["probability"]
+    rows = [
+        (token_id, bias, scale, q.sel(bias=bias, scale=scale, token_id=token_id).item())
+        for bias in effect.kl["bias"].unique()
+        for scale in (1.0, 0.5)
+        for token_id in effect.types["token_id"]
+    ]
+    expected = pd.DataFrame(rows, columns=["token_id", "bias", "scale", "probability"])
+    pd.testing.assert_frame_equal(effect.probabilities.table, expected, check_exact=True)
+    for _, part in effect.probabilities.table.groupby(["bias", "scale"]):
+        assert part["probability"].sum() == pytest.approx(1)
+
+
 def test_results_are_kept_whole_or_not_at_all(load_toy, texts, tmp_path, monkeypatch):
     effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), progress=False)
     effect.save(tmp_path)
     again = BiasEffect.load(tmp_path)
-    for name, table in effect.tables.items():
-        assert getattr(again, name).equals(table), name
+    found = every_table(again)
+    for name, table in every_table(effect).items():
+        assert found[name].equals(table), name
     assert again.provenance == effect.provenance
     assert {"weight_hash", "corpus", "fingerprint", "seed", "dtype", "device", "bos", "n_tokens", "versions"} <= set(
         again.provenance
@@ -329,7 +347,7 @@ def test_probabilities_that_float32_does_not_hold(kind, weight, bias, hf_directo
         assert 10 < expected < np.inf
         found = effect.kl.set_index("scale").loc[scale, "kl_unigram_model"]
         assert found == pytest.approx(expected, rel=1e-4)  # float32 logits of hundreds
-    assert (effect.probabilities["probability"] > 0).all()
+    assert (effect.probabilities.arrays["probability"] > 0).all()
 
 
 def test_probabilities_that_float64_does_not_hold_are_refused(load_toy, texts):

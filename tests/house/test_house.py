@@ -12,7 +12,7 @@ LEVELS = (
     {"checks", "declare", "disk", "paths"},
     {"models"},
     {"corpora"},
-    {"options"},
+    {"options", "dense"},
     {"results"},
     {"run"},
     {"hooks", "figures", "testing"},

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from toys import every_table
 
 import interp
 from interp import corpora
@@ -35,8 +36,9 @@ def observed(monkeypatch):
 
 def same(one, other):
     assert one.provenance == other.provenance
-    for name, table in one.tables.items():
-        pd.testing.assert_frame_equal(table, other.tables[name], rtol=1e-9, atol=1e-12)
+    found = every_table(other)
+    for name, table in every_table(one).items():
+        pd.testing.assert_frame_equal(table, found[name], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.e2e

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from toys import every_table
 
 import interp
 from interp import hooks
@@ -42,8 +43,9 @@ def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
     for _ in range(50):
         for found, expected in zip(together(*(lambda p=part: effect(p) for part in parts)), alone, strict=True):
             assert found.provenance["active_hooks"] == []
-            for name, table in expected.tables.items():
-                pd.testing.assert_frame_equal(getattr(found, name), table, check_exact=True)
+            tables = every_table(found)
+            for name, table in every_table(expected).items():
+                pd.testing.assert_frame_equal(tables[name], table, check_exact=True)
     assert active_hooks(gpt2) == []
 
 

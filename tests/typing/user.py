@@ -8,6 +8,7 @@ from typing import Any, assert_type
 import numpy as np
 import pandas as pd
 import torch
+import xarray
 from torch import Tensor
 from transformer_lens import HookedTransformer
 
@@ -15,6 +16,7 @@ import interp
 from interp.attention import AttentionStudy
 from interp.attention.patterns import AttentionInText
 from interp.corpora.batching import Batch, Batches
+from interp.dense import Dense
 from interp.encoding import EncodingStudy
 from interp.encoding.regression import Fit
 from interp.frequency import BiasEffect
@@ -42,6 +44,10 @@ interp.plots.bias_curve(effect, "ln")
 study = interp.attention.study(model, "bundled", seed=1)
 assert_type(study, AttentionStudy)
 assert_type(study.ablation, pd.DataFrame)
+assert_type(study.scores(layer=3, head=[0, 2]), pd.DataFrame)
+assert_type(interp.attention.gaps(study.scores), Dense)
+assert_type(interp.attention.gaps(study.scores.table), pd.DataFrame)
+assert_type(study.gaps.arrays["gap"].sel(key_class="sep").max("dim"), xarray.DataArray)
 interp.plots.dimension_means(study)
 with model.hooks(fwd_hooks=ablate_dims(model, 3, [48], where="keys")):
     assert_type(interp.attention.attention_by_class(model, "bundled", layers=[3]), pd.DataFrame)

@@ -1,0 +1,75 @@
+"""Attention scores of a model of 70B parameters: their size on the disk, and the time to open them and take a slice.
+
+`python benchmarks/arrays.py [--quick]`. Writes 1.7 GB to the folder for temporary files, and removes them. Beside them
+stands the tidy table of two of the 80 layers, as Parquet. Files are read from the cache of the operating system.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from timing import Row, agrees, alternate, command, note_only, row
+
+from interp.attention.scores import KEY, SCORES
+from interp.dense import Dense
+
+WHAT = "attention scores that were saved"
+CLASSES = ["cls", "sep", "comma", "period", "other"]
+LAYER, HEAD = 1, 2
+
+
+def scores(n_layers: int, n_heads: int, d_model: int) -> Dense:
+    rng = np.random.default_rng(0)
+    shape = n_layers, n_heads, len(CLASSES), d_model
+    mean, centred = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    for layer in range(n_layers):
+        mean[layer] = rng.standard_normal(shape[1:], dtype=np.float32)
+        centred[layer] = mean[layer] - mean[layer].mean(1, keepdims=True)
+    labels = dict(zip(KEY, (range(n_layers), range(n_heads), CLASSES, range(d_model)), strict=True))
+    pairs = SCORES["fewer"]["n_pairs"], np.full((n_layers, len(CLASSES)), 10**6)
+    columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": np.broadcast_to(np.float32(0), shape)}
+    return Dense.of(labels | columns | {"n_pairs": pairs}, KEY)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    n_layers, n_heads, d_model, part = (8, 8, 1_024, 2) if quick else (80, 64, 8_192, 2)
+    on = f"{n_layers} layers, {n_heads} heads, {len(CLASSES)} classes, {d_model:,} dimensions"
+    with tempfile.TemporaryDirectory() as directory:
+        arrays, tidy = (Path(directory) / f"scores.{ending}" for ending in ("safetensors", "parquet"))
+        whole = scores(n_layers, n_heads, d_model)
+        n_rows = len(whole)
+        whole.save(arrays)
+        table = whole(layer=range(part))
+        table.to_parquet(tidy, index=False)
+        held, expected = table.memory_usage(deep=True).sum() / len(table), whole(layer=LAYER, head=HEAD)
+        sizes = [arrays.stat().st_size, tidy.stat().st_size * n_layers / part]
+        del whole, table
+        found = {}
+
+        def of_head() -> None:
+            found["arrays"] = Dense.load(arrays)(layer=LAYER, head=HEAD)
+
+        def of_table() -> None:
+            every = pd.read_parquet(tidy)
+            found["table"] = every[(every["layer"] == LAYER) & (every["head"] == HEAD)]
+
+        contestants = {"open": lambda: Dense.load(arrays), "head": of_head}
+        contestants |= {"read": lambda: pd.read_parquet(tidy), "of table": of_table}
+        seconds = alternate(contestants, repeats=1 if quick else 5)
+        differ = max(
+            float(np.abs(one["mean"].to_numpy() - expected["mean"].to_numpy()).max()) for one in found.values()
+        )
+        written = "on the disk {:,.2f} GB, as Parquet {:,.2f} GB".format(*(size / 1e9 for size in sizes))
+        yield note_only(
+            f"{WHAT}, {n_rows:,} rows", on, f"{written}; a tidy table in memory {held * n_rows / 1e9:,.1f} GB"
+        )
+        for what, ours, theirs in (("opened", "open", "read"), ("opened, and those of one head", "head", "of table")):
+            other = "pandas.read_parquet, the tidy table", seconds[theirs].times(n_layers / part)
+            note = agrees("largest difference", differ, 0.0) if ours == "head" else ""
+            yield row(f"{WHAT}, {what}", on, seconds[ours], other=other, note=note)
+
+
+if __name__ == "__main__":
+    command(rows, __doc__)

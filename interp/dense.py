@@ -1,0 +1,236 @@
+"""Tables that are products of their labels, kept as labelled arrays: a label is kept once, and not once a row.
+
+A tidy table of the attention scores of a 70B model takes 72 bytes a row, of which four are the number that is wanted.
+A `Dense` has one array per column instead (xarray), and makes the rows that somebody asks for. On disk it is a
+safetensors file that is mapped and not read: it opens in milliseconds, whatever its size, and a slice reads its own
+pages. NetCDF-3, which scipy writes, has no column beyond 2 GiB and is built whole in memory.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from interp.checks import check_choice
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["MOST_ROWS", "Dense", "number_types"]
+
+MOST_ROWS = 5_000_000
+"""The rows up to which a result is saved as a tidy table and kept in float64 while it is made."""
+_AT_ONCE = 2_000_000  # rows of `Dense.parts`
+
+
+def number_types(rows: int) -> tuple[type[np.floating], type[np.signedinteger]]:
+    """The types in which a result of so many rows is kept: of 64 bits up to `MOST_ROWS`, of 32 beyond."""
+    return (np.float64, np.int64) if rows <= MOST_ROWS else (np.float32, np.int32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense:
+    """A table with a row for each combination of its labels, kept as one array per column.
+
+    Calling it gives the rows of some labels as a tidy `pandas.DataFrame`: `scores(layer=3, head=2)`, or
+    `scores(layer=3, dim=[48, 97])`. `table` is all of them. `len` is the number of rows.
+
+    - `arrays`: the columns as an `xarray.Dataset`; one that is the same along a dimension lacks it.
+    - `dims`: the names of the labels in the order of the rows: the last one changes from row to row.
+    - `columns`: the columns of the table in their order, labels included.
+
+    Examples:
+        >>> of = {"layer": [0, 1], "key_class": ["comma", "other"], "mean": np.array([[1.0, 2.0], [3.0, 4.0]])}
+        >>> means = Dense.of(of | {"n_pairs": (("key_class",), np.array([5, 7]))}, dims=("layer", "key_class"))
+        >>> means
+        Dense(layer 2 × key_class 2: mean, n_pairs)
+        >>> means(layer=1)
+           layer key_class  mean  n_pairs
+        0      1     comma   3.0        5
+        1      1     other   4.0        7
+        >>> means.arrays["mean"].sel(key_class="other").max().item()
+        4.0
+    """
+
+    arrays: "xarray.Dataset"
+    dims: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], dims: Sequence[str]) -> "Dense":
+        """From the columns of the table in their order, which are not copied.
+
+        Args:
+            columns: for each of `dims` its labels; else an array over `dims`, or a tuple of fewer dims and an array
+                over these.
+            dims: in the order of the rows.
+
+        Raises ValueError for labels that are not there or not different, and for an array of another shape than
+        its labels.
+        """
+        from xarray import Dataset
+
+        if missing := [dim for dim in dims if dim not in columns]:
+            raise ValueError(f"the labels of {', '.join(missing)} are missing; found the columns {', '.join(columns)}")
+        labels = {dim: pd.Index(columns[dim]) for dim in dims}
+        if twice := [dim for dim, index in labels.items() if not index.is_unique]:
+            raise ValueError(f"the labels of {', '.join(twice)} must be different; found some twice")
+        values = {name: value for name, value in columns.items() if name not in labels}
+        arrays = {name: value if isinstance(value, tuple) else (dims, value) for name, value in values.items()}
+        return cls(Dataset(arrays, labels), tuple(dims), tuple(columns))
+
+    @classmethod
+    def of_table(
+        cls, table: pd.DataFrame, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None
+    ) -> "Dense":
+        """From a tidy table, in any order of its rows.
+
+        Args:
+            dims: the columns that are labels.
+            fewer: the dims of columns that depend on some of them alone.
+
+        Raises ValueError for a table that lacks a column, or has not one row for each combination of labels, and for
+        a column that depends on more than it should.
+        """
+        fewer = fewer or {}
+        if missing := [name for name in (*dims, *fewer) if name not in table]:
+            raise ValueError(f"the columns {', '.join(missing)} are missing; found {', '.join(map(str, table))}")
+        labels = {dim: pd.Index(table[dim].unique()) for dim in dims}
+        shape = [len(index) for index in labels.values()]
+        row = np.zeros(len(table), dtype=np.int64)
+        for dim, index in labels.items():
+            row = row * len(index) + index.get_indexer(table[dim])
+        order = np.argsort(row, kind="stable")
+        if not np.array_equal(row[order], np.arange(math.prod(shape))):
+            expected = f"one for each of {' × '.join(f'{len(index)} {dim}' for dim, index in labels.items())}"
+            raise ValueError(f"found {len(table)} rows, expected {expected}; give a whole table, with each row once")
+        columns: dict[str, Any] = {}
+        for name in map(str, table):
+            if name in labels:
+                columns[name] = labels[name]
+            else:
+                values = table[name].to_numpy()[order].reshape(shape)
+                columns[name] = _without(values, dims, fewer.get(name, dims), name)
+        return cls.of(columns, dims)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Dense":
+        """Map what `save` wrote, without reading it: a page of the file is read when it is used.
+
+        Raises ValueError for a file that is damaged, or no such file.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, "pt") as file:  # its tensors are mapped, those of "np" are copies
+                described = json.loads(file.metadata()["arrays"])
+                found = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+            labels = {dim: described["labels"].get(dim, found.get(dim)) for dim in described["dims"]}
+            columns: dict[str, Any] = {}
+            for name, dims in described["columns"].items():
+                shape = [len(labels[dim]) for dim in dims]
+                columns[name] = labels[name] if name in labels else (dims, np.broadcast_to(found[name], shape))
+            return cls.of(columns, described["dims"])
+        except (SafetensorError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path} is damaged, or no file of labelled arrays ({error}); make it again") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file: a tensor per column and per numeric label; other labels in its metadata.
+
+        What `numpy.broadcast_to` made has one number there along the dimensions over which it is the same.
+        """
+        from safetensors.numpy import save_file
+
+        indexes = {dim: self.arrays.indexes[dim] for dim in self.dims}
+        words = {dim: index.tolist() for dim, index in indexes.items() if not pd.api.types.is_numeric_dtype(index)}
+        tensors = {dim: index.to_numpy() for dim, index in indexes.items() if dim not in words}
+        for name, array in self.arrays.data_vars.items():
+            values = array.to_numpy()
+            once = tuple(slice(1) if step == 0 else slice(None) for step in values.strides)
+            tensors[str(name)] = np.ascontiguousarray(values[once])
+        described = {
+            "dims": self.dims,
+            "columns": {name: self.arrays[name].dims for name in self.columns},
+            "labels": words,
+        }
+        file = Path(path)
+        file.touch()
+        mode = file.stat().st_mode
+        save_file(tensors, file, {"arrays": json.dumps(described)})
+        file.chmod(mode)  # safetensors lets nobody else read it
+
+    def __call__(self, **labels: Any) -> pd.DataFrame:
+        """The rows with these labels: one label of a dim, or a list of several.
+
+        Raises ValueError for a dim or a label that is not there.
+        """
+        places = {}
+        for dim, asked in labels.items():
+            check_choice("label", dim, self.dims)
+            known = self.arrays.indexes[dim]
+            several = [asked] if isinstance(asked, str) or not isinstance(asked, Iterable) else [*asked]
+            places[dim] = known.get_indexer(pd.Index(several))
+            if unknown := [one for one, place in zip(several, places[dim], strict=True) if place < 0]:
+                found = [str(one) for one in known] if len(known) < 10 else [*map(str, known[:2]), "…", str(known[-1])]
+                raise ValueError(f"{dim} {unknown[0]!r} is not in this result; found {', '.join(found) or 'none'}")
+        return self._at(places).table
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """All rows, tidy. Of a large model it takes many times the memory of the arrays: ask for some labels there."""
+        return self.arrays.to_dataframe(dim_order=[*self.dims]).reset_index()[[*self.columns]]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it has more rows than `MOST_ROWS`: a result then saves the arrays, and else the table."""
+        return len(self) > MOST_ROWS
+
+    def parts(self) -> Iterator["Dense"]:
+        """Views of some labels of the first dim at a time, with about two million rows each, or one label."""
+        first = self.arrays.sizes[self.dims[0]]
+        step = max(1, _AT_ONCE * first // max(len(self), 1))
+        for start in range(0, max(first, 1), step):
+            yield self._at({self.dims[0]: slice(start, start + step)})
+
+    def mean(self, over: str, columns: Sequence[str]) -> pd.DataFrame:
+        """The means of columns over one dim, but the first, as a tidy table of the others: in float64, NaN left out.
+
+        Examples:
+            >>> of = {"layer": [0, 1], "head": [0, 1, 2], "gap": np.array([[1.0, 2.0, 6.0], [0.0, 0.0, np.nan]])}
+            >>> Dense.of(of, dims=("layer", "head")).mean("head", ["gap"])
+               layer  gap
+            0      0  3.0
+            1      1  0.0
+        """
+        check_choice("dim to take the mean over", over, self.dims[1:])
+        left = [dim for dim in self.dims if dim != over]
+        means = (part.arrays[[*columns]].astype(np.float64).mean(over) for part in self.parts())
+        return pd.concat([part.to_dataframe(dim_order=left) for part in means]).reset_index()
+
+    def _at(self, places: Mapping[str, Any]) -> "Dense":
+        return Dense(self.arrays.isel(places), self.dims, self.columns)
+
+    def __len__(self) -> int:
+        return math.prod(self.arrays.sizes[dim] for dim in self.dims)
+
+    def __repr__(self) -> str:
+        size = " × ".join(f"{dim} {self.arrays.sizes[dim]:,}" for dim in self.dims)
+        return f"Dense({size}: {', '.join(name for name in self.columns if name not in self.dims)})"
+
+
+def _without(
+    values: np.ndarray, dims: Sequence[str], kept: Sequence[str], name: str
+) -> tuple[Sequence[str], np.ndarray]:
+    """An array with the dims that it depends on. Raises ValueError where it depends on more."""
+    if len(kept) == len(dims):
+        return dims, values
+    once = values[tuple(slice(None) if dim in kept else slice(1) for dim in dims)]
+    if not (values == once).all():
+        raise ValueError(f"{name} differs within one {', '.join(kept)}; give the table of one run, as it was made")
+    return kept, once.reshape([size for size, dim in zip(values.shape, dims, strict=True) if dim in kept])
