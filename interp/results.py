@@ -156,14 +156,15 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
     from interp.models.running import active_hooks
     from interp.models.sites import view
 
-    source = origin(model)
+    source, seen = origin(model), view(model)
     return {
         "model": source.name,
         "revision": source.revision,
         "weight_hash": weight_hash(model),
         "architecture": f"{type(model).__name__}, {model.cfg.n_layers} layers, d_model {model.cfg.d_model}, "
         f"{model.cfg.n_heads} heads, vocabulary {model.W_U.shape[1]:,}",
-        "backend": "hooked" if view(model).wrapped is None else "bridge",
+        "backend": "hooked" if seen.wrapped is None else "bridge",
+        "attention": seen.attention_path,
         "n_layers": model.cfg.n_layers,
         "device": str(model.W_U.device),
         "dtype": str(model.W_U.dtype).removeprefix("torch."),

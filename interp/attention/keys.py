@@ -1,10 +1,10 @@
 """What the observers of attention share: classes of keys, activations of a layer that are read together, tables."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,13 @@ from interp.corpora.classes import TokenClasses
 from interp.hooks import jointly
 from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, qk_circuit
-from interp.models.running import running
+from interp.models.running import active_hooks, running
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.observers import Observer, forward, observe
 
-__all__ = ["KeyClassBatch", "KeyObserver", "activations", "received", "table_of"]
+__all__ = ["KeyClassBatch", "KeyObserver", "activations", "attention_hooks", "is_edited", "received", "table_of"]
+
+_PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 
 
 class KeyClassBatch:
@@ -33,6 +35,7 @@ class KeyClassBatch:
     def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
         if bool((batch.mask.diff(dim=1) > 0).any()):
             raise ValueError("a row of this batch is padded on the left; pad on the right (corpora.batches does)")
+        self.batch = batch
         self.real = batch.mask.bool()
         one_hot = torch.nn.functional.one_hot(classes(batch.tokens), len(classes.names)) * self.real[..., None]
         self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))
@@ -116,11 +119,68 @@ class KeyObserver(Observer):
             warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
 
 
+def attention_hooks(
+    model: Model, layer: int, batch: Batch, read: Callable[[Tensor, Tensor], None], site: Literal["input", "v"]
+) -> Recipe:
+    """Hooks that give `read` the attention that each key of a layer receives from real queries, `[batch, head, key]`
+    in float32 at least, and the input of the attention or the values.
+
+    The attention is computed from queries and keys, some queries at a time and once for all observers of the batch;
+    from the pattern where that is edited, or is not what queries and keys alone make of it.
+    """
+    real, circuit = batch.mask.bool(), _circuit(model, layer, batch)
+    values = [hook_name(model, "v", layer)] if site == "v" else []
+    inputs = [] if values else [(circuit or qk_circuit(model, layer)).input_name]
+    if circuit is None:
+
+        def from_pattern(other: Tensor, pattern: Tensor) -> None:
+            wide = torch.promote_types(pattern.dtype, torch.float32)
+            read(received([(slice(None), slice(None), pattern.to(wide))], real, pattern.shape[1]), other)
+
+        return jointly([*inputs, *values, hook_name(model, "pattern", layer)], from_pattern)
+
+    def from_queries(*flow: Tensor) -> None:
+        (q, k), (other,) = (flow[:2], flow[2:]) if values else (flow[1:], flow[:1])
+        key = "received", layer
+        if key not in batch.shared:
+            batch.shared[key] = received(circuit.patterns(q, k, real), real, q.shape[2])
+        read(batch.shared[key], other)
+
+    return jointly([*inputs, circuit.query_name, hook_name(model, "k", layer), *values], from_queries)
+
+
+def _circuit(model: Model, layer: int, batch: Batch) -> QKCircuit | None:
+    """What makes the attention of a layer out of queries and keys, None where something else takes part."""
+    if is_edited(model, batch):
+        return None
+    try:
+        return qk_circuit(model, layer)
+    except ValueError:
+        return None
+
+
+def is_edited(model: Model, batch: Batch) -> bool:
+    """Whether somebody has hooks between the keys and the pattern, which what is computed from keys would miss."""
+    if "edited" not in batch.shared:
+        batch.shared["edited"] = any(name.endswith(_PAST_KEYS) for name in active_hooks(model))
+    return bool(batch.shared["edited"])
+
+
 def received(
-    pattern: Float[Tensor, "batch head query key"], real: Bool[Tensor, "batch query"]
-) -> Float[Tensor, "batch head key"]:
-    """The attention that each key receives from the real queries."""
-    return (pattern * real[:, None, :, None]).sum(2)
+    patterns: Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]],
+    real: Bool[Tensor, "batch pos"],
+    n_heads: int,
+) -> Float[Tensor, "batch head pos"]:
+    """The attention that each key receives from the real queries, of patterns of some queries and keys at a time."""
+    total: Tensor | None = None
+    for queries, keys, pattern in patterns:
+        if total is None:
+            total = pattern.new_zeros(len(real), n_heads, real.shape[1])
+        total[..., keys] += einsum(
+            pattern, real[:, queries].to(pattern.dtype), "batch head query key, batch query -> batch head key"
+        )
+    assert total is not None
+    return total
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, activations, received
+from interp.attention.keys import KeyClassBatch, KeyObserver, activations, attention_hooks, is_edited
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
@@ -25,7 +26,7 @@ from interp.dense import Dense
 from interp.hooks import ablate_dims, jointly
 from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
-from interp.models.running import active_hooks, running
+from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, view
 from interp.models.verify import verify_values
 from interp.run.observers import fingerprint, observe
@@ -33,8 +34,6 @@ from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["AttentionByClass", "AttentionInText", "KeyAblation", "Where", "ablate", "ablation_effect"]
 __all__ += ["attention_by_class", "attention_in_text", "planned"]
-
-_PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 
 Where = Literal["keys", "residual"]
 _OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first
@@ -102,16 +101,15 @@ class AttentionByClass(KeyObserver):
         self.add_to_layers(attention=shape, norm=shape, uniform=shape[1:], pairs=shape[1:])
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
-        names = hook_name(self.model, "v", layer), hook_name(self.model, "pattern", layer)
-        return jointly(names, partial(self._read, layer, keys))
+        return attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys), "v")
 
-    def _read(self, layer: int, keys: KeyClassBatch, v: Tensor, pattern: Tensor) -> None:
+    def _read(self, layer: int, keys: KeyClassBatch, attention: Tensor, v: Tensor) -> None:
         W_O = view(self.model).W_O(layer).to(keys.one_hot.dtype)
         gram = einsum(W_O, W_O, "head d_head d_model, head other d_model -> head d_head other")
         v = v.to(W_O).repeat_interleave(W_O.shape[0] // v.shape[2], 2)
         squares = einsum(v, gram, v, "batch key head d_head, head d_head other, batch key head other -> batch head key")
         size = squares.clamp(min=0).sqrt()
-        attention = received(pattern.to(W_O), keys.real)
+        attention = attention.to(W_O)
         self.add(f"{layer}.attention", keys.by_class(attention))
         self.add(f"{layer}.norm", keys.by_class(attention * size))
         counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
@@ -198,8 +196,8 @@ class KeyAblation(KeyObserver):
             self.add_state(f"{layer}.attention", (1 + len(filled), model.cfg.n_heads, len(classes.names)))
 
     def hooks(self, batch: Batch) -> Recipe:
-        if edited := [name for name in active_hooks(self.model) if name.endswith(_PAST_KEYS)]:
-            raise RuntimeError(f"scores are computed from queries and keys, and would miss the hooks on {edited[0]}")
+        if is_edited(self.model, batch):
+            raise RuntimeError("scores are computed from queries and keys, and would miss the hooks past these")
         return super().hooks(batch)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
@@ -209,22 +207,25 @@ class KeyAblation(KeyObserver):
 
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
         x = circuit.attn_input(x).to(keys.one_hot)
-        q, k = circuit.rotate(q).to(x), circuit.rotate(k).to(x)
-        k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
-        visible = circuit.span.mask(x.shape[1]).to(x.device) & keys.real[:, None, None]
-        visible |= torch.eye(x.shape[1], dtype=torch.bool, device=x.device)  # for padding, whose rows are not read
-        scores = einsum(q, k, "batch query head d_head, batch key head d_head -> batch head query key") / circuit.scale
-        scores = scores.masked_fill(~visible, -torch.inf)
+        turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
+        total = x.new_zeros(1 + len(fills), len(x), q.shape[2], x.shape[1])
+        for queries, seen, scores in circuit.scores(q, k, keys.real):
+            asking = keys.real[:, queries].to(x)
+            changed = chain([scores], self._without(circuit, fills, turned[:, queries], x[:, seen], scores))
+            for number, one in enumerate(changed):
+                total[number, ..., seen] += einsum(
+                    one.softmax(-1), asking, "batch head query key, batch query -> batch head key"
+                )
+        self.add(f"{circuit.layer}.attention", torch.stack([keys.by_class(one) for one in total]))
 
-        def changed() -> Iterator[Tensor]:
-            yield scores
-            for dim, fill in self.fills[circuit.layer].items():
-                direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
-                along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
-                yield scores - along * (x[:, None, None, :, dim] - fill) / circuit.scale
-
-        attention = [keys.by_class(received(one.softmax(-1), keys.real)) for one in changed()]
-        self.add(f"{circuit.layer}.attention", torch.stack(attention))
+    def _without(
+        self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
+    ) -> Iterator[Tensor]:
+        """The scores with each dimension of the keys at its constant."""
+        for dim, fill in fills.items():
+            direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
+            along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
+            yield scores - along * (x[:, None, None, :, dim] - fill) / circuit.scale
 
     def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
         return self.per_query(f"{layer}.attention")[0]

@@ -10,14 +10,14 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, received, table_of
+from interp.attention.keys import KeyClassBatch, KeyObserver, attention_hooks, table_of
 from interp.checks import check_table
 from interp.corpora import token_classes
 from interp.corpora.batching import Batch, Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.hooks import jointly
 from interp.models.qk import qk_circuit
-from interp.models.sites import Model, Recipe, hook_name, state_name
+from interp.models.sites import Model, Recipe, state_name
 from interp.run import moments
 from interp.run.observers import Observer, fingerprint
 
@@ -85,21 +85,19 @@ class DimensionCorrelations(Observer):
             self.add_state(f"{layer}.moments", (moments.ROWS[2], 2, model.cfg.d_model), "moments")
 
     def hooks(self, batch: Batch) -> Recipe:
-        real = batch.mask.bool()
-        log_u = self.log_unigram.to(batch.tokens.device)[batch.tokens][real]
-        return [hook for layer in self.layers for hook in self._hooks(layer, real, log_u)]
+        log_u = self.log_unigram.to(batch.tokens.device)[batch.tokens][batch.mask.bool()]
+        return [hook for layer in self.layers for hook in self._hooks(layer, batch, log_u)]
 
-    def _hooks(self, layer: int, real: Tensor, log_u: Tensor) -> Recipe:
-        circuit = qk_circuit(self.model, layer)
+    def _hooks(self, layer: int, batch: Batch, log_u: Tensor) -> Recipe:
+        circuit, real = qk_circuit(self.model, layer), batch.mask.bool()
 
-        def read(x: Tensor, pattern: Tensor) -> None:
-            wide = pattern.to(torch.promote_types(pattern.dtype, torch.float32))
-            attention = received(wide, real).mean(1)
+        def read(attention: Tensor, x: Tensor) -> None:
+            attention = attention.mean(1)
             viewers = circuit.span.up_to(real.flip(1).to(attention.dtype)).flip(1)
             y = torch.stack([log_u, (attention / viewers.clamp(min=1))[real].double()], 1)
             self.add(f"{layer}.moments", moments.of_pairs(circuit.attn_input(x)[real].double(), y))
 
-        return jointly([circuit.input_name, hook_name(self.model, "pattern", layer)], read)
+        return attention_hooks(self.model, layer, batch, read, "input")
 
     @property
     def table(self) -> pd.DataFrame:

@@ -11,9 +11,9 @@ so sums over pairs cost one matrix product over the keys.
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, get_args, overload
+from typing import Any, TypeAlias, get_args, overload
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, activations
+from interp.attention.keys import KeyClassBatch, KeyObserver, activations, is_edited
 from interp.attention.options import Average, Weights
 from interp.checks import check_choice, check_table
 from interp.corpora import token_classes
@@ -37,6 +37,8 @@ __all__ = ["GAPS", "SCORES", "ScoreContributions", "check_decomposition", "gaps"
 __all__ += ["score_contributions_at"]
 
 _LEAST_COMPARED = 1e-30
+Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
+"""Attention of some queries to some keys at a time; see `QKCircuit.patterns`."""
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """What the columns of scores depend on; see `interp.dense.Dense.of_table`."""
@@ -86,20 +88,31 @@ class ScoreContributions(KeyObserver):
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
-        weights = [hook_name(self.model, "pattern", layer)] if self.weights == "attention" else []
-        return jointly([circuit.input_name, circuit.query_name, *weights], partial(self._read, circuit, keys))
+        names = [circuit.input_name, circuit.query_name]
+        if self.weights == "mean":
+            return jointly(names, partial(self._read, circuit, keys))
+        if is_edited(self.model, keys.batch):
+            return jointly(
+                [*names, hook_name(self.model, "pattern", layer)], partial(self._read_pattern, circuit, keys)
+            )
+        return jointly([*names, hook_name(self.model, "k", layer)], partial(self._read_keys, circuit, keys))
+
+    def _read_pattern(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, pattern: Tensor) -> None:
+        self._read(circuit, keys, x, q, [(slice(None), slice(None), pattern.to(keys.one_hot))])
+
+    def _read_keys(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
+        self._read(circuit, keys, x, q, circuit.patterns(q, k, keys.real))
 
     def _read(
-        self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, pattern: Tensor | None = None
+        self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, patterns: Patterns | None = None
     ) -> None:
         """Add this batch's sums."""
         x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
         q = circuit.rotate(q).to(x) * keys.real[..., None, None]
         counts = circuit.span.up_to(keys.counts)
         mass = counts[:, :, None]
-        if pattern is not None:
-            pattern = pattern.to(x)
-            mass = einsum(pattern, keys.one_hot, "batch head query key, batch key classes -> batch query head classes")
+        if patterns is not None:
+            u, mass = _attended_queries(circuit, q, keys.one_hot, patterns)
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
@@ -108,10 +121,11 @@ class ScoreContributions(KeyObserver):
         self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
         weight = weight.to(q)
-        if pattern is None and not circuit.span.causal:
+        if patterns is None and not circuit.span.causal:
             contribution, centred, query = _by_row(circuit, q, x, keys.one_hot, weight[:, 0])
         else:
-            u = _queries_by_key(circuit, q, pattern)
+            if patterns is None:
+                u = _queries_by_key(circuit, q)
             of_class = zip(keys.one_hot.bool().unbind(-1), weight.unbind(-1), strict=True)
             parts = [_sum_over_keys(circuit, u, x, chosen, of_row) for chosen, of_row in of_class]
             contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
@@ -216,17 +230,26 @@ def _by_row(
     return over_rows(sums), over_rows(centred), queries
 
 
-def _queries_by_key(
-    circuit: QKCircuit, q: Tensor, pattern: Tensor | None = None
-) -> Float[Tensor, "batch key head d_head"]:
-    """`u_n = R_nᵀ Σ_m A_mn R_m q_m` over the queries that see key n, A the pattern or else 1; one for all keys of a
-    row where all see all alike."""
-    if pattern is not None:
-        weighted = einsum(pattern.to(q), q, "batch head query key, batch query head d_head -> batch key head d_head")
-        return circuit.rotate_back(weighted)
+def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
+    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n; one for all keys of a row where all see all alike."""
     if not circuit.span.causal:
         return q.sum(1, keepdim=True)
     return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
+
+
+def _attended_queries(
+    circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
+) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
+    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, A the attention; and what of a query's attention goes to each class."""
+    u, mass = torch.zeros_like(q), q.new_zeros(*q.shape[:3], one_hot.shape[2])
+    for queries, keys, pattern in patterns:
+        u[:, keys] += einsum(
+            pattern, q[:, queries], "batch head query key, batch query head d_head -> batch key head d_head"
+        )
+        mass[:, queries] = einsum(
+            pattern, one_hot[:, keys], "batch head query key, batch key classes -> batch query head classes"
+        )
+    return circuit.rotate_back(u), mass
 
 
 def _sum_over_keys(

@@ -48,6 +48,8 @@ class Batch:
     n_texts: int = 0
     source: Int[Tensor, "batch source"] | None = None
     source_mask: Int[Tensor, "batch source"] | None = None
+    shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    """What the observers of a batch compute once for all of them."""
 
     @classmethod
     def of(cls, rows: Iterable[Any], pad_id: int = 0, *, n_texts: int = 0) -> "Batch":

@@ -209,14 +209,15 @@ class Bridge(View):
         return self.model.blocks[layer].mlp.W_out.detach()
 
     def run(self, batch: Read, stop: int | None) -> Any:
+        how: dict[str, Any] = {"attention_mask": batch.mask} | ({} if self.encoder else {"use_cache": False})
         if stop is not None and self.encoder:
-            return self.wrapped.base_model(batch.tokens, attention_mask=batch.mask)
+            return self.wrapped.base_model(batch.tokens, **how)
         if stop is None or stop < self.model.cfg.n_layers:
             stop = None if stop is None else max(stop, 1)
-            return self.model(batch.tokens, attention_mask=batch.mask, stop_at_layer=stop)
+            return self.model(batch.tokens, stop_at_layer=stop, **how)
         if "logits_to_keep" in signature(self.wrapped.forward).parameters:
-            return self.model(batch.tokens, attention_mask=batch.mask, logits_to_keep=1)
-        return self.wrapped.base_model(batch.tokens, attention_mask=batch.mask)
+            return self.model(batch.tokens, logits_to_keep=1, **how)
+        return self.wrapped.base_model(batch.tokens, **how)
 
     def hook_points(self) -> dict[str, Any]:
         known: dict[int, tuple[str, Any]] = {}

@@ -3,6 +3,8 @@
 import copy
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -34,6 +36,15 @@ class Draft(ABC):
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         """What a block of the model returns for the arguments of transformers' block, with the weights of that."""
 
+    @contextmanager
+    def read_patterns(self) -> Iterator[None]:
+        """Within this context attention runs as it does where somebody reads its pattern."""
+        points = [block.attn.hook_pattern for block in getattr(self.model, "blocks", ()) if hasattr(block, "attn")]
+        with ExitStack() as handles:
+            for point in points:
+                handles.callback(point.register_forward_hook(lambda module, given, pattern: None).remove)
+            yield
+
     @property
     @abstractmethod
     def parts(self) -> list[str]:
@@ -58,6 +69,8 @@ class Hooked(Draft):
     def __init__(self, source: Any, tokenizer: Any, config: Any, neutral: str) -> None:
         from transformer_lens import HookedEncoder, HookedTransformer, loading_from_pretrained as tl_loading
 
+        from interp.models.hooked_sdpa import fuse
+
         self.reference = source
         config.architectures = [HOOKED[config.model_type]]
         if config.model_type == "gpt2":
@@ -79,6 +92,7 @@ class Hooked(Draft):
             )
             if self.model.tokenizer is not None:
                 self.model.tokenizer.name_or_path = config.model_type  # in which TransformerLens looks for "gemma", too
+        fuse(self.model)
 
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         ours = self._bound(block)
@@ -121,17 +135,20 @@ class Bridged(Draft):
         from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
         from transformer_lens.model_bridge import TransformerBridge
 
+        from interp.models.bridge_sdpa import fuse
+
         if (kind := type(source).__name__) not in SUPPORTED_ARCHITECTURES:
             raise ValueError(f"TransformerLens {version('transformer-lens')} has no adapter for {kind}")
         self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.architectures = source.config.architectures = [kind]
         config.save_pretrained(neutral)
-        for one in (source, self.reference):
-            one.set_attn_implementation("eager")  # what shows its attention; a block of one runs with the other's mask
+        source.set_attn_implementation("eager")  # what shows its attention
         read_again = _read_again(tokenizer or _stand_in(), neutral)
         self.model = TransformerBridge.boot_transformers(
             neutral, hf_model=source, tokenizer=read_again, device="cpu", dtype=source.dtype
         )
+        fuse(self.model)
+        self.reference.set_attn_implementation(source.config._attn_implementation)  # blocks of both share a mask
         self._wrapped, self._moved = source, False
         self._views, self._copies = _derived(source, self.reference)
         self.model.cfg.model_name = config.model_type

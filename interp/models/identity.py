@@ -75,8 +75,11 @@ def weight_hash(model: Model) -> str:
 
 
 def config_hash(model: Model) -> str:
-    """A hash of what decides a forward pass beside the weights: the config, and each layer's scale of the scores."""
-    return xxhash.xxh3_128(json.dumps(view(model).config(), sort_keys=True).encode()).hexdigest()
+    """A hash of what decides a forward pass beside the weights: the config, each layer's scale of the scores, and how
+    attention is computed."""
+    seen = view(model)
+    about = seen.config() | {"attention": seen.attention_path}
+    return xxhash.xxh3_128(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def check_weights(model: Model) -> None:

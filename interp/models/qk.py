@@ -3,10 +3,11 @@
 `S[m, n] = (R_m q_m) · (R_n (x_n W_K + b_K))`, `q_m = x_m W_Q + b_Q`, R the rotation of RoPE (the identity without).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from einops import einsum
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from interp.models.head import LOAD_RAW, is_identity
 from interp.models.sites import Model, check_model, hook_name, view
 from interp.models.verify import verify_scores
 from interp.models.views import Rotation, View
+
+_SCORES_AT_ONCE = 2**22
 
 __all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "span"]
 
@@ -26,9 +29,11 @@ class Span:
     causal: bool
     window: int | None
 
-    def mask(self, length: int) -> Bool[Tensor, "query key"]:
-        visible = torch.ones(length, length, dtype=torch.bool).tril(0 if self.causal else length)
-        return visible if self.window is None else visible.triu(1 - self.window)
+    def mask(self, length: int, queries: slice = slice(None)) -> Bool[Tensor, "query key"]:
+        """Which keys of a row of this length the queries see; all of them, or some."""
+        apart = torch.arange(length)[queries, None] - torch.arange(length)
+        visible = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
+        return visible if self.window is None else visible & (apart < self.window)
 
     def up_to(self, values: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "batch pos *rest"]:
         """For each query, the sum of the values over the keys it sees."""
@@ -79,6 +84,41 @@ class QKCircuit:
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""
         return k if self._rotation is None else self._rotation.forth(k)
+
+    def patterns(
+        self,
+        q: Float[Tensor, "batch pos head d_head"],
+        k: Float[Tensor, "batch pos kv_head d_head"],
+        real: Bool[Tensor, "batch pos"],
+    ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
+        """Attention probabilities of some queries at a time, with the queries and the keys that they are of: no array
+        over all queries and all keys is made. `q` and `k` are those of the sites, before RoPE."""
+        for queries, keys, scores in self.scores(q, k, real):
+            yield queries, keys, scores.softmax(-1)
+
+    def scores(
+        self,
+        q: Float[Tensor, "batch pos head d_head"],
+        k: Float[Tensor, "batch pos kv_head d_head"],
+        real: Bool[Tensor, "batch pos"],
+    ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
+        """Attention scores of some queries at a time, −∞ at keys that a query does not see; see `patterns`."""
+        wide = torch.promote_types(q.dtype, torch.float32)
+        q, k = self.rotate(q).to(wide), self.rotate(k).to(wide)
+        k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
+        batch, length, heads = q.shape[:3]
+        step = max(1, _SCORES_AT_ONCE // (batch * heads * length))
+        for start in range(0, length, step):
+            queries = slice(start, min(start + step, length))
+            keys = slice(0, queries.stop if self.span.causal else length)
+            seen = self.span.mask(length, queries)[:, keys].to(q.device)
+            visible = seen & (
+                real[:, None, None, keys] | ~real[:, None, queries, None]
+            )  # padding, whose rows nobody reads
+            scores = einsum(
+                q[:, queries], k[:, keys], "batch query head d_head, batch key head d_head -> batch head query key"
+            )
+            yield queries, keys, (scores / self.scale).masked_fill(~visible, -torch.inf)
 
     def rotate_back(self, u: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_nᵀ u_n` for the vector at each position n."""

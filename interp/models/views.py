@@ -143,6 +143,13 @@ class View(ABC):
         return None
 
     @property
+    def attention_path(self) -> Literal["sdpa", "eager"]:
+        """Whether blocks compute attention by `scaled_dot_product_attention`, without an array of queries × keys, where
+        nobody reads the scores or the pattern."""
+        attentions = (getattr(block, "attn", None) for block in getattr(self.model, "blocks", ()))
+        return "sdpa" if {getattr(one, "attention_path", "eager") for one in attentions} == {"sdpa"} else "eager"
+
+    @property
     @abstractmethod
     def d_mlp(self) -> int | None:
         """Neurons of an MLP, None where it has none that an output matrix reads."""

@@ -86,9 +86,10 @@ def test_sites_show_what_they_say_or_are_refused(kind, load_bridge):
 def test_a_bridge_booted_by_hand_is_as_good(kind, load_bridge, tmp_path):
     loaded, own = interp.load(toy(kind, tmp_path / kind), backend="bridge"), booted(kind)
     assert weight_hash(loaded) == weight_hash(own)
-    assert config_hash(loaded) == config_hash(own)
+    assert view(own).attention_path == "eager"
+    assert (config_hash(loaded) == config_hash(own)) == (view(loaded).attention_path == "eager")
     for question in ("word_frequency", "attention_study", "token_probability", "states", "recipes"):
-        assert_same(answer(question, own), answer(question, loaded), 1e-6)
+        assert_same(answer(question, own), answer(question, loaded), 1e-4)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox"])

@@ -15,6 +15,14 @@ TOKENS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(
 ONE_ROUNDING = 1e-5  # bfloat16 rounds by up to 4e-3
 
 
+def activation(model, name, tokens):
+    """What flows at one hook point, read alone: under hooks on its pattern attention rounds otherwise."""
+    found = {}
+    with torch.no_grad():
+        model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook: found.update(value=value.clone()))])
+    return found["value"].double()
+
+
 @pytest.fixture
 def model(load_toy):
     return load_toy("gpt2", dtype=torch.bfloat16)
@@ -22,7 +30,7 @@ def model(load_toy):
 
 def test_the_mean_input_of_the_head(model):
     fit = encoding.fit(model, TOKENS, progress=False)
-    exact = model.run_with_cache(TOKENS)[1]["unembed.hook_in"].detach().double().mean((0, 1)).numpy()
+    exact = activation(model, "unembed.hook_in", TOKENS).mean((0, 1)).numpy()
     assert fit.mean_input == pytest.approx(exact, rel=ONE_ROUNDING, abs=1e-5)
 
 
@@ -46,7 +54,7 @@ def test_the_mean_over_a_sentence(model):
     found = probing.collect(model, table, states=[1], position="mean", bos=False, progress=False).load(1)[0]
     for sentence, ours in zip(table.loc[0, ["sentence_good", "sentence_bad"]], found, strict=True):
         ids = torch.tensor(model.tokenizer(sentence, add_special_tokens=False)["input_ids"])[None]
-        exact = model.run_with_cache(ids)[1]["resid_post", 0].detach().double().mean((0, 1)).numpy()
+        exact = activation(model, "blocks.0.hook_resid_post", ids).mean((0, 1)).numpy()
         assert ours == pytest.approx(exact, abs=2e-3 * np.abs(exact).max())
 
 

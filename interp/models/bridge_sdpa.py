@@ -1,0 +1,110 @@
+"""Attention of a `TransformerBridge` by torch's `scaled_dot_product_attention`, as transformers runs it.
+
+It keeps no array of queries × keys. Where somebody has hooks on the scores, the pattern or rotated queries and keys,
+the bridge's own code runs, which makes them.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformer_lens.model_bridge.generalized_components import (
+    AttentionBridge,
+    JointQKVAttentionBridge,
+    JointQKVPositionEmbeddingsAttentionBridge,
+    PositionEmbeddingsAttentionBridge,
+)
+
+__all__ = ["FusedJoint", "FusedJointPositions", "FusedPositions", "fuse"]
+
+_OF_THE_BRIDGE = (
+    "hook_attn_scores", "hook_pattern", "hook_rot_q", "hook_rot_k", "hook_cos", "hook_sin", "hook_attn_in",
+    "hook_q_input", "hook_k_input", "hook_v_input", "hook_result", "hook_q_normed", "hook_k_normed",
+)  # fmt: skip
+"""Hook points that only the bridge's own code reaches."""
+_OPTIONS = ("use_split_qkv_input", "use_attn_in", "use_attn_result")
+
+
+def _is_ordinary(attn: Any) -> bool:
+    """Whether something is read or set that only the bridge's own code has."""
+    points = (getattr(attn, name, None) for name in _OF_THE_BRIDGE)
+    hooked = any(point is not None and (point._forward_hooks or point._backward_hooks) for point in points)
+    options = any(getattr(attn.config, name, False) for name in _OPTIONS)
+    return hooked or options or attn.compatibility_mode
+
+
+def _delegated(attn: Any, *arguments: Any, **named: Any) -> Any:
+    """An attention that transformers' own module computes, in which the bridges of q, k, v and o are."""
+    kind = PositionEmbeddingsAttentionBridge if _is_ordinary(attn) else AttentionBridge
+    return kind.forward(attn, *arguments, **named)
+
+
+def _split(attn: Any, q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Any:
+    """An attention whose queries, keys and values the bridge makes of one matrix."""
+    mask, config = named.get("attention_mask"), attn.config
+    if _is_ordinary(attn) or attn.is_cross_attention or (mask is not None and mask.ndim < 4):
+        return attn.ordinary._reconstruct_attention(attn, q, k, v, **named)
+    heads = config.n_heads, getattr(config, "n_key_value_heads", None) or config.n_heads
+    q, k, v, batch, length, d_head = attn._reshape_qkv_to_heads(q, k, v, *heads)
+    if (turns := named.get("position_embeddings")) is not None:
+        q, k = attn._apply_rotary_pos_emb(q, k, *turns)
+    k, v = attn._update_kv_cache(k, v, **named)
+    inverse = getattr(config, "scale_attn_by_inverse_layer_idx", False) and attn._layer_idx is not None
+    z = scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None and attn.is_causal and k.shape[2] == length,
+        scale=d_head**-0.5 / (attn._layer_idx + 1 if inverse else 1), enable_gqa=heads[0] != heads[1],
+    )  # fmt: skip
+    return attn._apply_output_projection(attn._reshape_attn_output(z, batch, length, heads[0], d_head)), None
+
+
+class FusedPositions(PositionEmbeddingsAttentionBridge):
+    """Rotary attention whose scores and pattern are there only if they are read."""
+
+    attention_path = "sdpa"
+    forward = _delegated
+
+
+class FusedJoint(JointQKVAttentionBridge):
+    """Attention with one matrix of queries, keys and values, without scores and pattern unless they are read."""
+
+    ordinary = JointQKVAttentionBridge
+    attention_path = "sdpa"
+    _reconstruct_attention = _split
+
+
+class FusedJointPositions(JointQKVPositionEmbeddingsAttentionBridge):
+    """The same with rotary positions."""
+
+    ordinary = JointQKVPositionEmbeddingsAttentionBridge
+    attention_path = "sdpa"
+    _reconstruct_attention = _split
+
+
+_KINDS: dict[type, type] = {
+    PositionEmbeddingsAttentionBridge: FusedPositions,
+    JointQKVAttentionBridge: FusedJoint,
+    JointQKVPositionEmbeddingsAttentionBridge: FusedJointPositions,
+}
+
+
+def fuse(bridge: Any) -> bool:
+    """Let the attention of every block be computed by `scaled_dot_product_attention`, in place; whether that was done.
+
+    It is not where an attention has a softmax or scores of its own kind, or transformers has no such path.
+    """
+    blocks = getattr(bridge, "blocks", ())
+    attentions = [block.attn for block in blocks if hasattr(block, "attn")]
+    if not attentions or not all(type(attn) in _KINDS and _is_plain(attn.original_component) for attn in attentions):
+        return False
+    try:
+        bridge.original_model.set_attn_implementation("sdpa")
+    except (ValueError, ImportError):
+        return False
+    for attn in attentions:
+        attn.__class__ = _KINDS[type(attn)]
+    return True
+
+
+def _is_plain(attention: Any) -> bool:
+    special = (getattr(attention, name, None) for name in ("attn_logit_softcapping", "sinks"))
+    return all(one is None for one in special) and not getattr(attention, "reorder_and_upcast_attn", False)

@@ -1,0 +1,85 @@
+"""Attention of TransformerLens' own models by torch's `scaled_dot_product_attention`.
+
+It keeps no array of queries × keys. Where somebody has hooks on the scores or the pattern, which then have to be
+there, TransformerLens' own code runs.
+"""
+
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+from torch.nn.functional import linear, scaled_dot_product_attention
+from transformer_lens.components import Attention, GroupedQueryAttention
+from transformer_lens.hook_points import HookPoint
+
+__all__ = ["FusedAttention", "FusedGroupedQueryAttention", "fuse"]
+
+
+def _forward(attn: Any, query_input: Tensor, key_input: Tensor, value_input: Tensor, *rest: Any, **more: Any) -> Tensor:
+    mask = more.get("additive_attention_mask")
+    others = [*rest, *(value for name, value in more.items() if name != "additive_attention_mask")]
+    if any(value is not None for value in others) or _is_ordinary(attn):  # others: a cache, padding on the left
+        return attn.ordinary.forward(attn, query_input, key_input, value_input, *rest, **more)
+    q, k, v = attn.calculate_qkv_matrices(query_input, key_input, value_input)
+    if attn.cfg.positional_embedding_type == "rotary":
+        q, k = attn.hook_rot_q(attn.apply_rotary(q)), attn.hook_rot_k(attn.apply_rotary(k))
+    q, k, v = (rearrange(one, "batch pos head d_head -> batch head pos d_head") for one in (q, k, v))
+    z = attn.hook_z(rearrange(_attended(attn, q, k, v, mask), "batch head pos d_head -> batch pos head d_head"))
+    W_O = rearrange(attn.W_O, "head d_head d_model -> d_model (head d_head)")
+    return linear(rearrange(z, "batch pos head d_head -> batch pos (head d_head)").to(W_O.dtype), W_O, attn.b_O)
+
+
+def _is_ordinary(attn: Any) -> bool:
+    """Whether scores or pattern are read, or the model is set to what is only in TransformerLens' own code."""
+    cfg = attn.cfg
+    options = (cfg.use_attn_result, cfg.load_in_4bit, cfg.use_attention_sinks, cfg.use_logn_attn, cfg.clip_qkv)
+    plain = cfg.positional_embedding_type in ("standard", "rotary") and cfg.attn_scores_soft_cap <= 0
+    return not plain or any(options) or _is_hooked(attn.hook_attn_scores) or _is_hooked(attn.hook_pattern)
+
+
+def _is_hooked(point: HookPoint) -> bool:
+    kinds = (point._forward_hooks, point._forward_pre_hooks, point._backward_hooks, point._backward_pre_hooks)
+    return any(map(bool, kinds))
+
+
+def _attended(attn: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Values weighted by attention; a query that sees a window of keys meets no others."""
+    how: dict[str, Any] = {"scale": 1 / float(attn.attn_scale), "enable_gqa": k.shape[1] != q.shape[1]}
+    length, window = q.shape[2], attn.cfg.window_size if attn.attn_type == "local" else None
+    if window is None or window >= length:
+        mask = mask if mask is None else mask.to(q.dtype)
+        causal = attn.cfg.attention_dir == "causal"
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, **how)
+    found = []
+    for start in range(0, length, window):
+        first, end = max(0, start - window + 1), min(start + window, length)
+        apart = torch.arange(start, end, device=q.device)[:, None] - torch.arange(first, end, device=q.device)
+        seen = (apart >= 0) & (apart < window)
+        found.append(
+            scaled_dot_product_attention(q[:, :, start:end], k[:, :, first:end], v[:, :, first:end], seen, **how)
+        )
+    return torch.cat(found, 2)
+
+
+class FusedAttention(Attention):
+    """`Attention` whose scores and pattern are there only if they are read."""
+
+    ordinary = Attention
+    attention_path = "sdpa"
+    forward = _forward
+
+
+class FusedGroupedQueryAttention(GroupedQueryAttention):
+    """`GroupedQueryAttention` whose scores and pattern are there only if they are read."""
+
+    ordinary = GroupedQueryAttention
+    attention_path = "sdpa"
+    forward = _forward
+
+
+def fuse(model: Any) -> None:
+    """Let the attention of every block be computed by `scaled_dot_product_attention`, in place."""
+    kinds = {Attention: FusedAttention, GroupedQueryAttention: FusedGroupedQueryAttention}
+    for block in model.blocks:
+        block.attn.__class__ = kinds[type(block.attn)]
