@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from interp.models.embeddings import Embeddings
 from interp.models.running import active_hooks, firing
 from interp.models.sites import Model, hook_name, trunk_output, view
 from interp.models.views import Attention, HeadTensors, Site, Tokens, View
@@ -113,8 +114,8 @@ def _check_head(model: Model, seen: View) -> float:
 
     with firing(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
         logits = seen.run(_row(model, _LENGTH), None).float()
-    W_U = head.W_U.float()
-    u = found["h"] @ W_U if head.b_U is None else found["h"] @ W_U + head.b_U.float()
+    u = Embeddings(head.W_U).dot(found["h"][0])[None]
+    u = u if head.b_U is None else u + head.b_U.float()
     finished = head.scale * u
     pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
     if head.norm is not None:
