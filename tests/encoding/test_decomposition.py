@@ -143,6 +143,6 @@ print(resident("VmHWM") - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize("with_ranks", [False, pytest.param(True, marks=pytest.mark.matrix)])
 def test_no_copy_of_the_embeddings_is_made(with_ranks):
-    """Of 60,000 types in 256 dimensions a copy in float64 is 117 MiB, and a block here 2 MiB."""
-    out, _ = Script(MEASURED, n=60_000, d=256, with_ranks=with_ranks).end()
-    assert float(out) < 60
+    """Of 60,000 types in 512 dimensions a copy in float64 is 234 MiB, and a block here 2 MiB."""
+    out, _ = Script(MEASURED, n=60_000, d=512, with_ranks=with_ranks).end()
+    assert float(out) < 100
