@@ -5,21 +5,25 @@ or once a pruned embedding, is timed on a few of them, and the rest is taken to 
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
 from models import GPT2, random_model, tokens
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
-from timing import Row, agrees, alternate, command, note_only, row
+from timing import Row, agrees, alternate, command, note_only, peak_memory, row
 from transformer_lens import HookedTransformer
 
 import interp
 from interp import corpora, encoding, hooks
 from interp.corpora import Batches
+from interp.encoding.decomposition import decompose
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import FRACTIONS
 from interp.frequency.distributions import SiteMean
+from interp.models.embeddings import Embeddings
 from interp.run.observers import observe
 
 ORDERS = ("spearman", "random", "reverse")
@@ -27,6 +31,14 @@ RUN = 2  # forward passes that are timed of the ways that take one for each neur
 EXACT = 256  # neurons that are timed of the exact scan
 NEURONS = 3_072
 FIT, CURVES = "fit of −log α on the output embeddings", f"pruning curves, {len(FRACTIONS)} fractions × 3 orders"
+DECOMPOSED = "regression and principal components of output embeddings"
+ALONE = """
+import sys
+sys.path.insert(0, sys.argv[4])
+import encoding
+W_U, targets = encoding.embeddings(int(sys.argv[2]), int(sys.argv[3]))
+{"interp": encoding.in_blocks, "whole": encoding.as_a_whole, "neither": lambda *given: None}[sys.argv[1]](W_U, targets)
+"""
 SCREEN, SCAN = "screen of 3,072 neurons (second order), exact for 50", "exact scan of 3,072 neurons"
 
 
@@ -64,6 +76,7 @@ def rows(quick: bool) -> Iterator[Row]:
 
         yield from curves(model, batches, found["fit"], repeats)
         yield from scans(model, corpora.batches(model, ids[:1], batch_size=1), repeats)
+    yield decomposition(quick)
     tiny = interp.load("tiny-gpt2")
     text = corpora.batching.sample_positions(corpora.batches(tiny, "bundled", bos=True), 0.005 if quick else 0.02)
     full = encoding.frequency_neurons(tiny, text, scan="exact", progress=False)
@@ -73,6 +86,48 @@ def rows(quick: bool) -> Iterator[Row]:
         yield note_only(
             "screen of all neurons, no exact ones", "tiny-gpt2", f"error of {column} / largest: {error:.1e}"
         )
+
+
+def embeddings(d: int, n: int) -> tuple[torch.Tensor, np.ndarray]:
+    """`W_U` `[d_model, d_vocab]`, the vocabulary first in memory, and two targets."""
+    E = torch.randn(n, d, generator=torch.Generator().manual_seed(0)).mul_(torch.linspace(1, 0.1, d))
+    return E.mT, np.random.default_rng(0).normal(size=(n, 2))
+
+
+def in_blocks(W_U: torch.Tensor, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes of the targets, and the variance of each principal component."""
+    found = decompose(Embeddings(W_U), targets)
+    sizes = np.ldexp(found.singular, found.exponent)
+    return np.ldexp(found.slopes, -found.exponent), sizes**2 / (found.n_types - 1)
+
+
+def as_a_whole(W_U: torch.Tensor, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    E = W_U.double().numpy().T
+    slopes = np.linalg.lstsq(E - E.mean(0), targets - targets.mean(0))[0]
+    return slopes, PCA(svd_solver="covariance_eigh").fit(E).explained_variance_
+
+
+def decomposition(quick: bool) -> Row:
+    d, n = (256, 16_000) if quick else (1_024, 128_000)
+    W_U, targets = embeddings(d, n)
+    found = {}
+
+    def ours() -> None:
+        found["interp"] = in_blocks(W_U, targets)
+
+    def whole() -> None:
+        found["whole"] = as_a_whole(W_U, targets)
+
+    seconds = alternate({"interp": ours, "whole": whole}, repeats=1 if quick else 3)
+    differ = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(*found.values(), strict=True))
+    where = str(d), str(n), str(Path(__file__).parent)
+    peaks = [peak_memory(ALONE, way, *where) for way in ("neither", "interp", "whole")]
+    shown = "peaks of processes of their own, MiB: {:,.0f} with W_U alone, {:,.0f} with interp, {:,.0f} with it"
+    return row(
+        DECOMPOSED, f"{n:,} types, d = {d:,}, float32", seconds["interp"],
+        other=("np.linalg.lstsq and PCA on a float64 copy", seconds["whole"]),
+        note=agrees("largest difference / largest value", differ, 1e-9) + "; " + shown.format(*peaks),
+    )  # fmt: skip
 
 
 def curves(model: HookedTransformer, batches: Batches, fit: encoding.regression.Fit, repeats: int) -> Iterator[Row]:

@@ -9,7 +9,7 @@ s and s' the scales of the final norm before and after (an RMSNorm takes off no 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import pandas as pd
@@ -32,7 +32,6 @@ __all__ = ["NeuronEffects", "Scan", "frequency_neurons", "why_impossible"]
 
 Scan = Literal["screen", "exact"]
 _NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
-_ELEMENTS_AT_ONCE = 2**23
 _TAYLOR, _SMALL = 3, 0.01  # of exp(x), |x| ≤ .01: error 4e-10
 _OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # positions: those whose target is known
 _EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
@@ -42,8 +41,8 @@ _EFFECTS += ["through_unigram"]
 class _LastMLP:
     """The last MLP's neurons as the prediction head sees them.
 
-    `w` and `w_scaled` (w̃) are `[neurons, d_model]`; `W_U` and the constant c are over the tokens of the vocabulary,
-    its rows `types`.
+    `w` and `w_scaled` (w̃) are `[neurons, d_model]`; the embeddings (columns of W_U) and the constant c are over the
+    tokens of the vocabulary, its rows `types`.
     """
 
     def __init__(self, model: Model) -> None:
@@ -52,14 +51,31 @@ class _LastMLP:
         head = raw_head(model)
         self.centred, self.eps = head.norm != "rms", head.eps
         self.types = slice(None) if bool(head.real.all()) else head.real
-        wide = torch.promote_types(head.W_U.dtype, torch.float32)
-        self.W_U = head.W_U[:, self.types].to(wide)
-        b_ln = 0 if head.b_ln is None else head.b_ln.to(wide) @ self.W_U
-        self.constant = head.b_U[self.types].to(wide) + b_ln
-        w = view(model).W_out(model.cfg.n_layers - 1).to(wide)
+        self.embeddings = head.embeddings.of(head.real.cpu().numpy())
+        b_ln = 0 if head.b_ln is None else self.embeddings.dot(head.b_ln.to(head.wide)[None])[0]
+        self.constant = head.b_U[self.types].to(head.wide) + b_ln
+        w = view(model).W_out(model.cfg.n_layers - 1).to(head.wide)
         self.w = w - w.mean(1, keepdim=True) if self.centred else w
         assert head.gamma is not None
         self.w_scaled = self.w * head.gamma
+
+    def logit_variances(self) -> Float[Tensor, " neurons"]:
+        """The variance over the vocabulary of cos(w̃, W_U[:, w]): `ŵ C ŵ` with C the covariance of the unit columns."""
+        n, total = 0, self.w.new_zeros(self.w.shape[1], dtype=torch.float64)
+        for units in self._unit_embeddings():
+            n, total = n + len(units), total + units.sum(0)
+        mean, covariance = total / n, torch.zeros_like(total.outer(total))
+        for units in self._unit_embeddings():
+            centred = units - mean
+            covariance.addmm_(centred.T, centred, alpha=1 / n)
+        w = torch.nn.functional.normalize(self.w_scaled.double(), eps=0.0)
+        return torch.linalg.vecdot(w @ covariance, w)
+
+    def _unit_embeddings(self) -> Iterator[Float[Tensor, "types d_model"]]:
+        """The embeddings divided by their norms, in float64; those of no length are left out."""
+        for _, block in self.embeddings.blocks():
+            size = block.norm(dim=1, keepdim=True)
+            yield (block / size)[size[:, 0] > 0]
 
 
 def why_impossible(model: Model) -> str | None:
@@ -160,7 +176,7 @@ class NeuronEffects(LogitsObserver):
         room = torch.empty(_NEURONS_AT_ONCE, len(axis), dtype=logits.dtype, device=logits.device)
         for start in range(0, k, _NEURONS_AT_ONCE):
             chunk = slice(start, start + _NEURONS_AT_ONCE)
-            V = mlp.w_scaled[self.neurons[chunk]] @ mlp.W_U
+            V = mlp.embeddings.dot(mlp.w_scaled[self.neurons[chunk]])
             along_v = V @ axis
             buffer = room[: len(V)]
             for x, target in enumerate(targets.tolist()):
@@ -189,7 +205,7 @@ class NeuronEffects(LogitsObserver):
 
     def _roughly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
         """Sums over positions of each effect to second order in the change of the logits; `through_unigram` is NaN."""
-        W_U, w, scored = self.mlp.W_U, self.mlp.w_scaled[self.neurons], targets >= 0
+        embeddings, w, scored = self.mlp.embeddings, self.mlp.w_scaled[self.neurons], targets >= 0
         base, free = logits.log_softmax(1), logits - self.mlp.constant
         p = base.exp()
 
@@ -199,23 +215,26 @@ class NeuronEffects(LogitsObserver):
 
         def mean_with_v(values: Tensor) -> Tensor:
             """`E_p[values · v]`, `[positions, neurons]`, without v."""
-            return (((p * values) @ W_U.T) @ w.T).double()
+            return (embeddings.total(p * values) @ w.T).double()
 
         mean_f, mean_v = mean(free), mean_with_v(torch.ones_like(p))
         f_v, f_f = mean_with_v(free) - mean_f * mean_v, mean(free * free) - mean_f**2
         centred = [g - mean(g).to(g) for g in (base, self.log_u.expand_as(p))]
         weights = [p, *(p * g for g in centred)]
-        rows = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
-        squares = ((part @ W_U).square_().T for part in w.split(rows))
-        v2 = torch.cat([torch.stack([(weight @ square).double() for weight in weights]) for square in squares], 2)
+        at_target = targets.clamp(min=0)
+        v2, v_target = mean_v.new_zeros(len(weights), *mean_v.shape), torch.empty_like(mean_v)
+        for where, block in embeddings.blocks(p.dtype):
+            v = block @ w.T
+            here = (at_target >= where.start) & (at_target < where.stop)
+            v_target[here] = v[at_target[here] - where.start].double()
+            square = v.square_()
+            v2 += torch.stack([weight[:, where] @ square for weight in weights])
         v_v = v2[0] - mean_v**2
         covariances = []  # of g with f, v, (f, f), (f, v), (v, v)
         for g, g_v2 in zip(centred, v2[1:], strict=True):
             g_f, g_v = mean(g * free), mean_with_v(g)
             g_ff, g_fv = mean(g * free * free) - 2 * mean_f * g_f, mean_with_v(g * free) - mean_f * g_v - mean_v * g_f
             covariances.append((g_f, g_v, g_ff, g_fv, g_v2 - 2 * mean_v * g_v))
-        at_target = targets.clamp(min=0)
-        v_target = (W_U.T[at_target] @ w.T).double()
         f_target = free.gather(1, at_target[:, None]).double()
         total = {}
         for name, grow, add in (("_frozen", torch.zeros_like(a), b_frozen), ("", a - 1, b)):
@@ -299,10 +318,8 @@ def frequency_neurons(
         second = NeuronEffects(model, chosen, means.mean, log_u, exact=True)
         yield [Reading("neurons, exact", part, [second])]
         effects.loc[chosen] = second.table.set_axis(chosen)
-    norm, size = mlp.w_scaled.double().norm(dim=1), mlp.W_U.norm(dim=0)
-    units = (mlp.W_U / size)[:, size > 0]
-    cosines = (mlp.w_scaled / norm[:, None].to(mlp.w)) @ units
-    shape = {"w_out_norm": norm, "logit_var": cosines.double().var(1, correction=0), "mean_activation": means.mean}
+    norm, variance = mlp.w_scaled.double().norm(dim=1), mlp.logit_variances()
+    shape = {"w_out_norm": norm, "logit_var": variance, "mean_activation": means.mean}
     table = effects[["neuron"]].assign(**{name: values.cpu().numpy() for name, values in shape.items()})
     table.insert(0, "layer", model.cfg.n_layers - 1)
     return table.merge(effects.assign(exact=effects["neuron"].isin(chosen)))

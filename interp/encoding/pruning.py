@@ -15,6 +15,7 @@ from interp.corpora.batching import Text, predicted_batches
 from interp.encoding.options import Basis, Order
 from interp.encoding.regression import Fit, raw_head
 from interp.frequency.distributions import LogitsObserver, js, perplexity
+from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name
 from interp.run.observers import fingerprint, observe
 
@@ -50,9 +51,10 @@ class PrunedPredictions(LogitsObserver):
         described: dict[str, Any] = {"orders": self.orders, "counts": self.counts}
         described["rotation"] = {} if rotation is None else fingerprint(rotation)
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
-        W_U = head.W_U.to(torch.promote_types(head.W_U.dtype, torch.float32))
-        self.rotation = None if rotation is None else torch.from_numpy(rotation).to(W_U)
-        self.W = (W_U if self.rotation is None else self.rotation @ W_U).contiguous()  # rows are read as a whole
+        self.embeddings = Embeddings(head.unscaled)  # the input is multiplied by the scale of the logits in their place
+        self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.unscaled.device, head.wide)
+        # rows are read as a whole, so those of W_U must lie in memory so
+        self.W = head.unscaled.contiguous() if self.rotation is None else self.embeddings.dot(self.rotation)
         for order in orders:
             self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
             self.add_state(f"{order}.sums", (len(self.counts), 3))  # KL, top-1 agreement, NLL
@@ -61,12 +63,14 @@ class PrunedPredictions(LogitsObserver):
     def read(
         self, full: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
     ) -> None:
-        h = h.to(self.W) if self.rotation is None else h.to(self.W) @ self.rotation.T
+        h = self.head.scale * h.to(full)
         best, log_Z = full.argmax(1), full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()
         self.add("probability", p.sum(0))
         scored = targets >= 0
-        expected = p @ self.W.T  # E_p[W], [positions, d_model]
+        expected = self.embeddings.total(p)  # E_p[W], [positions, d_model]
+        if self.rotation is not None:
+            h, expected = h @ self.rotation.T, expected @ self.rotation.T
         buffer = torch.empty_like(p)
         for name, order in self.orders.items():
             logits = full - log_Z[:, None]  # so that its exponentials need no maximum of their own
@@ -74,7 +78,7 @@ class PrunedPredictions(LogitsObserver):
             probability, sums = (torch.zeros_like(self.state[f"{name}.{part}"]) for part in ("probability", "sums"))
             for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
                 if block := order[gone:count]:
-                    logits.addmm_(h[:, block], self.W[block], alpha=-1)
+                    logits.addmm_(h[:, block], self.W[block].to(full), alpha=-1)
                     lost += (h[:, block] * expected[:, block]).sum(1)
                 top = logits.amax(1)
                 high = top > _LARGEST_EXPONENT

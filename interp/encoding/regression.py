@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -11,21 +10,23 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
-from scipy import stats
-from sklearn.decomposition import PCA
+from torch import Tensor
 
 from interp.checks import check_seed
 from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import Counts, unigrams_of
+from interp.encoding.decomposition import Decomposition, decompose
+from interp.encoding.dimensions import dimensions
 from interp.frequency.distributions import Distribution, MeanPredictions, SiteMean, Variant
+from interp.models.embeddings import Embeddings
 from interp.models.head import PredictionHead, prediction_head
 from interp.models.identity import weight_hash
 from interp.models.sites import Model
 from interp.run.observers import observe
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "raw_head"]
+__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "raw_head", "regressions"]
 
 _DRAWS = 1_000
 _OUTLIERS = 3
@@ -58,9 +59,14 @@ class Regression:
 
 
 def fit_arrays(
-    W_U: Float[np.ndarray, "d_model d_vocab"], alpha: Distribution, *, use: Bool[np.ndarray, " d_vocab"] | None = None
+    W_U: Float[np.ndarray, "d_model d_vocab"] | Float[Tensor, "d_model d_vocab"],
+    alpha: Distribution,
+    *,
+    use: Bool[np.ndarray, " d_vocab"] | None = None,
 ) -> Regression:
     """Regress minus the log of mean output probability on the output embeddings (the columns of `W_U`).
+
+    W_U is read a block of types at a time, in whatever dtype and on whatever device it is.
 
     Args:
         alpha: mean output probability of each type over a corpus.
@@ -70,54 +76,72 @@ def fit_arrays(
         ValueError: no more types than independent dimensions, so that the fit would be exact and say nothing; an α that
             is negative, not finite or the same for every type; embeddings that are not finite, are all the same, or so
             small that float64 has no slope for them; a `use` that is not one bool for each type.
+
+    Examples:
+        >>> W_U, alpha = np.array([[0.0, 1.0, 2.0, 3.0]]), np.exp([-1.0, -3.0, -5.0, -7.0])
+        >>> round(fit_arrays(W_U, alpha).slope.item(), 6)
+        2.0
     """
-    return _least_squares(*_types(W_U, alpha, use))[0]
+    return regressions(Embeddings(W_U), [alpha], use=use)[0]
 
 
-def _types(
-    W_U: Float[np.ndarray, "d_model d_vocab"], alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
-) -> tuple[Float[np.ndarray, "types d_model"], Float[np.ndarray, " types"]]:
-    """Embeddings and −log α of the types that take part; raises ValueError as `fit_arrays` does."""
+def regressions(
+    embeddings: Embeddings, alphas: Sequence[Distribution], *, use: Bool[np.ndarray, " d_vocab"] | None = None
+) -> list[Regression]:
+    """`fit_arrays` for several α: those in which the same types take part share one decomposition."""
+    kept = [_taking_part(embeddings, alpha, use) for alpha in alphas]
+    found: dict[int, Regression] = {}
+    for keep in {keep.tobytes(): keep for keep in kept}.values():
+        these = [i for i, other in enumerate(kept) if np.array_equal(keep, other)]
+        targets = [_minus_log(alphas[i][keep]) for i in these]
+        found |= zip(these, _least_squares(embeddings.of(keep), *targets)[1], strict=True)
+    return [found[i] for i in range(len(alphas))]
+
+
+def _taking_part(
+    embeddings: Embeddings, alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
+) -> Bool[np.ndarray, " d_vocab"]:
+    """The types that take part; raises ValueError as `fit_arrays` does."""
     if not np.isfinite(alpha).all() or (alpha < 0).any():
         raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
-    if W_U.shape[1:] != alpha.shape or not np.isfinite(W_U).all():
-        what = "has NaN or infinite values" if W_U.shape[1:] == alpha.shape else f"is over {W_U.shape[1:]} types"
+    if len(embeddings) != len(alpha) or not np.isfinite(embeddings.largest):
+        what = "has NaN or infinite values" if len(embeddings) == len(alpha) else f"is over {len(embeddings)} types"
         raise ValueError(f"W_U {what}; expected finite embeddings of the {len(alpha)} types of alpha")
     use = np.ones(len(alpha), dtype=bool) if use is None else np.asarray(use)
     if use.dtype != bool or use.shape != alpha.shape:
         raise ValueError(f"use must be a bool for each of the {len(alpha)} types, found {use.dtype} {use.shape}")
-    keep = use & (alpha > 0)
-    return W_U.T[keep].astype(np.float64), -np.log(alpha[keep].astype(np.float64))
+    return use & (alpha > 0)
 
 
-def _least_squares(E: Float[np.ndarray, "types d_model"], *targets: Float[np.ndarray, " types"]) -> list[Regression]:
-    """Each target regressed on E and a constant, from one decomposition of the centred embeddings.
+def _minus_log(alpha: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"]:
+    return -np.log(alpha.astype(np.float64))
 
-    They are divided by a power of two before, and the slopes after, so that no unit of E overflows.
-    """
-    n, d = E.shape
-    _, exponent = np.frexp(np.abs(E).max(initial=0.0))
-    scaled, Y = np.ldexp(E, -exponent), np.column_stack(targets)
+
+def _least_squares(
+    embeddings: Embeddings, *targets: Float[np.ndarray, " types"]
+) -> tuple[Decomposition, list[Regression]]:
+    """Each target regressed on the embeddings and a constant, from one decomposition of the centred embeddings."""
+    n = len(embeddings)
     if n < 2:
         raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
-    middle, level = scaled.mean(0), Y.mean(0)
-    X, centred = scaled - middle, Y - level
-    slopes, _, rank, _ = np.linalg.lstsq(X, centred)
-    if n <= rank + 1:
-        raise ValueError(f"{n} usable types for {rank} independent dimensions fit exactly; give text with more types")
-    if not (np.ptp(Y, axis=0) > 0).all():
+    found = decompose(embeddings, np.column_stack(targets))
+    if n <= found.rank + 1:
+        raise ValueError(
+            f"{n} usable types for {found.rank} independent dimensions fit exactly; give text with more types"
+        )
+    if not all(np.ptp(target) > 0 for target in targets):
         raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
-    if not rank:
+    if not found.rank:
         raise ValueError("the output embeddings of all types are the same; expected embeddings that differ")
-    r2 = 1 - ((centred - X @ slopes) ** 2).sum(0) / (centred**2).sum(0)
-    intercepts = level - middle @ slopes
+    intercepts = found.level - found.mean @ found.slopes
     with np.errstate(over="ignore"):
-        slopes = np.ldexp(slopes, -exponent)
+        slopes = np.ldexp(found.slopes, -found.exponent)
     if not np.isfinite(slopes).all():
-        raise ValueError(f"the output embeddings are at most {np.abs(E).max():.0e}, too small for a slope in float64")
-    adjusted = 1 - (1 - r2) * (n - 1) / (n - rank - 1)
-    numbers = zip(slopes.T, intercepts.tolist(), r2.tolist(), adjusted.tolist(), strict=True)
-    return [Regression(*one, n_types=n, n_dims=d, rank=int(rank)) for one in numbers]
+        largest = embeddings.largest
+        raise ValueError(f"the output embeddings are at most {largest:.0e}, too small for a slope in float64")
+    adjusted = 1 - (1 - found.r2) * (n - 1) / (n - found.rank - 1)
+    numbers = zip(slopes.T, intercepts.tolist(), found.r2.tolist(), adjusted.tolist(), strict=True)
+    return found, [Regression(*one, n_types=n, n_dims=embeddings.d_model, rank=found.rank) for one in numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,60 +220,30 @@ def fit(
     prepared = predicted_batches(model, text, batch_size=batch_size)
     seed = check_seed(seed)
     head = raw_head(model)
-    wide = torch.promote_types(head.W_U.dtype, torch.float32)
     predictions = MeanPredictions(model, [Variant()])
-    inputs = SiteMean(model, "head_input", model.cfg.d_model, dtype=wide)
+    inputs = SiteMean(model, "head_input", model.cfg.d_model, dtype=head.wide)
     yield [Reading("token probability", prepared, [predictions, inputs])]
     alpha = predictions.distributions[0]
     real = head.real.cpu().numpy()
     used = real & (alpha > 0)
-    E, y = _types(head.W_U.double().cpu().numpy(), alpha, used)
+    embeddings = head.embeddings.of(_taking_part(head.embeddings, alpha, used))
+    y = _minus_log(alpha[used])
     null = np.random.default_rng(seed).permutation(y)
-    fitted, by_chance = _least_squares(E, y, null)
+    found, (fitted, by_chance) = _least_squares(embeddings, y, null)
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
-    pca = PCA(svd_solver="covariance_eigh").fit(E)
-    ranks = _centred_ranks(np.stack([y, null]))
-    axis = _dims("axis", E, fitted.slope, ranks)
-    principal = _dims("pca", pca.transform(E), pca.components_ @ fitted.slope, ranks)
     return Fit(
         alpha=alpha,
         used=used,
         fitted=fitted,
-        components=pca.components_,
+        components=found.components,
         mean_input=inputs.mean.cpu().numpy(),
         n_tokens=predictions.n_tokens,
         batches=prepared,
         weight_hash=weight_hash(model),
         regression=numbers.assign(n_not_tokens=(~real).sum(), n_never_predicted=(real & ~used).sum()),
-        dims=pd.concat([axis, principal], ignore_index=True),
+        dims=dimensions(embeddings, found, fitted.slope, np.stack([y, null])),
     )
-
-
-def _dims(
-    basis: str,
-    coordinates: Float[np.ndarray, "types d_model"],
-    slope: Float[np.ndarray, " d_model"],
-    ranks: Float[np.ndarray, "2 types"],
-) -> pd.DataFrame:
-    """The table `dims` in one basis, from the centred ranks of −log α and of its shuffle."""
-
-    def spearman(column: Float[np.ndarray, " types"]) -> Float[np.ndarray, "2"]:
-        own = _centred_ranks(column)
-        size = np.sqrt((own**2).sum() * (ranks**2).sum(1))
-        # sums and not products of matrices, whose last bits depend on what other threads do
-        return np.divide((ranks * own).sum(1), size, out=np.full(2, np.nan), where=size > 0)
-
-    table = pd.DataFrame({"basis": basis, "dim": np.arange(len(slope)), "slope": slope})
-    table["standardised_slope"] = slope * coordinates.std(0)
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        found = pd.DataFrame(threads.map(spearman, coordinates.T), columns=["spearman", "spearman_shuffled"])
-    variance = coordinates.var(0)
-    return table.join(found).assign(explained_variance=variance / variance.sum())
-
-
-def _centred_ranks(values: Float[np.ndarray, "*rows types"]) -> Float[np.ndarray, "*rows types"]:
-    return np.asarray(stats.rankdata(values, axis=-1)) - (values.shape[-1] + 1) / 2
 
 
 def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
@@ -267,27 +261,35 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
         1.0
     """
     fit.require(model)
-    W_U = raw_head(model).W_U.double().cpu().numpy()
-    y = -np.log(fit.alpha[fit.used])
-    rows: list[tuple[float, ...]] = []
+    budgets, alphas = _of_first_tokens(model, fit, sorted(tokens))
+    embeddings, y = raw_head(model).embeddings, _minus_log(fit.alpha[fit.used])
+    fits = regressions(embeddings, alphas, use=fit.used)
+    slopes = np.array([small.slope for small in fits]).reshape(len(fits), embeddings.d_model)
+    guesses = embeddings.of(fit.used).dot(torch.from_numpy(slopes)).numpy()
+    rows = []
+    for budget, small, guess in zip(budgets, fits, guesses, strict=True):
+        cosine = small.slope @ fit.slope / np.linalg.norm(small.slope) / np.linalg.norm(fit.slope)
+        r2 = 1 - ((y - guess - small.intercept) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+        rows.append((budget, small.adj_r2, cosine, r2))
+    return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])
+
+
+def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[list[int], list[Distribution]]:
+    """Mean output probability over the first tokens of the fitted text, for those rising numbers of them it has."""
+    alphas: list[Distribution] = []
     predictions = MeanPredictions(model, [Variant()])
-    budgets = sorted(tokens)
     for batch in fit.batches:
-        if len(rows) == len(budgets):
+        if len(alphas) == len(budgets):
             break
         number = predictions.n_tokens + batch.read.flatten().cumsum(0).view_as(batch.read)
-        for budget in budgets[len(rows) :]:
+        for budget in budgets[len(alphas) :]:
             part = replace(batch, read=batch.read & (number > predictions.n_tokens) & (number <= budget))
             if part.n_read:
                 observe(model, replace(fit.batches, read=partial(iter, [part])), predictions, progress=False)
             if predictions.n_tokens < budget:
                 break
-            small = fit_arrays(W_U, predictions.distributions[0], use=fit.used)
-            guess = small.slope @ W_U[:, fit.used] + small.intercept
-            cosine = small.slope @ fit.slope / np.linalg.norm(small.slope) / np.linalg.norm(fit.slope)
-            r2 = 1 - ((y - guess) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-            rows.append((budget, small.adj_r2, cosine, r2))
-    return pd.DataFrame(rows, columns=["n_tokens", "adj_r2", "cosine", "r2_of_whole"])
+            alphas.append(predictions.distributions[0])
+    return list(budgets[: len(alphas)]), alphas
 
 
 def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
@@ -310,7 +312,6 @@ def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: i
     seed = check_seed(seed)
     fit.require(model)
     head = raw_head(model)
-    W_U = head.W_U.double().cpu().numpy()
     u = unigrams_of(model, fit.batches, unigram).distribution
     found: dict[str, Float[np.ndarray, " d_model"]] = {}
     if head.b_ln is not None and bool(head.b_ln.any()):
@@ -318,8 +319,8 @@ def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: i
     found["-A"] = -fit.slope
     found["E[h]"] = fit.mean_input
     seen = head.real.cpu().numpy() & (u > 0)
-    if seen.sum() > len(W_U) + 1:
-        found["unigram"] = -fit_arrays(W_U, u, use=seen).slope
+    if seen.sum() > model.cfg.d_model + 1:
+        found["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
     first = fit.components[0]
     found["PC1"] = first * np.sign(first @ found["-A"] or 1.0)
     z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 
 from interp.checks import warn
 from interp.corpora import Batches
@@ -159,9 +160,9 @@ def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     ids = np.flatnonzero(fitted.used)
-    log_alpha = -(fitted.slope @ raw_head(model).W_U.double().cpu().numpy()[:, ids] + fitted.intercept)
+    [along] = raw_head(model).embeddings.of(fitted.used).dot(torch.from_numpy(fitted.slope)[None]).numpy()
     table = pd.DataFrame({"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids]})
-    return table.assign(predicted=np.exp(log_alpha))
+    return table.assign(predicted=np.exp(-(along + fitted.intercept)))
 
 
 def _dynamics(model: Model) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from interp.corpora import batches, load
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
-from interp.encoding.regression import fit_arrays, raw_head
+from interp.encoding.regression import raw_head, regressions
 from interp.frequency.distributions import MeanPredictions, Variant, kl
 from interp.models.sites import Model, is_encoder
 from interp.run.observers import observe
@@ -95,7 +95,7 @@ def dynamics(
         q, real = predictions.distributions[0], head.real.cpu().numpy()
         effect = head.effect("ln").double().cpu().numpy() if "ln" in head.biases else np.zeros(len(u))
         seen = real & (u > 0)
-        adj_r2 = fit_arrays(head.W_U.double().cpu().numpy(), q, use=real).adj_r2
+        adj_r2 = regressions(head.embeddings, [q], use=real)[0].adj_r2
         spearman = stats.spearmanr(effect[seen], u[seen]).statistic if np.ptp(effect[seen]) > 0 else np.nan
         rows.append((step, adj_r2, spearman, kl(u, q), float(predictions.nll[0])))
     if not rows:

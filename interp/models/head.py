@@ -14,6 +14,7 @@ from torch import Tensor
 
 from interp.checks import check_choice
 from interp.declare import Bias
+from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, view
 from interp.models.verify import verify_head
 from interp.models.views import FinalNorm, HeadTensors
@@ -34,16 +35,16 @@ LOAD_RAW = "load the model raw (interp.load, from_pretrained_no_processing, a br
 class PredictionHead:
     """A view (no copies) of the prediction head: tensors of the model, and which of its biases exist.
 
-    `W_U` is `[d_model, d_vocab]`; `gamma` and `b_ln` are the final norm's scale and bias (None where there is
-    none, or where they are folded into `W_U` and `b_U`); `W_fc`, `b_fc` belong to BERT; `b_last` is the bias on
-    the logits. Where a model multiplies its logits (by `scale`: Cohere, Granite), `W_U` and the biases are those of the
-    multiplied ones. `cap` is what it soft-caps them with, by `cap · tanh(logits / cap)`. `folded` says that
-    TransformerLens has folded the norm into the unembedding; then `b_U` holds `b_LN W_U` up to a constant over the
+    `unscaled` is the model's `W_U` `[d_model, d_vocab]`; `gamma` and `b_ln` are the final norm's scale and bias (None
+    where there is none, or where they are folded into `W_U` and `b_U`); `W_fc`, `b_fc` belong to BERT; `b_last` is the
+    bias on the logits. Where a model multiplies its logits (by `scale`: Cohere, Granite), `W_U` and the biases are
+    those of the multiplied ones. `cap` is what it soft-caps them with, by `cap · tanh(logits / cap)`. `folded` says
+    that TransformerLens has folded the norm into the unembedding; then `b_U` holds `b_LN W_U` up to a constant over the
     vocabulary. `real` marks the rows of the vocabulary that are tokens (padded vocabularies have more rows than the
     tokenizer has tokens).
     """
 
-    W_U: Float[Tensor, "d_model d_vocab"]
+    unscaled: Float[Tensor, "d_model d_vocab"]
     b_U: Float[Tensor, " d_vocab"]
     real: Bool[Tensor, " d_vocab"]
     eps: float
@@ -59,8 +60,23 @@ class PredictionHead:
     cap: float | None = None
 
     @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """`scale · unscaled`: the model's own tensor, or a copy where the model multiplies its logits."""
+        return self.unscaled if self.scale == 1 else self.scale * self.unscaled
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """The columns of `W_U`, to be read a block at a time."""
+        return Embeddings(self.unscaled, self.scale)
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype of `W_U`, float32 at least."""
+        return torch.promote_types(self.unscaled.dtype, torch.float32)
+
+    @property
     def d_vocab(self) -> int:
-        return self.W_U.shape[1]
+        return self.unscaled.shape[1]
 
     @property
     def biases(self) -> tuple[Bias, ...]:
@@ -76,8 +92,7 @@ class PredictionHead:
 
     @cached_property
     def _ln_effect(self) -> Float[Tensor, " d_vocab"]:
-        wide = torch.promote_types(self.W_U.dtype, torch.float32)
-        return self.b_U if self.b_ln is None else self.b_ln.to(wide) @ self.W_U.to(wide)
+        return self.b_U if self.b_ln is None else self.embeddings.dot(self.b_ln.to(self.wide)[None])[0]
 
     def finished(self, unembedded: Float[Tensor, "*pos d_vocab"]) -> Float[Tensor, "*pos d_vocab"]:
         """The model's logits, from what flows at the site `logits`: scaled, and soft-capped."""
@@ -126,13 +141,13 @@ def prediction_head(model: Model) -> PredictionHead:
     verify_head(model)
     tensors = view(model).head()
     W_U, b_U = tensors.W_U, tensors.b_U
-    if tensors.scale != 1:
-        W_U, b_U = tensors.scale * W_U, None if b_U is None else tensors.scale * b_U
+    if b_U is not None and tensors.scale != 1:
+        b_U = tensors.scale * b_U
     gamma, b_ln = tensors.gamma, tensors.b_ln
     identity = gamma is not None and b_ln is not None and is_identity(gamma, b_ln)
     folded = tensors.norm == "folded" or (identity and b_U is not None and tensors.W_fc is None)
     return PredictionHead(
-        W_U=W_U,
+        unscaled=W_U,
         b_U=W_U.new_zeros(W_U.shape[1]) if b_U is None else b_U,
         real=real_tokens(model),
         eps=tensors.eps,

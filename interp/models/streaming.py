@@ -5,17 +5,18 @@ The weights lie in their files, or in memory in a narrower type; no more of them
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-__all__ = ["Watch", "Workspace", "blocks_of", "sliced_linear", "streamed"]
+from interp.models.embeddings import Embeddings
+
+__all__ = ["Watch", "Workspace", "blocks_of", "streamed"]
 
 Watch: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any], Tensor], None]
 """What is called after each block, while it is wide: with its name, its arguments and the hidden states it returns."""
-
-_NUMBERS_PER_SLICE = 2**23
 
 
 def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -49,13 +50,6 @@ class Workspace:
         finally:
             for one, data in before:
                 one.data = data
-
-
-def sliced_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`x @ weight.T + bias` with the weight, of many rows, widened to the type of x a slice at a time."""
-    rows = max(1, _NUMBERS_PER_SLICE // weight.shape[1])
-    out = torch.cat([x @ part.to(x).T for part in weight.split(rows)], -1)
-    return out if bias is None else out + bias.to(out)
 
 
 @contextmanager
@@ -93,10 +87,16 @@ def streamed(model: Any, watch: Watch, done: Callable[[str], None]) -> Iterator[
         for name, block in blocks.items():
             hooks.callback(block.register_forward_hook(watched(name, block), with_kwargs=True).remove)
         if head is not None:
-            head.forward = lambda hidden: sliced_linear(hidden, head.weight, head.bias)
+            head.forward = partial(_logits, head)
             hooks.callback(delattr, head, "forward")
         try:
             yield
         finally:
             for stack in wide.values():
                 stack.close()
+
+
+def _logits(head: Any, hidden: Tensor) -> Tensor:
+    """What an unembedding returns, its matrix widened a block of types at a time."""
+    logits = Embeddings(head.weight.mT).dot(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
+    return logits if head.bias is None else logits + head.bias.to(logits)

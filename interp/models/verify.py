@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from interp.models.embeddings import Embeddings
 from interp.models.running import active_hooks, firing
 from interp.models.sites import Model, hook_name, trunk_output, view
-from interp.models.streaming import sliced_linear
 from interp.models.views import Attention, HeadTensors, Site, Tokens, View
 
 __all__ = ["verify_head", "verify_neurons", "verify_scores", "verify_values"]
@@ -114,7 +114,8 @@ def _check_head(model: Model, seen: View) -> float:
 
     with firing(model, [(name, partial(keep, name=key)) for key, name in names.items()]):
         logits = seen.run(_row(model, _LENGTH), None).float()
-    u = sliced_linear(found["h"], head.W_U.mT, head.b_U)
+    u = Embeddings(head.W_U).dot(found["h"][0])[None]
+    u = u if head.b_U is None else u + head.b_U.float()
     finished = head.scale * u
     pairs = [(finished if head.cap is None else head.cap * torch.tanh(finished / head.cap), logits)]
     if head.norm is not None:
