@@ -24,6 +24,7 @@ class AttentionOptions(CountsOptions, TextOptions):
     average: Average = option("pair", "Average over all pairs, or over the means of the sentences.")
     k: float | int = option(3.0, "A dimension is an outlier beyond K standard deviations.")
     mode: Mode = option("mean", "What a removed dimension is set to: zero or its mean.")
+    ablation: bool = option(True, "Remove outlier dimensions from the keys in a second pass, and read attention again.")
     sample: int | None = option(None, "Take the contributions from N texts drawn at random.", least=1)
     seed: int = option(0, "Of the sample and of the random dimensions.", least=0)
 

@@ -158,7 +158,7 @@ class ScoreContributions(KeyObserver):
     def scores(self) -> Dense:
         """A row for each layer, head, class and dimension; classes without a token have none."""
         heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
-        labels = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
+        labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
         shape = tuple(len(of_dim) for of_dim in labels.values())
         number, _ = number_types(math.prod(shape))
         mean, ln_bias = np.empty(shape, number), np.broadcast_to(number(0), shape)

@@ -151,7 +151,8 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     residual.warn_of_absent()
     dims, scores = residual.table, contributions.scores
     outliers, apart = find_outliers(dims, k=options.k), gaps(scores)
-    plan = planned(inputs.table, outliers, apart.mean("head", ["gap"]), chosen, options.mode, seed)
+    removed = chosen if options.ablation else []
+    plan = planned(inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {"k": float(options.k), "mode": options.mode, "sample": sample, "key_classes": list(classes.names)}

@@ -1,10 +1,12 @@
 from . import (
     head as head,
     identity as identity,
+    initial as initial,
     loading as loading,
     pretrained as pretrained,
     qk as qk,
     running as running,
     sites as sites,
 )
-from .loading import load as load, untrained as untrained
+from .initial import untrained as untrained
+from .loading import load as load

@@ -7,7 +7,7 @@ norms and widths are read from the config of transformers and from the modules.
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
@@ -273,13 +273,13 @@ class Bridge(View):
             return "zeros"
         return "drawn" if parameter.ndim > 1 or not name.endswith("weight") else "zeros" if self._offset else "ones"
 
-    def copied(self) -> Any:
+    def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
         """A copy whose blocks capture what they read in itself; TransformerLens' own hooks keep to the first model."""
         for module in self.wrapped.modules():  # what a forward pass with gradients has left cannot be copied
             for name, value in vars(module).items():
                 if isinstance(value, Tensor) and value.grad_fn is not None:
                     setattr(module, name, value.detach())
-        fresh = super().copied()
+        fresh = super().copied(instead)
         for block in getattr(fresh, self._blocks):
             block._teardown_capture_hooks()
             block._maybe_wire_capture_hooks()

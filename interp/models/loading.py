@@ -11,19 +11,17 @@ from typing import Any, get_args
 import torch
 import transformers
 
-from interp.checks import check_choice, check_seed
+from interp.checks import check_choice
 from interp.declare import Backend
 from interp.models.assembly import WronglyConverted, assembled
-from interp.models.identity import Origin, origin, set_origin
+from interp.models.identity import Origin, set_origin
 from interp.models.pretrained import Stored, place, read_config, why_not_converted
 from interp.models.running import find_device
-from interp.models.sites import Model, check_model, view
+from interp.models.sites import Model
 from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.paths import model_directory, printable
 
-__all__ = ["load", "quiet", "untrained"]
-
-_FIRST_SD = 0.02
+__all__ = ["load", "quiet"]
 
 
 def load(
@@ -117,33 +115,6 @@ def _loaded(
         with suppress(ValueError):  # said where it is asked for
             verify(model)
     return model
-
-
-def untrained(model: Model, *, seed: int = 0) -> Model:
-    """A copy of a model as it might have been before training: the control for what the architecture alone can do.
-
-    Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
-    One seed gives other matrices to a hooked model than to a bridge, whose parameters have other names.
-
-    Raises TypeError for what is no model, ValueError for a seed outside 0 … 2**63 − 1.
-
-    Examples:
-        >>> fresh = untrained(load("tiny-gpt2"))
-        >>> bool(fresh.ln_final.b.any())
-        False
-    """
-    check_model(model)
-    seed = check_seed(seed)
-    fresh = view(model).copied()
-    fresh.reset_hooks()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in sorted(fresh.named_parameters()):
-            drawn = _FIRST_SD * torch.randn(parameter.shape, generator=generator)
-            first = view(fresh).first_value(name)
-            parameter.copy_({"ones": torch.ones(()), "zeros": torch.zeros(()), "drawn": drawn}[first])
-    set_origin(fresh, Origin(f"{origin(model).name} untrained", None, None))
-    return fresh
 
 
 def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:

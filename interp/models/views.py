@@ -186,9 +186,10 @@ class View(ABC):
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
         """What a parameter is before training, by its name in `model.named_parameters()`."""
 
-    def copied(self) -> Any:
-        """A copy of the model, hooks and all, that shares nothing with it."""
-        return copy.deepcopy(self.model)
+    def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
+        """A copy of the model, hooks and all, that shares nothing with it; `instead` says by id what takes the place of
+        a part of it."""
+        return copy.deepcopy(self.model, dict(instead or {}))
 
     @abstractmethod
     def to(self, *where: Any) -> None:

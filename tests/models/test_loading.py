@@ -10,8 +10,9 @@ import transformers
 from toys import D_VOCAB, HF_MODELS
 
 import interp
-from interp.testing import randomise
+from interp.models.identity import weight_hash
 from interp.models.sites import view
+from interp.testing import randomise
 
 BOTH = ("hooked", "bridge")
 TOKENS = torch.randint(D_VOCAB, (2, 20), generator=torch.Generator().manual_seed(0))
@@ -116,3 +117,22 @@ def test_peak_memory(stored, dtype, backend, tmp_path):
     run = [sys.executable, "-W", "ignore", "-c", PEAK, str(tmp_path), backend, dtype]
     peak = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     assert peak < 1.25 * size
+
+
+@pytest.mark.parametrize("backend", BOTH)
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_an_untrained_model_without_room_for_it(kind, backend, hf_directory, monkeypatch):
+    """Drawn a block at a time: the numbers of the model that is drawn whole, before, during and after a forward."""
+    from interp.models import initial, untrained
+
+    model = interp.load(hf_directory(kind), backend=backend)
+    whole = untrained(model, seed=3)
+    monkeypatch.setattr(initial, "available", lambda device: 0)
+    lean, other = untrained(model, seed=3), untrained(model, seed=4)
+    held = {one.data_ptr() for one in lean.blocks[0].parameters() if one.ndim > 1 and 0 in one.stride()}
+    assert held  # matrices that are one number
+    for _ in range(2):
+        with torch.no_grad():
+            torch.testing.assert_close(lean(TOKENS), whole(TOKENS), atol=1e-6, rtol=1e-5)
+    assert held == {one.data_ptr() for one in lean.blocks[0].parameters() if one.ndim > 1 and 0 in one.stride()}
+    assert len({weight_hash(one) for one in (model, lean, other)}) == 3

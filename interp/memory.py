@@ -1,0 +1,98 @@
+"""The memory that there is: of the machine, of the container that holds the process, of a GPU."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["GIB", "available", "shown", "total"]
+
+GIB = 2**30
+_MEMINFO, _OWN_GROUPS, _GROUPS = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+_LIMITS = {
+    "memory.max": ("memory.current", "inactive_file"),
+    "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
+}
+"""The limit of a control group (version 2, 1), what it uses, and what of that it would give up."""
+
+
+def available(device: str = "cpu") -> int:
+    """The bytes that a process can still take without swapping.
+
+    On Linux `MemAvailable`, or what the control groups of the process (a container, a job of a cluster) leave of their
+    limits, if that is less; on other systems all memory there is. On a GPU what `torch.cuda.mem_get_info` says.
+
+    Examples:
+        >>> 0 < available() <= total()
+        True
+    """
+    if device.startswith("cuda"):
+        return _of_gpu(device)[0]
+    free = _meminfo().get("MemAvailable", _physical())
+    return max(0, min([free, *(limit - used for limit, used in _groups())]))
+
+
+def total(device: str = "cpu") -> int:
+    """The bytes of memory of the machine, or the limit of the process's control groups if that is less; of a GPU its
+    own. It does not depend on what else is running.
+
+    Examples:
+        >>> total() > 2**28
+        True
+    """
+    if device.startswith("cuda"):
+        return _of_gpu(device)[1]
+    return min([_meminfo().get("MemTotal", _physical()), *(limit for limit, _ in _groups())])
+
+
+def shown(size: float) -> str:
+    """Bytes as people read them.
+
+    Examples:
+        >>> shown(3.25 * 2**30), shown(5 * 2**20)
+        ('3.2 GiB', '5 MiB')
+    """
+    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"
+
+
+def _of_gpu(device: str) -> tuple[int, int]:
+    import torch
+
+    free, whole = torch.cuda.mem_get_info(device)
+    return free, whole
+
+
+def _physical() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _meminfo() -> dict[str, int]:
+    if not _MEMINFO.is_file():
+        return {}
+    lines = (line.split() for line in _MEMINFO.read_text(encoding="utf-8").splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    """The limit of each control group that the process is in, and what it uses and would not give up."""
+    if not _OWN_GROUPS.is_file():
+        return
+    for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = _GROUPS / controllers
+        own = root / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(root):
+                yield from _limit(folder)
+
+
+def _limit(folder: Path) -> Iterator[tuple[int, int]]:
+    for name, (used, reclaimable) in _LIMITS.items():
+        if not (folder / name).is_file():
+            continue
+        limit = (folder / name).read_text(encoding="utf-8").strip()
+        if limit.isdecimal():
+            lines = (line.split() for line in (folder / "memory.stat").read_text(encoding="utf-8").splitlines())
+            gives_up = next((int(size) for key, size in lines if key == reclaimable), 0)
+            yield int(limit), int((folder / used).read_text(encoding="utf-8")) - gives_up
