@@ -77,7 +77,7 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
     check_dims(model, [dim])
     (ids,) = sentence_rows(model, [text], bos=bos)
     ((circuit, x, q, seen),) = activations(model, torch.tensor(ids), [layer])
-    direction = circuit.rotate(circuit.W_K[:, dim].expand(1, len(ids), -1, -1))[0]
+    direction = circuit.key_of(dim, len(ids))
     scores = einsum(q, direction, "query head d_head, key head d_head -> head query key") * x[:, dim] / circuit.scale
     visible = circuit.span.mask(len(ids)).to(scores.device)
     centred = (scores - (scores * visible).sum(-1, keepdim=True) / visible.sum(-1, keepdim=True)) * visible
@@ -223,7 +223,7 @@ class KeyAblation(KeyObserver):
     ) -> Iterator[Tensor]:
         """The scores with each dimension of the keys at its constant."""
         for dim, fill in fills.items():
-            direction = circuit.rotate(circuit.W_K[:, dim].expand(1, x.shape[1], -1, -1))[0].to(x)
+            direction = circuit.key_of(dim, x.shape[1]).to(x)
             along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
             yield scores - along * (x[:, None, None, :, dim] - fill) / circuit.scale
 

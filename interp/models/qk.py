@@ -55,16 +55,15 @@ def span(model: Model, layer: int) -> Span:
 class QKCircuit:
     """A view of one block's keys and scores.
 
-    `W_K` `[n_heads, d_model, d_head]` and `b_K` `[n_heads, d_head]` have a slice for each query head (grouped keys
-    repeated); `W_K_stored` has one for each head that `hook_k` has. `scale` is what scores are divided by. `ln_bias`
-    is the part of x that every token shares, the bias of the norm that x comes from.
+    `W_K` `[n_heads, d_model, d_head]` and `b_K` `[n_heads, d_head]` have a slice for each query head, repeated where
+    query heads share their keys; what is `stored` has one for each head that `hook_k` has. `scale` is what scores are
+    divided by. `ln_bias` is the part of x that every token shares, the bias of the norm that x comes from.
     """
 
     layer: int
     W_Q: Float[Tensor, "n_heads d_model d_head"]
-    W_K: Float[Tensor, "n_heads d_model d_head"]
-    b_K: Float[Tensor, "n_heads d_head"]
     W_K_stored: Float[Tensor, "n_kv_heads d_model d_head"]
+    b_K_stored: Float[Tensor, "n_kv_heads d_head"]
     gamma: Float[Tensor, " d_model"] | None
     ln_bias: Float[Tensor, " d_model"] | None
     scale: float
@@ -74,12 +73,29 @@ class QKCircuit:
     _normed_before: bool
     _rotation: Rotation | None
 
+    @property
+    def W_K(self) -> Float[Tensor, "n_heads d_model d_head"]:
+        return self.W_K_stored.repeat_interleave(self._groups, 0) if self._groups > 1 else self.W_K_stored
+
+    @property
+    def b_K(self) -> Float[Tensor, "n_heads d_head"]:
+        return self.b_K_stored.repeat_interleave(self._groups, 0) if self._groups > 1 else self.b_K_stored
+
+    @property
+    def _groups(self) -> int:
+        return self.W_Q.shape[0] // self.W_K_stored.shape[0]
+
     def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """x, what W_Q and W_K read, from what flows at the site `attn_input`."""
         if not self._normed_before:
             return activation
         x = activation if self.gamma is None else activation * self.gamma
-        return (x if self.ln_bias is None else x + self.ln_bias).to(self.W_K.dtype)
+        return (x if self.ln_bias is None else x + self.ln_bias).to(self.W_K_stored.dtype)
+
+    def key_of(self, dim: int, length: int) -> Float[Tensor, "key head d_head"]:
+        """`R_n W_K[j]` at each position n of a row: what one unit of residual dimension j adds to the key there."""
+        row = self.W_K_stored[:, dim].repeat_interleave(self._groups, 0)
+        return self.rotate(row.expand(1, length, -1, -1))[0]
 
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""
@@ -139,13 +155,11 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
         raise ValueError(f"attention scores of this model cannot be decomposed by residual dimension: {why}")
     _refuse_folded(seen)
     verify_scores(model)
-    groups = attention.W_Q.shape[0] // attention.W_K.shape[0]
     return QKCircuit(
         layer=layer,
         W_Q=attention.W_Q,
-        W_K=attention.W_K.repeat_interleave(groups, 0) if groups > 1 else attention.W_K,
-        b_K=attention.b_K.repeat_interleave(groups, 0) if groups > 1 else attention.b_K,
         W_K_stored=attention.W_K,
+        b_K_stored=attention.b_K,
         gamma=attention.gamma,
         ln_bias=attention.ln_bias,
         scale=attention.scale,
