@@ -36,6 +36,7 @@ class WronglyConverted(ValueError):
     """TransformerLens cannot convert a model as it is configured."""
 
 
+@torch.no_grad()
 def assembled(name: str, stored: Stored, dtype: torch.dtype, device: torch.device) -> Model:
     """A model in the wanted type and on the wanted device, checked block by block and then end to end.
 
@@ -43,7 +44,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, device: torch.devic
     """
     source, tokenizer = stored.checked(), stored.tokenizer()
     batch = _trial(stored.config)
-    with tempfile.TemporaryDirectory(prefix="model-") as neutral, torch.no_grad():
+    with tempfile.TemporaryDirectory(prefix="model-") as neutral:
         make = Hooked if stored.backend == "hooked" else Bridged
         try:
             draft: Draft = make(source, tokenizer, stored.config, neutral)
@@ -121,7 +122,7 @@ class _Assembly:
             raise WronglyConverted(f"{self.name} was converted wrongly: {what}; {_UNSUPPORTED}")
 
     def finish(self, block: str) -> None:
-        """Settle a block, and map the files anew after each sixteenth."""
+        """Settle a block, and map the files anew when enough of them has been read."""
         self.draft.settle(block, *self.where)
         self.settled.append(f"{block}.")
         self.read += sum(one.numel() for one in self.blocks[block].parameters())
