@@ -18,15 +18,13 @@ from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
 from interp.declare import Layout
+from interp.models.footprint import TOKENS_PER_ROW, default_rows, room_for_batches, weights_of, widths
 from interp.models.sites import Model, check_model, is_encoder
 
 __all__ = ["MASK_RATE", "Batch", "Batches", "Text", "as_batches", "batches", "check_batches", "check_ids"]
 __all__ += ["predicted_batches", "sample_positions"]
 
 _WINDOW = 1_000
-_LOGITS_PER_BATCH = 2**26
-_TOKENS_PER_BATCH = 4_096
-_TOKENS_PER_ROW = 1_024
 MASK_RATE = 0.12
 """Share of tokens that an encoder reads as `[MASK]`, as in Kobayashi et al. 2023."""
 
@@ -156,9 +154,9 @@ def batches(
         limit: read only the first texts.
         separator: a string put after each text.
         layout: `"packed"` for causal models and `"texts"` for encoders by default.
-        context: tokens in a row, at most the model's context; by default that, but no more than 1,024, since attention
-            takes memory with the square of a row.
-        batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits.
+        context: tokens in a row, at most the model's context; by default that, but no more than 1,024.
+        batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits, or the largest power
+            of two of them whose forward pass takes at most half of the machine's memory beside the weights.
         bos: put the beginning-of-sequence token before each text (causal models).
         eos: put the end-of-sequence token after each text (causal models).
         mask_rate: replace this share of an encoder's tokens by `[MASK]`, each drawn independently (Kobayashi et
@@ -182,13 +180,13 @@ def batches(
     if given is not None:
         _check_given(given, context, bos or eos, column is not None or limit is not None or bool(separator))
         context = given.shape[1]
-    context = min(model.cfg.n_ctx, _TOKENS_PER_ROW) if context is None else context
+    context = min(model.cfg.n_ctx, TOKENS_PER_ROW) if context is None else context
     layout = layout or ("texts" if encoder else "packed")
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
-    if batch_size is None:
-        rows = min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * model.W_U.shape[1]))
-        batch_size = max(1, rows)
     device = model.W_U.device
+    if batch_size is None:
+        room = room_for_batches(weights_of(model), str(device))
+        batch_size = default_rows(widths(model), context, itemsize=model.W_U.dtype.itemsize, room=room)
     known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
     pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0
     special = [token_id for token_id in known.values() if token_id is not None]
@@ -327,7 +325,9 @@ def _check_settings(
     encoder, n_ctx, masks = is_encoder(model), model.cfg.n_ctx, mask_rate is not None
     least = 3 if encoder else 2 + bos + eos
     problems = {
-        f"context must be {least} … {n_ctx} tokens for this model, found {context}": not least <= context <= n_ctx,
+        f"context must be {least} … {n_ctx} tokens for this model, found {context}; choose one within it": not (
+            least <= context <= n_ctx
+        ),
         f"batch_size must be at least 1 row, found {batch_size}": batch_size is not None and batch_size < 1,
         "an encoder's rows are always [CLS] … [SEP]; bos and eos are for causal models": encoder and (bos or eos),
         "mask_rate is for encoders (BERT); a causal model reads every position": masks and not encoder,

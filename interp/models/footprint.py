@@ -1,0 +1,112 @@
+"""What a model takes of memory, from its widths alone: the one place that says how much a forward pass holds.
+
+    peak = process + weights + max(loading, batch, …),    batch = blocks + logits + what is read of them
+
+`interp.run.budget` adds what analyses hold; `interp.corpora.batches` and `interp.load` ask here too.
+"""
+
+from dataclasses import dataclass
+
+from interp import memory
+from interp.models.sites import Model, view
+
+__all__ = ["LOADING", "PROCESS", "TOKENS_PER_ROW", "Widths", "default_rows", "room_for_batches", "weights_of", "widths"]
+
+PROCESS = 600 * 2**20
+"""Bytes of a process that has imported torch, transformers and TransformerLens, measured with torch 2.13 for CPUs."""
+LOADING = 0.25
+"""What loading takes at most beside the weights, as a share of them (`interp.models.assembly`)."""
+TOKENS_PER_ROW = 1_024
+"""The longest row that is made where nobody says how long it is to be."""
+_TOKENS_PER_BATCH = 4_096
+_LOGITS_PER_BATCH = 2**26
+_OF_ROOM = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widths:
+    """The widths that decide what a forward pass holds. `gated` says that an MLP has a gate beside its neurons, `eager`
+    that attention makes arrays of queries × keys (`interp.models.views.View.attention_path`)."""
+
+    n_heads: int
+    n_key_value_heads: int
+    d_model: int
+    d_head: int
+    d_mlp: int
+    d_vocab: int
+    gated: bool
+    eager: bool = False
+
+    def block_bytes(self, rows: int, context: int, itemsize: int) -> int:
+        """What a block holds while b `rows` of T tokens, the `context`, pass through it.
+
+            b T (6 d_model + max(4 (n_heads + n_key_value_heads) d_head, (2 or, gated, 4) d_mlp)) numbers
+
+        These are the residual stream, what is normed of it, and the larger of what attention and MLP make of that;
+        besides `3 b n_heads T²` where attention is `eager`.
+
+        Examples:
+            >>> heads = {"n_heads": 12, "n_key_value_heads": 12, "d_head": 64}
+            >>> gpt2 = Widths(d_model=768, d_mlp=3072, d_vocab=50257, gated=False, **heads)
+            >>> memory.shown(gpt2.block_bytes(4, 1024, itemsize=4))
+            '168 MiB'
+        """
+        attention = 4 * (self.n_heads + self.n_key_value_heads) * self.d_head
+        mlp = (4 if self.gated else 2) * self.d_mlp
+        pairs = 3 * self.n_heads * context if self.eager else 0
+        return rows * context * itemsize * (6 * self.d_model + max(attention, mlp) + pairs)
+
+    def head_bytes(self, positions: float | int, itemsize: int) -> int:
+        """What the prediction head holds at some positions: their logits, and three times the residual stream."""
+        return round(positions * itemsize * (self.d_vocab + 3 * self.d_model))
+
+
+def widths(model: Model) -> Widths:
+    """The widths of a model that is loaded.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> widths(toy_decoder()).d_model
+        16
+    """
+    cfg = model.cfg
+    return Widths(
+        n_heads=cfg.n_heads,
+        n_key_value_heads=getattr(cfg, "n_key_value_heads", None) or cfg.n_heads,
+        d_model=cfg.d_model,
+        d_head=cfg.d_head,
+        d_mlp=view(model).d_mlp or getattr(cfg, "d_mlp", None) or 0,
+        d_vocab=model.W_U.shape[1],
+        gated=bool(getattr(cfg, "gated_mlp", False)),
+        eager=view(model).attention_path == "eager",
+    )
+
+
+def weights_of(model: Model) -> int:
+    """The bytes of a model's parameters, those once that lie in the same place."""
+    storages = (one.untyped_storage() for one in model.parameters())
+    return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
+
+
+def room_for_batches(weights: int, device: str) -> float:
+    """The bytes that a batch may take where nobody says how large it is to be: half of the memory of the machine (or of
+    the GPU, or the limit of the container) beside the process and the weights, whatever else is running now."""
+    return _OF_ROOM * (memory.total(device) - PROCESS - weights)
+
+
+def default_rows(sizes: Widths, context: int, *, itemsize: int, room: float | int) -> int:
+    """The rows of a batch where nobody says how many: as many as make about 4,096 tokens and 2²⁶ logits. Where these
+    take more than the `room`, the largest power of two of rows that does not, and one at least.
+
+    Examples:
+        >>> heads = {"n_heads": 12, "n_key_value_heads": 12, "d_head": 64}
+        >>> gpt2 = Widths(d_model=768, d_mlp=3072, d_vocab=50257, gated=False, **heads)
+        >>> default_rows(gpt2, 128, itemsize=4, room=2**30), default_rows(gpt2, 128, itemsize=4, room=2**27)
+        (10, 4)
+    """
+    rows = max(1, min(_TOKENS_PER_BATCH // context, _LOGITS_PER_BATCH // (context * sizes.d_vocab)))
+    while rows > 1 and room < max(
+        sizes.block_bytes(rows, context, itemsize), sizes.head_bytes(rows * context, itemsize)
+    ):
+        rows = 2 ** ((rows - 1).bit_length() - 1)
+    return rows
