@@ -11,7 +11,8 @@ from typing import Any, get_args
 import torch
 import transformers
 
-from interp.checks import check_choice
+from interp import memory
+from interp.checks import check_choice, warn
 from interp.declare import Backend
 from interp.models.assembly import WronglyConverted, assembled
 from interp.models.identity import Origin, set_origin
@@ -40,7 +41,9 @@ def load(
     Then the model as it is returned is checked: its log-probabilities of random tokens (padded too for BERT) must not
     differ from those of transformers in float32 by more than 1e-4, or in root mean square by 0.25 for bfloat16 and by
     0.03 for float16. Matrices of a hooked model are laid out in memory so that TransformerLens does not copy them at
-    each call. Loading takes at most 1.25 times the memory of the weights in the wanted type.
+    each call. Loading takes at most 1.25 times the memory of the weights in the wanted type. Weights that are larger
+    than the memory that is available are refused, but for those of a bridge on the CPU in the type of the files
+    (`dtype="auto"`), which stay there: of these there is a warning.
 
     Args:
         name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
@@ -56,8 +59,8 @@ def load(
 
     Raises:
         FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
-        ValueError: unsupported architecture, option or device, incomplete or non-finite weights, a failed parity
-            check, an unknown backend or one that cannot have this model.
+        ValueError: unsupported architecture, option or device, weights larger than the memory, incomplete or non-finite
+            weights, a failed parity check, an unknown backend or one that cannot have this model.
 
     Examples:
         >>> model = load("tiny-gpt2")
@@ -82,10 +85,10 @@ def load(
         source = str(directory)
     else:
         raise ValueError(f"{name} is a local directory: revision and checkpoint are for hub names; leave them out")
-    with quiet():
-        model = _loaded(name, source, revision, backend, dtype or torch.float32, device)
+    model = _loaded(name, source, revision, backend, dtype or torch.float32, device)
     if directory is None and (cached := place(source, revision)):
         revision = cached.name
+    memory.give_back()
     model.eval()
     set_origin(model, Origin(printable(name), revision, directory))
     return model
@@ -95,14 +98,18 @@ def _loaded(
     name: str, source: str, revision: str | None, backend: Backend | None, dtype: Any, device: torch.device
 ) -> Model:
     """A checked model, of the first backend that can have it."""
-    config = read_config(source, revision)
-    why_not_hooked = why_not_converted(source, config)
+    with quiet():
+        config = read_config(source, revision)
+        why_not_hooked = why_not_converted(source, config)
     if why_not_hooked and backend == "hooked":
         raise ValueError(why_not_hooked)
 
     def of(backend: Backend) -> Model:
         stored = Stored(source, revision, copy.deepcopy(config), backend)
-        return assembled(name, stored, stored.dtype if dtype == "auto" else dtype, device)
+        wanted = stored.dtype if dtype == "auto" else dtype
+        _check_room(name, stored, wanted, device)
+        with quiet():
+            return assembled(name, stored, wanted, device)
 
     if backend != "bridge" and not why_not_hooked:
         try:
@@ -112,9 +119,32 @@ def _loaded(
                 raise
     model = of("bridge")
     for verify in (verify_head, verify_scores, verify_neurons, verify_values):
-        with suppress(ValueError):  # said where it is asked for
+        with quiet(), suppress(ValueError):  # said where it is asked for
             verify(model)
     return model
+
+
+def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise ValueError for weights that are larger than the memory that is there; warn where they stay in their files.
+
+    Those of a bridge on the CPU, in the type of the files, do: the system reads them when they are used, and forgets
+    them when it needs the memory.
+    """
+    tied = stored.backend == "hooked" and getattr(stored.config, "tie_word_embeddings", False)
+    numbers = stored.n_numbers
+    numbers += min(numbers, stored.config.vocab_size * stored.config.hidden_size) if tied else 0
+    there = memory.available(str(device))
+    if numbers * dtype.itemsize <= there:
+        return
+    kind = str(dtype).removeprefix("torch.")
+    found = f"{name} has {memory.shown(numbers * dtype.itemsize)} of weights in {kind}"
+    found += f", and {memory.shown(there)} of memory is available on {device}"
+    if (stored.backend, device.type, dtype) == ("bridge", "cpu", stored.dtype):
+        warn(f"{found}; they stay in their files, and are read from there whenever they are used, which is slow")
+        return
+    smaller = "" if dtype.itemsize <= 2 else f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or"
+    files = "dtype='auto' with backend='bridge' and device='cpu', which leaves them in their files"
+    raise ValueError(f"{found}; give{smaller} {files}")
 
 
 def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
@@ -124,6 +124,17 @@ class Stored:
         for dtype, size in self._types():
             sizes[dtype] = sizes.get(dtype, 0) + size
         return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers its weights are, by the headers of their files; 0 where there are none.
+
+        Raises ValueError for headers that are damaged.
+        """
+        try:
+            return sum(size for _, size in self._types())
+        except (OSError, SafetensorError) as error:
+            _refuse_unreadable(self.source, self.revision, error)
 
     def _types(self) -> list[tuple[torch.dtype, int]]:
         stored = _stored(place(self.source, self.revision))

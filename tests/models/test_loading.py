@@ -1,6 +1,7 @@
 """Loading a block at a time: each checked against transformers, and no more in memory than the model."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import transformers
 from toys import D_VOCAB, HF_MODELS
 
 import interp
+from interp import memory
+from interp.models import loading
 from interp.models.identity import weight_hash
 from interp.models.sites import view
 from interp.testing import randomise
@@ -139,3 +142,25 @@ def test_an_untrained_model_without_room_for_it(kind, backend, hf_directory, mon
             torch.testing.assert_close(lean(TOKENS), whole(TOKENS), atol=1e-6, rtol=1e-5)
     assert held == {one.data_ptr() for one in lean.blocks[0].parameters() if one.ndim > 1 and 0 in one.stride()}
     assert len({weight_hash(one) for one in (model, lean, other)}) == 3
+
+
+def test_weights_larger_than_the_memory_are_refused_before_they_are_read(hf_directory, monkeypatch):
+    def read(*_: object) -> None:
+        raise AssertionError("the weights were read before the refusal")
+
+    monkeypatch.setattr(loading, "assembled", read)
+    monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)
+    directory = hf_directory("gpt2")
+    found = (
+        f"{directory} has 0 MiB of weights in float32, and 0 MiB of memory is available on cpu; give a smaller dtype"
+    )
+    with pytest.raises(ValueError, match=re.escape(found)):
+        interp.load(directory)
+    with pytest.raises(ValueError, match=r"in bfloat16, .* give dtype='auto' with backend='bridge'"):
+        interp.load(directory, dtype="bfloat16", backend="bridge")
+
+
+def test_weights_that_stay_in_their_files_are_warned_of(hf_directory, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)
+    with pytest.warns(UserWarning, match="they stay in their files, and are read from there whenever"):
+        interp.load(hf_directory("gpt2"), dtype="auto", backend="bridge")
