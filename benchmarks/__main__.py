@@ -23,7 +23,7 @@ from interp.results import versions
 HERE = Path(__file__).parent
 NAMES = (
     "backends", "together", "frequency", "attention", "encoding", "states", "probing", "generation", "report",
-    "arrays", "size", "scaling", "growth",
+    "arrays", "size", "scaling", "growth", "dryrun",
 )  # fmt: skip
 PACKAGES = (
     "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "minicons", "nnsight", "numpy", "pandas",

@@ -10,9 +10,11 @@ from typing import Any
 from interp.declare import Analysis, find, option
 from interp.options import PAIRS, CountsOptions, Pairs, TextOptions
 
-__all__ = ["GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
+__all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
 
 GROUP = "interp.analyses"
+BUNDLED_PAIRS = 100
+"""Bundled pairs of each task that a report reads: enough for 60 to fit on."""
 OWN = ("frequency", "generation", "attention", "encoding", "probing")
 _COMMANDS = ("report", "merge", "page", "compare", "unigrams", "models", "corpora")
 

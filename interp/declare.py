@@ -85,7 +85,8 @@ class Analysis:
         sides: {run: result} → `Sides`, for `interp compare`; None where it is left out there.
         impossible: model → why the question cannot be asked of it, or None; for `interp report`.
         in_report: options of its own in `interp report`.
-        cost: (name of a model, what is read, options) → lines for `--dry-run`, beside what the model's config says.
+        cost: (name of a model, what is read or None, options) → `interp.run.budget.Cost`, for `--dry-run`; the options
+            are those that were given, of the analysis and of the model, by name. None for one pass that holds nothing.
         paper: the options that `--paper` sets, under the names of the flags; a function is called with the model.
         paper_help: what `--paper` stands for.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from interp import corpora
-from interp.analyses import ReportOptions, analyses
+from interp.analyses import BUNDLED_PAIRS, ReportOptions, analyses
 from interp.checks import warn
 from interp.corpora import pairs as minimal_pairs
 from interp.corpora.batching import MASK_RATE
@@ -23,7 +23,6 @@ from interp.run.passes import Passes, asks, side_by_side
 
 __all__ = ["ask_all"]
 
-_BUNDLED_PAIRS = 100  # a task: enough for 60 to fit on
 _OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # what `interp.generation.prompts` is asked with
 _DEFAULT = ReportOptions()
 _log = logging.getLogger("interp")
@@ -61,7 +60,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         ['frequency', 'generation', 'attention', 'encoding', 'probing']
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
-    of_bundled = _BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
+    of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
     table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled)
     bos, encoder = _bos(model, options.bos), is_encoder(model)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}

@@ -1,20 +1,43 @@
 """What the decomposition of a model's attention scores costs, from its config alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from interp.models.shapes import Cost, shape
+from interp.models.shapes import Shape, shape
+from interp.run.budget import Cost, Pass
 
 __all__ = ["cost", "dry_run"]
 
+_AT_ONCE = 2**22  # scores, see interp.models.qk
+_COPIES = 5  # of those: scaled, masked, their softmax, without a dimension
+_REMOVED = 13  # dimensions of a layer's keys: outliers and controls; and one for each class but `other`
+_DENSE_ROWS = 5_000_000  # beyond these the scores are saved as arrays, see interp.dense
+_TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is saved
+
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.attention.study` with these options."""
-    return cost(name, n_classes=len(options.get("key_classes") or ()), layers=options.get("layers"))
+    """The cost of `interp.attention.study` with these options: `cost`, attention that is computed from queries and keys
+    again (`2 T n_heads d_head` operations per token and layer, half of them in causal models), and, unless `ablation`
+    is off, a second pass."""
+    size, given = shape(name), options.get("key_classes")
+    n_classes = None if not given else len(given) + ("other" not in given)
+    found = cost(name, n_classes=n_classes, layers=options.get("layers"))
+    again = size.attention(size.row(options.get("context"))) / 2
+    read, scored = found.passes
+    passes = [replace(read, flops=read.flops + again)]
+    passes.append(scored if options.get("sample") is None else replace(scored, text="a sample of the text"))
+    if options.get("ablation", True):
+        classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
+        variants = 1 + _REMOVED + classes - 1
+        sums = 8 * (n_layers * variants * size.n_heads + 1) * classes
+        held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
+        passes.append(Pass(what="ablation", step=1, sums=sums, flops=2 * variants * again, **held))
+    return replace(found, passes=tuple(passes))
 
 
 def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | None = None, sequence: int = 128) -> Cost:
-    """The cost of `ScoreContributions` and `DimensionProfile` for a hub name or a directory with a config.json.
+    """The cost of the first pass of `interp.attention.study` for a hub name or a directory with a config.json.
 
     Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`.
 
@@ -32,7 +55,9 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     once = classes * product / sequence if size.encoder else product
     centred = once if size.encoder else (classes - 1) * product
     rows = n_layers * heads * classes
-    sums, profiles = 8 * rows * (2 * d_model + size.d_head + 1), 8 * 5 * (2 * size.n_layers + 1) * classes * d_model
+    sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
+    profiles = 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
+    others = 8 * ((2 * n_layers * (heads + 1) + 1) * classes + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "contribution_bytes": sums,
@@ -40,13 +65,30 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
         "rows": rows * d_model,
     }  # fmt: skip
     lines = [
-        f"{n_layers} layers, {heads} heads, d_model {d_model}, {classes} classes",
+        f"attention: {n_layers} layers, {classes} classes of keys",
         f"sums of contributions: {sums / 2**20:,.0f} MiB",
         f"sums of the dimension profiles: {profiles / 2**20:,.0f} MiB",
-        f"blocks of the forward pass: {size.forward / 1e9:,.3f} GFLOP per token",
         f"mean contributions: {means / 1e9:,.3f} GFLOP per token",
         f"key-centred contributions: {centring / 1e9:,.3f} GFLOP per token",
-        f"together {(means + centring) / size.forward:.1%} of the forward pass",
+        f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",
         f"table scores: {rows * d_model:,} rows",
     ]
-    return Cost(numbers, lines)
+    held: dict[str, Any] = {
+        "per_token": _per_token(size),
+        "per_batch": _COPIES * 4 * _AT_ONCE + 12 * heads * size.d_head * d_model,
+    }
+    read = Pass(what="attention", sums=profiles + others, **held)
+    scored = Pass(what="attention scores", sums=sums, flops=means + centring, **held)
+    return Cost(passes=(read, scored), results=_results(rows * d_model), numbers=numbers, lines=lines)
+
+
+def _per_token(size: Shape) -> float:
+    """Bytes for each token of a batch: what a layer's attention reads, its queries turned and summed from the end, and
+    keys and values for every head, in float32; or the dimensions beside their correlates in float64."""
+    return max(4.0 * (3 * size.d_model + 8 * size.n_heads * size.d_head), 8.0 * 4 * size.d_model)
+
+
+def _results(rows: int) -> int:
+    """Bytes of scores and gaps, three and four columns, and of the tables that they are saved as."""
+    arrays = 7 * (8 if rows <= _DENSE_ROWS else 4)
+    return rows * (arrays + (_TABLE_ROW if rows <= _DENSE_ROWS else arrays))

@@ -1,6 +1,5 @@
 """The command of an analysis, from its declaration, and that of all of them, `interp report`."""
 
-import json
 import logging
 import os
 import time
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from interp.analyses import ReportOptions, analyses
-from interp.cli import flags
+from interp.cli import dryrun, flags
 from interp.cli.jobs import Job, in_parts
 from interp.cli.output import check_output, check_working, is_saving, save, show, unfinished
 from interp.declare import Analysis, find
@@ -22,8 +21,8 @@ from interp.paths import bundled_models, check_mauve, corpus_file, is_counts, mo
 
 __all__ = ["command_of", "report"]
 
-_DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Print sizes and costs from the model's config alone.")]
 _MODELS = "Hub name, local directory or bundled model; again for another.  [default: the bundled ones]"
+_NO_OUT = "--out is missing; expected a directory to write to"
 _OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR")]
 
 
@@ -45,22 +44,24 @@ def command_of(analysis: Analysis) -> flags.Command:
         model: flags.ModelFlag,
         out: _OutFlag = None,
         *,
-        dry_run: _DryRunFlag = False,
+        dry_run: dryrun.DryRunFlag = False,
+        measure: dryrun.MeasureFlag = False,
         overwrite: flags.OverwriteFlag = False,
         as_json: flags.JsonFlag = False,
         **given: Any,
     ) -> None:
         options = _options(analysis, given)
-        data = given.get(source)
+        data, how = given.get(source), flags.read(ModelOptions, given)
+        dryrun.check_measure(data, dry_run=dry_run, measure=measure)
         if dry_run:
-            _print_cost(analysis, model, data, options, as_json=as_json)
+            dryrun.say_one(analysis, model, data, options, how, measure=measure, as_json=as_json)
             return
         if data is None and given.get("paper"):
             data = analysis.paper.get(source)
         if data is None:
             raise ValueError(f"{flags.flag(source)} is missing; expected a file, a named corpus or 'bundled'")
         if out is None:
-            raise ValueError("--out is missing; expected a directory to write to")
+            raise ValueError(_NO_OUT)
         model_directory(model)
         text = _checked(analysis, data, options)
         check_output(out, analysis.name, overwrite=overwrite or is_saving(out, job))
@@ -71,7 +72,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         from interp import models, pages
 
         with Console(stderr=True).status(f"loading {model}"):
-            loaded = models.load(model, **flags.read(ModelOptions, given))
+            loaded = models.load(model, **how)
         asked = {name: value(loaded, options) if callable(value) else value for name, value in options.items()}
         with unfinished(out, job) as directory:
             found = find(analysis.answer)(loaded, text, **asked, directory=directory)
@@ -86,13 +87,6 @@ def command_of(analysis: Analysis) -> flags.Command:
     going_on = "A run that was killed resumes where it stopped."
     command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} {going_on}"
     return command
-
-
-def _print_cost(analysis: Analysis, model: str, data: str | None, options: dict[str, Any], *, as_json: bool) -> None:
-    model_directory(model, weights=False)
-    cost = find(analysis.cost or "interp.models.shapes:cost")(model, data, options)
-    lines = "\n".join(cost.lines)
-    typer.echo(json.dumps(cost.numbers) if as_json else f"{model}: {lines}")
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,12 +126,14 @@ def _check_named(options: Mapping[str, Any]) -> None:
 @flags.with_flags(*flags.parameters(ReportOptions, ModelOptions))
 def report(
     job: Job,
-    out: flags.OutFlag,
+    out: _OutFlag = None,
     model: Annotated[
         list[str] | None, typer.Option(help=_MODELS, metavar="NAME", autocompletion=flags.complete_model)
     ] = None,
     corpus: Annotated[str, typer.Option(help=CORPUS, metavar="NAME", autocompletion=flags.complete_corpus)] = "bundled",
     *,
+    dry_run: dryrun.DryRunFlag = False,
+    measure: dryrun.MeasureFlag = False,
     overwrite: flags.OverwriteFlag = False,
     as_json: flags.JsonFlag = False,
     **given: Any,
@@ -147,8 +143,15 @@ def report(
     What reads the same text in the same way shares a forward pass. Writes the results of all analyses to DIR (with
     several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped.
     """
-    options = flags.read(ReportOptions, given)
+    options, how = flags.read(ReportOptions, given), flags.read(ModelOptions, given)
     names = model or bundled_models()
+    dryrun.check_measure(corpus, dry_run=dry_run, measure=measure)
+    _check_settings(options)
+    if dry_run:
+        dryrun.say_all(names, corpus, options, how, measure=measure, as_json=as_json)
+        return
+    if out is None:
+        raise ValueError(_NO_OUT)
     places = {name: out if len(names) == 1 else out / short_name(name) for name in names}
     if len(set(places.values())) < len(names):
         raise ValueError(f"--model {', '.join(names)}: expected models with different names")
@@ -159,8 +162,6 @@ def report(
     check_page(out)
     check_working(out, "report")
     known = list(analyses())
-    if foreign := sorted(set(options.get("settings", {})) - set(known)):
-        raise ValueError(f"--settings names {foreign[0]!r}, which is no analysis; expected of {', '.join(known)}")
     for place in places.values():
         for analysis in known:
             check_output(place, analysis, overwrite=overwrite or is_saving(out, job))
@@ -173,7 +174,7 @@ def report(
         results = {}
         for name, place in places.items():
             with _steps(short_name(name)):
-                loaded = models.load(name, **flags.read(ModelOptions, given))
+                loaded = models.load(name, **how)
                 results[place] = ask_all(loaded, corpus, **options, directory=directory / short_name(name))
         if not save(results, directory, job):
             return
@@ -184,6 +185,13 @@ def report(
                     remove(place / analysis)
         page = pages.write_page(out)
     show({}, page, as_json=as_json)
+
+
+def _check_settings(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for settings of what is no analysis."""
+    known = list(analyses())
+    if foreign := sorted(set(options.get("settings", {})) - set(known)):
+        raise ValueError(f"--settings names {foreign[0]!r}, which is no analysis; expected of {', '.join(known)}")
 
 
 @contextmanager

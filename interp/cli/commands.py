@@ -2,13 +2,14 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from interp.cli import flags
+from interp.cli.dryrun import DryRunFlag
 from interp.cli.output import check_writable, show
 from interp.options import CORPUS, ModelOptions, TextOptions
 from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached, corpus_file, model_directory
@@ -22,15 +23,21 @@ _OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
 def unigrams(
     model: flags.ModelFlag,
     corpus: Annotated[str, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)],
-    out: Annotated[Path, typer.Option(help="File to write the counts to (.safetensors).")],
+    out: Annotated[Path | None, typer.Option(help="File to write the counts to (.safetensors).")] = None,
     *,
+    dry_run: DryRunFlag = False,
     overwrite: flags.OverwriteFlag = False,
     as_json: flags.JsonFlag = False,
     **given: Any,
 ) -> None:
     """Count a corpus's tokens, for --unigram."""
+    if dry_run:
+        _say_count(model, corpus, flags.read(TextOptions, given), as_json=as_json)
+        return
     model_directory(model)
     corpus_file(corpus)
+    if out is None:
+        raise ValueError("--out is missing; expected a file to write the counts to (.safetensors)")
     if out.suffix != ".safetensors":
         raise ValueError(f"--out {str(out)!r} must end in .safetensors")
     if out.is_dir():
@@ -50,6 +57,22 @@ def unigrams(
         typer.echo(json.dumps({"n_tokens": counts.n_tokens, "n_types": n_types, "written": str(out)}))
     else:
         typer.echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")
+
+
+def _say_count(model: str, corpus: str, options: Mapping[str, Any], *, as_json: bool) -> None:
+    """What would be counted."""
+    model_directory(model, weights=False)
+
+    from interp.corpora.sources import roughly_tokens
+    from interp.models.shapes import shape
+
+    tokens = roughly_tokens(corpus, limit=options.get("limit"), column=options.get("column"))
+    d_vocab = shape(model).d_vocab
+    if as_json:
+        typer.echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
+        return
+    size = "a text of unknown length" if tokens is None else f"about {tokens:,} tokens"
+    typer.echo(f"{model}: counts {size} of {corpus} by its tokenizer, over {d_vocab:,} types; reads no weights")
 
 
 def page(

@@ -16,9 +16,10 @@ from interp.checks import list_of_strings, unicode_text, whole_number
 from interp.corpora.files import UNNAMED, dataset_table, frame_table, is_dataset, opened, reads_network
 from interp.paths import HUB_CORPORA, corpus_file, printable
 
-__all__ = ["Corpus", "Source", "load"]
+__all__ = ["Corpus", "Source", "load", "roughly_tokens"]
 
 _FIRST_TEXTS = 100
+_LETTERS_OF_TOKEN = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +120,26 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
             what = "a corpus that was loaded" if isinstance(source, Corpus) else "a list of strings"
             raise ValueError(f"{what} has no columns to choose from, found column={column!r}; leave column out")
     return replace(corpus, limit=limit or corpus.limit, separator=separator or corpus.separator)
+
+
+def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | None = None) -> int | None:
+    """About how many tokens a local text has, a token for four characters, from its size and its first hundred texts;
+    None for what is no file here.
+
+    Raises as `load` does for a file that cannot be read.
+
+    Examples:
+        >>> 15_000 < roughly_tokens("bundled") < 30_000
+        True
+    """
+    path = None if name is None else corpus_file(name)
+    if path is None:
+        return None
+    if limit is None:
+        return round(path.stat().st_size * (3 if path.suffix == ".gz" else 1) / _LETTERS_OF_TOKEN)
+    with opened(path, header=column is not None) as table:
+        texts = list(islice(table.texts(table.choose(column)), min(limit, _FIRST_TEXTS)))
+    return round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN)
 
 
 def _from_list(source: Iterable[str]) -> Corpus:

@@ -36,6 +36,7 @@ ANALYSIS = Analysis(
     result="interp.encoding.tables:EncodingStudy",
     section="interp.encoding.page:section",
     sides="interp.encoding.page:sides",
+    cost="interp.encoding.costs:dry_run",
     impossible="interp.encoding.tables:why_impossible",
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",)},
     paper_help="axes by |Spearman| and at random, steering by the regression",

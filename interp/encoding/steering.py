@@ -40,7 +40,7 @@ class LogOdds(LogitsObserver):
     """
 
     def __init__(self, model: Model, token_ids: Sequence[int]) -> None:
-        super().__init__(model, tokens=list(token_ids))
+        super().__init__(model, at_once=_ELEMENTS_AT_ONCE, tokens=list(token_ids))
         self.token_ids = list(token_ids)
         self.add_state("count", (len(token_ids), _BINS))
         self.add_state("sum", (len(token_ids), _BINS))

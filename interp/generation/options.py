@@ -48,6 +48,7 @@ ANALYSIS = Analysis(
     result="interp.generation.tables:GenerationStudy",
     section="interp.generation.page:section",
     sides="interp.generation.page:sides",
+    cost="interp.generation.costs:dry_run",
     impossible="interp.generation.decoding:why_impossible",
     paper={"scales": tuple(round(0.1 * i, 1) for i in range(11)), "decoders": DECODERS, "n": 100},
     paper_help="100 prompts, λ = 0, 0.1 … 1, five decoders",

@@ -1,59 +1,91 @@
-"""What a model's config.json alone says of its size: enough to count memory and operations before loading it."""
+"""What config.json and the headers of the safetensors files say of a model's size: enough to count memory and
+operations before loading it. No weight is read."""
 
 import copy
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from interp.checks import whole_number
-from interp.models.pretrained import MASKED, model_class, read_config
+from interp.checks import refuse, whole_number
+from interp.declare import Backend, Bias
+from interp.models.footprint import TOKENS_PER_ROW, Widths
+from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, model_class, read_config
 from interp.paths import model_directory
 
-__all__ = ["Cost", "Shape", "cost", "shape"]
+__all__ = ["Shape", "shape"]
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_MLP_WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size")
+_EAGER = ("bert", "roberta", "opt", "gptj", "gpt_neo", "bloom", "gpt_oss")
+"""Kinds of models whose attention TransformerLens hands to transformers whole, or that have scores of their own."""
+_GATES = ("gate", "wi_1", "w3")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a model; `block_weights` are those of the matrices of one block that a token passes through, of
-    experts as many as are chosen for it."""
+@dataclass(frozen=True, kw_only=True)
+class Shape(Widths):
+    """The sizes of a model, by its files.
+
+    `block_weights` are those of the matrices of one block that a token passes through, of experts as many as are chosen
+    for it; `parameters` all numbers of the checkpoint, each once, `stored` the type of most of them, `tied` whether
+    output embeddings are the input's; `context` the longest row, None without a limit; `biases` are those of the
+    prediction head; `hooked` says whether TransformerLens has an implementation of its own, `eager_bridge` whether
+    transformers' eager attention runs in a bridge.
+    """
 
     encoder: bool
     n_layers: int
-    n_heads: int
-    n_key_value_heads: int
-    d_model: int
-    d_head: int
     block_weights: int
+    parameters: int
+    stored: str
+    tied: bool
+    context: int | None
+    biases: tuple[Bias, ...]
+    hooked: bool
+    eager_bridge: bool
 
     @property
     def forward(self) -> float:
-        """Operations per token of the blocks' matrix products, without attention's own `4 T n_heads d_head` per layer.
+        """Operations per token of the blocks' matrix products, without attention's own.
 
         A multiplication and an addition are two operations.
         """
         return 2.0 * self.n_layers * self.block_weights
 
+    def attention(self, context: int) -> float:
+        """Operations per token of attention's own, `4 T n_heads d_head` per layer in rows of T tokens; half of them in
+        causal models, whose queries see half of the keys."""
+        return self.n_layers * (4.0 if self.encoder else 2.0) * context * self.n_heads * self.d_head
 
-class Cost(NamedTuple):
-    """What `--dry-run` prints: `lines` to read, or `numbers` by name with `--json`."""
+    def dtype(self, wanted: str | None) -> torch.dtype:
+        """The type of the weights in memory, for the `dtype` of `interp.load` by name. Raises ValueError for no
+        floating-point type."""
+        name = self.stored if wanted == "auto" else wanted or "float32"
+        found = getattr(torch, name, None)
+        if not isinstance(found, torch.dtype) or not found.is_floating_point:
+            expected = "a floating-point type such as 'bfloat16' or torch.bfloat16, or 'auto'"
+            raise ValueError(f"dtype must be {expected}, found {name!r}")
+        return found
 
-    numbers: dict[str, Any]
-    lines: list[str]
+    def backend(self, wanted: Backend | None) -> Backend:
+        """The backend of `interp.load`, where TransformerLens can convert the model."""
+        return wanted or ("hooked" if self.hooked else "bridge")
 
+    def weights_bytes(self, dtype: torch.dtype, backend: Backend) -> int:
+        """The weights in memory. TransformerLens' own models have output embeddings of their own, tied or not."""
+        numbers = self.parameters + (self.d_model * self.d_vocab if backend == "hooked" and self.tied else 0)
+        return numbers * dtype.itemsize
 
-def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """What any analysis costs: the forward passes."""
-    size = shape(name)
-    lines = [
-        f"{size.n_layers} layers, {size.n_heads} heads, d_model {size.d_model}",
-        f"weights of the blocks: {size.n_layers * size.block_weights * 4 / 2**20:,.0f} MiB in float32",
-        f"blocks of the forward pass: {size.forward / 1e9:,.3f} GFLOP per token",
-    ]
-    return Cost(asdict(size) | {"forward": size.forward}, lines)
+    def row(self, context: int | None) -> int:
+        """The tokens of a row of text, where `context` was asked for. Raises ValueError for more than the model
+        reads."""
+        most = self.context or context or TOKENS_PER_ROW
+        length = min(most, TOKENS_PER_ROW) if context is None else context
+        least = 3 if self.encoder else 2
+        wrong = f"context must be {least} … {most} tokens for this model, found {length}; choose one within it"
+        refuse({wrong: not least <= length <= most})
+        return length
 
 
 def shape(name: str) -> Shape:
@@ -61,37 +93,79 @@ def shape(name: str) -> Shape:
 
     Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture and a size below 1,
     TypeError for a size that is no whole number.
+
+    Examples:
+        >>> tiny = shape("tiny-gpt2")
+        >>> tiny.d_model, tiny.n_layers, tiny.context, tiny.tied
+        (192, 6, 128, True)
     """
-    directory = model_directory(name, weights=False)
-    config = read_config(str(directory or name))
+    source = str(model_directory(name, weights=False) or name)
+    config = read_config(source)
 
     def size(what: str, value: Any) -> int:
         return whole_number(value, f"{what} in the config.json of {name}", least=1)
 
-    heads = size("num_attention_heads", config.num_attention_heads)
-    d_model = size("hidden_size", config.hidden_size)
+    heads, d_model = size("num_attention_heads", config.num_attention_heads), size("hidden_size", config.hidden_size)
+    mlp = next((width for key in _MLP_WIDTHS if (width := getattr(config, key, None))), 4 * d_model)
+    sketch = _Sketch.of(config, size("num_hidden_layers", config.num_hidden_layers))
+    stored = Stored(source, None, config, "bridge")
+    declared = getattr(config, "dtype", None)
     return Shape(
-        encoder=config.model_type in MASKED,
-        n_layers=size("num_hidden_layers", config.num_hidden_layers),
         n_heads=heads,
         n_key_value_heads=size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads),
         d_model=d_model,
         d_head=size("head_dim", getattr(config, "head_dim", None) or d_model // heads),
-        block_weights=_weights_of_block(config),
+        d_mlp=size("the width of the MLP", mlp),
+        d_vocab=size("vocab_size", config.vocab_size),
+        gated=sketch.gated,
+        encoder=config.model_type in MASKED,
+        n_layers=config.num_hidden_layers,
+        block_weights=sketch.active,
+        parameters=stored.n_numbers or sketch.parameters,
+        stored=str(stored.dtype if stored.n_numbers else declared or torch.float32).removeprefix("torch."),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
+        context=context_of(config),
+        biases=sketch.biases,
+        hooked=config.model_type in HOOKED,
+        eager_bridge=config.model_type in _EAGER or bool(getattr(config, "attn_logit_softcapping", None)),
     )
 
 
-def _weights_of_block(config: Any) -> int:
-    """Numbers in the matrices of a block (the fourth, where the first ones may be of another kind)."""
-    number = min(config.num_hidden_layers, 4)
-    config = copy.deepcopy(config)
-    config.num_hidden_layers = number
-    with torch.device("meta"):
-        model = model_class(config)(config)
-    n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
-    chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
-    total = 0.0
-    for name, parameter in model.named_parameters():
-        if f".{number - 1}." in name and parameter.ndim > 1 and "bias" not in name:
-            total += parameter.numel() * (chosen if ".experts." in name else 1)
-    return round(total)
+@dataclass(frozen=True)
+class _Sketch:
+    """What a model of at most four blocks, without memory, shows: the numbers of a block that a token passes through,
+    those of all blocks (the fourth stands for the rest, as the first ones may be of another kind), and the head."""
+
+    active: int
+    parameters: int
+    gated: bool
+    biases: tuple[Bias, ...]
+
+    @classmethod
+    def of(cls, config: Any, n_layers: int) -> "_Sketch":
+        number = min(n_layers, 4)
+        config = copy.deepcopy(config)
+        config.num_hidden_layers = number
+        with torch.device("meta"):
+            model = model_class(config)(config)
+        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        last = [name for name in sizes if f".{number - 1}." in name]
+        n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
+        chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
+        matrices = [name for name, one in model.named_parameters() if one.ndim > 1 and "bias" not in name]
+        active = sum(sizes[name] * (chosen if ".experts." in name else 1) for name in last if name in matrices)
+        return cls(
+            active=round(active),
+            parameters=sum(sizes.values()) + (n_layers - number) * sum(sizes[name] for name in last),
+            gated=any(part in name for name in last for part in _GATES),
+            biases=("ln", "fc", "last") if config.model_type in MASKED else tuple(_biases(sizes)),
+        )
+
+
+def _biases(names: Iterable[str]) -> Iterator[Bias]:
+    """The biases of a decoder's prediction head, by the names of its parameters."""
+    outside = [name for name in names if name.endswith(".bias") and not any(map(str.isdecimal, name.split(".")))]
+    if any("norm" in name.split(".")[-2] or "ln_f" in name for name in outside if "embed" not in name):
+        yield "ln"
+    if any(name.split(".")[-2] in ("lm_head", "embed_out", "output") for name in outside):
+        yield "last"

@@ -7,51 +7,78 @@ from typing import Any
 import torch
 
 from interp.corpora import pairs
-from interp.models.shapes import Cost, shape
+from interp.models.shapes import Shape, shape
 from interp.probing.options import ProbingOptions
+from interp.run.budget import Cost, Pass, setup
 
 __all__ = ["dry_run", "rate"]
 
 _TRAIN = 0.6
 _TIMED_SIZE = 1_024
+_TOKENS_AT_ONCE, _SENTENCES_AT_ONCE = 4_096, 8_192  # see interp.probing.states
+_LOGITS_AT_ONCE = 2**21  # see interp.probing.accuracy
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.probing.study` with these options.
 
     Bytes of hidden states, and floating-point operations (a multiplication and an addition are two) of the trained and
-    the untrained model. `forward` are the blocks' matrix products for all sentences; `sparse` those of the L0 probes,
-    `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is done at one state
-    alone (transfer, general probes, ablation) is not counted. Tokens are reckoned at 4/3 of the words, and one
-    appended. Of the untrained model there is one sparse probe per task and state.
+    the untrained model. `forward_sentences` are the blocks' matrix products for all sentences; `sparse` those of the L0
+    probes, `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is done at one
+    state alone (transfer, general probes, ablation) is not counted. Tokens are reckoned at 4/3 of the words, and one
+    appended. Of the untrained model, which lies beside the trained one, there is one sparse probe per task and state.
 
     Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
-    asked = ProbingOptions(**{key: value for key, value in options.items() if not callable(value)})
+    asked = ProbingOptions(**{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)})
     table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit), shape(name)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
-    tokens = sum(round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences)
+    lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
     columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) + 1 if "l0" in asked.methods else 0
-    one_state, forward = 4 * len(sentences) * size.d_model, 2 * tokens * size.forward
+    one_state, forward = 4 * len(sentences) * size.d_model, 2 * sum(lengths) * size.forward
     sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
     numbers = {
         "n_states": n_states, "d_model": size.d_model, "n_tasks": n_tasks, "n_sentences": len(sentences),
-        "n_tokens": tokens, "columns": n_tasks * columns, "states_bytes": 2 * n_states * one_state,
-        "one_state_bytes": one_state, "forward": forward, "sparse": sparse,
+        "n_tokens": sum(lengths), "columns": n_tasks * columns, "states_bytes": 2 * n_states * one_state,
+        "one_state_bytes": one_state, "forward_sentences": forward, "sparse": sparse,
     }  # fmt: skip
     gib, speed = one_state / 2**30, rate()
     hours = f"{forward / speed / 3600:,.1f} h and {sparse / speed / 3600:,.1f} h"
     lines = [
-        f"{n_states} states of {size.d_model}; {n_tasks} tasks, {len(sentences):,} sentences, about {tokens:,} tokens",
+        f"{n_states} states of {size.d_model}; {n_tasks} task{'s' * (n_tasks > 1)}, {len(sentences):,} sentences, "
+        f"about {sum(lengths):,} tokens",
         f"hidden states: {2 * n_states * gib:,.2f} GiB on disk, {gib:,.2f} GiB in memory",
         f"forward passes: {forward / 1e12:,.1f} TFLOP",
         f"L0 probes, {n_tasks * columns:,} per state: {sparse / 1e12:,.1f} TFLOP",
         f"a float32 matrix product runs at {speed / 1e9:,.0f} GFLOP/s here: {hours} at that rate",
     ]
-    return Cost(numbers, lines)
+    twice = setup(name, options).copied
+    longest = max(lengths)
+    shard = 4 * min(len(sentences), _SENTENCES_AT_ONCE) * n_states * size.d_model
+    read: dict[str, Any] = {"text": "sentences", "size": (max(1, _TOKENS_AT_ONCE // longest), longest)}
+    fitted = _fitted(size, len(sentences), n_tasks, columns)
+    judged = Pass(
+        what="sentences judged", text="sentences", step=2, head=True, per_batch=3 * 4 * _LOGITS_AT_ONCE,
+        size=(1, longest),
+    )  # fmt: skip
+    untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
+    passes = (Pass(what="states", sums=shard, **read), untrained, judged)
+    return Cost(passes=passes, between=twice + fitted, numbers=numbers, lines=lines)
+
+
+_OPTIONS = ProbingOptions.__dataclass_fields__
+
+
+def _fitted(size: Shape, n_sentences: int, n_tasks: int, columns: int) -> int:
+    """Bytes of the probes of a state: its states as they were, in parts, and rotated; each column's weights, gates and
+    their moments; dense probes in float64."""
+    states = 4 * n_sentences * size.d_model
+    probes = 4 * 12 * n_tasks * columns * size.d_model
+    dense = 8 * 4 * _TRAIN * n_sentences * size.d_model
+    return round(4 * states + probes + dense)
 
 
 def rate() -> float:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
+from interp import memory
 from interp.corpora import Batches
 from interp.declare import Options
 from interp.models.identity import reading_once
@@ -30,7 +31,7 @@ from interp.run import distributed
 from interp.run.checkpoint import is_finished
 from interp.run.observers import Observer, observe, observe_parts, part_of
 
-__all__ = ["Asked", "Passes", "Reading", "Runs", "asks", "execute", "runs", "side_by_side"]
+__all__ = ["Asked", "Passes", "Reading", "Runs", "asks", "execute", "merged", "runs", "side_by_side"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -148,10 +149,11 @@ def execute(
                 wanted = next(analysis)
             except StopIteration as end:
                 return end.value
-            for reading in _merged(wanted):
+            for reading in merged(wanted):
                 number += 1
                 path = None if directory is None else Path(directory) / f"pass-{number}.safetensors"
                 _read(model, Reading(f"pass {number}, {reading.what}", *reading[1:]), path, progress)
+                memory.give_back()
 
 
 def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
@@ -173,7 +175,7 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
         observe(model, batches, *observers, checkpoint=path, **options)
 
 
-def _merged(wanted: list[Reading]) -> Iterator[Reading]:
+def merged(wanted: list[Reading]) -> Iterator[Reading]:
     """One reading for all that read the same batches, in order of appearance."""
     for reading in wanted:
         same = [one for one in wanted if one.batches.settings == reading.batches.settings]

@@ -85,6 +85,36 @@ CASES: dict[str, Command] = {
         "n_layer",
         lambda w: ["attention", "--model", str(w.config(n_layer=0)), "--dry-run"],
     ),
+    "weights cut off, of which sizes are asked": (
+        "cannot be read as a transformers model",
+        lambda w: ["attention", "--model", str(w.truncated("gpt2")), "--dry-run"],
+    ),
+    "a measure without a dry run": ("--measure goes with --dry-run", lambda w: [*full("frequency")(w), "--measure"]),
+    "a measure of no text": (
+        "--measure reads a batch of a text; name one with --corpus",
+        lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dry-run", "--measure"],
+    ),
+    "a row longer than the model reads": (
+        "context must be 2 … 24 tokens for this model, found 25; choose one within it",
+        full("frequency", context=25),
+    ),
+    "a dry run of such a row": (
+        "context must be 2 … 24 tokens for this model, found 25; choose one within it",
+        lambda w: ["report", "--model", str(w.directory("gpt2")), "--context", "25", "--dry-run"],
+    ),
+    "a dry run of no text": (
+        "gone.txt' does not exist",
+        lambda w: ["encoding", "--model", str(w.directory("gpt2")), "--corpus", "gone.txt", "--dry-run"],
+    ),
+    "a dry run in whole numbers": (
+        "dtype must be a floating-point type",
+        lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dtype", "int8", "--dry-run"],
+    ),
+    "a report to nowhere": ("--out is missing", lambda w: ["report", "--model", str(w.directory("gpt2"))]),
+    "counts to nowhere": (
+        "--out is missing",
+        lambda w: ["unigrams", "--model", str(w.directory("gpt2")), "--corpus", str(w.corpus())],
+    ),
     "a merge of nothing": ("found no parts of a run", lambda w: ["merge", str(w.root)]),
     "a merge of damage": ("command.json is damaged", merge("{")),
     "a merge of numbers": ("holds no command", merge("[1, 2]")),

@@ -1,0 +1,119 @@
+"""What `--dry-run` says of memory, beside the peak of the command itself.
+
+`python benchmarks/dryrun.py [--quick]`. Random weights of five shapes, a text of a few rows, each command in a process
+of its own. It fails where the two are more than a fifth apart.
+"""
+
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+from timing import Row, command, note_only, peak_memory
+
+from interp import memory
+from interp.analyses import load
+from interp.cli.dryrun import budget_of, budget_of_all
+from interp.corpora import pairs
+
+transformers.utils.logging.disable_progress_bar()
+APART = 0.2
+WORDS = [f"w{number}" for number in range(2_000)]
+SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<eos>"}
+SPECIAL_OF_BERT = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+SPECIAL_OF_BERT["mask_token"] = "[MASK]"
+RUN = "import sys; from interp.cli import main; assert not main(sys.argv[1:])"
+FEW = '{"encoding": {"orders": ["random"], "bases": ["axis"]}, "probing": {"methods": ["dense"], "states": [1]}}'
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, the shape that it is run on and its options; a text of so many lines, each a row long."""
+
+    command: str
+    on: str
+    config: transformers.PretrainedConfig
+    dtype: torch.dtype = torch.float32
+    options: dict[str, Any] = field(default_factory=dict)
+    lines: int = 4
+
+
+def cases(quick: bool) -> list[Case]:
+    """The shapes; with `quick` those that take a minute."""
+    llama = transformers.LlamaConfig(
+        hidden_size=1024, intermediate_size=2816, num_hidden_layers=24, num_attention_heads=16, num_key_value_heads=8,
+        vocab_size=32_000, max_position_embeddings=2_048, pad_token_id=1, bos_token_id=2, eos_token_id=2,
+    )  # fmt: skip
+    wide = transformers.GPTNeoXConfig(
+        hidden_size=256, intermediate_size=1_024, num_hidden_layers=6, num_attention_heads=4, vocab_size=128_000
+    )
+    long = transformers.GPTNeoXConfig(
+        hidden_size=512, intermediate_size=2_048, num_hidden_layers=4, num_attention_heads=8, vocab_size=32_000,
+        max_position_embeddings=2_048,
+    )  # fmt: skip
+    small = transformers.GPT2Config(n_embd=256, n_layer=4, n_head=4, vocab_size=16_000, n_positions=256)
+    probes = {"pairs": "pairs.jsonl", "limit": 20, "steps": 50}
+    report = {"pairs": "pairs.jsonl", "settings": FEW}
+    found = [
+        Case("frequency", "GPT-2, 124M, float32", transformers.GPT2Config()),
+        Case("attention", "4 layers of 512, rows of 2,048", long, options={"context": 2_048}),
+        Case("attention", "a Llama of 0.35B, bfloat16", llama, torch.bfloat16, {"dtype": "auto"}, lines=2),
+        Case("probing", "BERT-base's shape", transformers.BertConfig(pad_token_id=1), options=probes),
+        Case("encoding", "6 layers of 256, 128,000 types", wide, options={"context": 256}),
+        Case("report", "4 layers of 256, 16,000 types", small, options=report, lines=100),
+    ]
+    return found[:2] if quick else found
+
+
+def write(case: Case, directory: Path) -> None:
+    """A checkpoint with random weights and a tokenizer of words in `model`, a text and minimal pairs."""
+    torch.manual_seed(0)
+    is_bert = case.config.model_type == "bert"
+    make = transformers.BertForPreTraining if is_bert else transformers.AutoModelForCausalLM.from_config
+    make(case.config).to(case.dtype).save_pretrained(directory / "model")
+    table = pairs.generate(n_per_task=20)
+    table.to_json(directory / "pairs.jsonl", orient="records", lines=True)
+    special = SPECIAL_OF_BERT if is_bert else SPECIAL
+    sentences = " ".join([*table["sentence_good"], *table["sentence_bad"]]).split()
+    vocabulary = {word: i for i, word in enumerate(dict.fromkeys([*special.values(), ",", ".", *sentences, *WORDS]))}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special).save_pretrained(directory / "model")
+    draw, length = random.Random(0), case.options.get("context", 256 if case.command == "report" else 1_024) + 50
+    lines = (" ".join(draw.choices([*WORDS, *[",", "."] * 100], k=length)) for _ in range(case.lines))
+    (directory / "text.txt").write_text("\n".join(lines))
+
+
+def row(case: Case) -> Row:
+    """What was said, and what was measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        write(case, directory)
+        model, corpus = str(directory / "model"), str(directory / "text.txt")
+        options = case.options | ({"pairs": str(directory / "pairs.jsonl")} if "pairs" in case.options else {})
+        flags = [part for key, value in options.items() for part in (f"--{key}", str(value))]
+        if case.command == "report":
+            said = budget_of_all(model, corpus, options | {"settings": json.loads(FEW)})
+        else:
+            said = budget_of(load(case.command), model, options.get("pairs", corpus), options)
+        flags += [] if case.command == "probing" else ["--corpus", corpus]
+        found = peak_memory(RUN, case.command, "--model", model, "--out", str(directory / "run"), *flags) * 2**20
+    note = f"said {memory.shown(said.peak)}, took {memory.shown(found)}: {said.peak / found:.2f}"
+    if not abs(said.peak / found - 1) <= APART:
+        sys.exit(f"--dry-run of {case.command} on {case.on}: {note}, more than {APART:.0%} apart")
+    return note_only(f"the peak of memory that interp {case.command} --dry-run says", case.on, note)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    yield from map(row, cases(quick))
+
+
+if __name__ == "__main__":
+    command(rows, __doc__ or "")

@@ -1,0 +1,166 @@
+"""`--dry-run`: what a command would take, from a model's config and headers; with `--measure` its first batch too."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from interp.analyses import BUNDLED_PAIRS, analyses
+from interp.declare import Analysis, find
+from interp.options import ModelOptions
+from interp.paths import corpus_file, model_directory
+
+__all__ = ["DryRunFlag", "MeasureFlag", "budget_of", "budget_of_all", "check_measure", "say_all", "say_one"]
+
+if TYPE_CHECKING:
+    from interp.run.budget import Budget, Cost
+    from interp.run.measure import Measured
+
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="Say what it would take, from the model's config and headers alone.")
+]
+MeasureFlag = Annotated[bool, typer.Option("--measure", help="With --dry-run: load the model, and time one batch.")]
+
+_UNDECLARED = "interp.run.budget:cost"
+
+
+def check_measure(data: str | None, *, dry_run: bool, measure: bool) -> None:
+    """Raise ValueError for `--measure` alone, or with nothing to read."""
+    if measure and not dry_run:
+        raise ValueError("--measure goes with --dry-run; add that, or leave --measure out")
+    if measure and data is None:
+        raise ValueError("--measure reads a batch of a text; name one with --corpus (or --pairs)")
+
+
+def say_one(
+    analysis: Analysis,
+    name: str,
+    data: str | None,
+    options: Mapping[str, Any],
+    how: Mapping[str, Any],
+    *,
+    measure: bool,
+    as_json: bool,
+) -> None:
+    """Print what one analysis of a model would take, with its options and those of the model (`how`)."""
+    budget = budget_of(analysis, name, data, {**options, **how})
+    found = {name: _measured(analysis, name, str(data), options, how)} if measure else {}
+    _show({name: budget}, found, as_json=as_json)
+
+
+def say_all(
+    names: Sequence[str],
+    corpus: str,
+    options: Mapping[str, Any],
+    how: Mapping[str, Any],
+    *,
+    measure: bool,
+    as_json: bool,
+) -> None:
+    """Print what a report on each model would take."""
+    budgets = {name: budget_of_all(name, corpus, {**options, **how}) for name in names}
+    found = {name: _measured(None, name, corpus, options, how) for name in names if measure}
+    _show(budgets, found, as_json=as_json)
+
+
+def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Budget":
+    """What one analysis of a model takes, with its options and those of the model."""
+    from interp.run.budget import budget
+
+    model_directory(name, weights=False)
+    if data is not None and analysis.reads != "pairs":
+        corpus_file(data)
+    return budget(name, {analysis.name: _cost(analysis, name, data, options)}, options)
+
+
+def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget":
+    """What a report on a model takes, with the options of the report and of the model: analyses of the text share
+    passes; then come the others, one after the other."""
+    from interp.run.budget import budget
+
+    model_directory(name, weights=False)
+    corpus_file(corpus)
+    pairs = options.get("pairs", "bundled")
+    limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
+    costs, later = {}, 0
+    for one in analyses().values():
+        data, shared = (pairs, {"limit": limit}) if one.reads == "pairs" else (corpus, _known(options, one))
+        own = dict(one.in_report) | dict(options.get("settings", {}).get(one.name, {}))
+        found = _cost(one, name, data, _known(options, ModelOptions) | shared | own)
+        if one.reads in ("pairs", "prompts"):
+            later += 1
+            found = replace(found, passes=tuple(replace(each, step=100 * later + each.step) for each in found.passes))
+        costs[one.name] = found
+    return budget(name, costs, options)
+
+
+def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Cost":
+    found: Cost = find(analysis.cost or _UNDECLARED)(name, data, options)
+    return found
+
+
+def _known(options: Mapping[str, Any], of: Analysis | type) -> dict[str, Any]:
+    """Those options of a report that an analysis of a text takes too, or that say how a model is loaded."""
+    if isinstance(of, Analysis) and of.reads == "prompts":
+        return {}
+    names = [item.name for item in fields(of.options if isinstance(of, Analysis) else of)]
+    return {key: value for key, value in options.items() if key in names}
+
+
+def _measured(
+    analysis: Analysis | None, name: str, data: str, options: Mapping[str, Any], how: Mapping[str, Any]
+) -> "Measured":
+    """The first batch of an analysis, or of a report (None), of a model that is loaded so."""
+    from interp import corpora, models, survey
+    from interp.corpora import pairs
+    from interp.run.measure import first_batch
+
+    loaded = models.load(name, **how)
+    answer = survey.ask_all if analysis is None else find(analysis.answer)
+    asked = {key: value(loaded, options) if callable(value) else value for key, value in options.items()}
+    text: dict[str, Any] = {"limit": asked.get("limit"), "column": asked.get("column")}
+    given: Any = data
+    if analysis is not None and analysis.reads == "pairs":
+        given = pairs.load(data, tasks=asked.pop("tasks", None), limit=asked.pop("limit", None))
+        plain = corpora.batches(loaded, [*given["sentence_good"], *given["sentence_bad"]], layout="texts")
+    else:
+        plain = corpora.batches(loaded, data, **text)
+    return first_batch(loaded, answer.passes(loaded, given, **asked), plain)
+
+
+def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, as_json: bool) -> None:
+    """Print what each model would take, and whether that fits; with several models a JSON object of each."""
+    from interp import memory
+
+    numbers, texts = {}, []
+    for name, budget in budgets.items():
+        verdict, known = budget.verdict(memory.available(budget.run.device))
+        numbers[name] = budget.numbers | known
+        lines = [*budget.lines, verdict]
+        if name in found:
+            seen = found[name]
+            per_text = None if seen.n_batches is None else _whole(seen, budget)
+            numbers[name] |= {"seconds_per_batch": seen.seconds, "measured_peak_bytes": seen.peak}
+            numbers[name] |= {"batches": seen.n_batches, "seconds": per_text}
+            lines.append(f"measured: {seen.seconds:,.2f} s for the first batch, {memory.shown(seen.peak)} at most")
+            if per_text is not None:
+                lines.append(f"all of the text: about {seen.n_batches:,.0f} batches, {_duration(per_text)}")
+        texts.append(f"{name}: " + "\n".join(lines))
+    if as_json:
+        typer.echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values())), ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(texts))
+
+
+def _whole(seen: "Measured", budget: "Budget") -> float:
+    """Seconds for the text: what follows the passes that were timed takes as much longer as it has operations."""
+    return seen.seconds * (seen.n_batches or 0) * budget.flops / budget.first_flops
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.0f} s"

@@ -1,0 +1,86 @@
+"""What the study of a model's output embeddings costs, from its config and the size of the text alone."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from interp.corpora.batching import MASK_RATE
+from interp.corpora.sources import roughly_tokens
+from interp.encoding.options import EncodingOptions
+from interp.frequency.costs import predictions
+from interp.models.shapes import Shape, shape
+from interp.run.budget import Cost, Pass
+
+__all__ = ["dry_run"]
+
+_FRACTIONS = 24  # of the dimensions that go, see interp.encoding.tables
+_PRUNED, _SCANNED = 5_000, 500  # positions
+_STEERED = 15  # tokens
+_BINS = 2 * 2_400  # counts and means of a histogram of log-odds
+_EFFECTS, _EXACT = 6, 50  # of neurons
+_PRUNED_AT_ONCE, _STEERED_AT_ONCE = 2**23, 2**21  # logits that are pruned, and steered, together
+_BLOCK = 2**22  # numbers of W_U that are read together
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """The cost of `interp.encoding.study` with these options: a pass for the regression; one each for pruning, log-odds
+    and the means of neurons; one each for steering, and the effects of neurons, twice.
+
+    Pruning reads 5,000 positions and the effects of neurons 500, of as many as the text has, a token for four
+    characters; of a text that is no file here these are none to speak of.
+
+    Raises as `interp.models.shapes.shape`.
+    """
+    keys = ("orders", "bases", "shifts", "ratios")
+    size, asked = shape(name), EncodingOptions(**{key: options[key] for key in keys if key in options})
+    tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
+    mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
+    n_tokens = min(_STEERED, size.d_vocab)
+    n = n_tokens * len(list(asked.ratios)) * len(list(asked.shifts))
+    at_head: dict[str, Any] = {"text": text, "head": True, "share": mask}
+    odds = Pass(
+        what="log-odds", step=1, sums=8 * (2 + n_tokens * _BINS), per_logit=8 * 5,
+        at_once=_STEERED_AT_ONCE, flops=mask * 4.0 * size.d_vocab, **at_head,
+    )  # fmt: skip
+    steered = Pass(
+        what="steering", step=2, sums=8 * ((n + 1) * size.d_vocab + 2), flops=mask * 2.0 * n * size.d_vocab,
+        per_batch=20 * n * size.d_vocab, per_logit=4 * 4, at_once=_STEERED_AT_ONCE, **at_head,
+    )  # fmt: skip
+    fitted = predictions(size, 1, "token probability")
+    fitted = replace(fitted, sums=fitted.sums + 8 * (size.d_model + 1))
+    passes = [fitted, _pruned(size, asked, _share(_PRUNED, tokens, mask)), odds]
+    passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
+    fit = 8 * (5 * _BLOCK + 6 * size.d_vocab + 4 * size.d_model**2)
+    between = max(fit, 16 * n * size.d_vocab)
+    lines = [f"token probability: {n} ways to steer a token, {len(asked.orders)} orders in which dimensions go"]
+    return Cost(passes=tuple(passes), between=between, numbers={"steered": n}, lines=lines)
+
+
+def _share(positions: int, tokens: int | None, mask: float) -> float:
+    """The share of the tokens that so many positions are; of a text of unknown length, none to speak of."""
+    return 0.0 if tokens is None else min(mask, positions / tokens)
+
+
+def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
+    """Sums of every order in every basis; W_U in rows, and its coordinates along principal components."""
+    orders, bases = len(list(asked.orders)), len(list(asked.bases))
+    sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3) + size.d_vocab + 2)
+    return Pass(
+        what="pruning", text="some of the text", step=1, sums=sums, head=True, share=share,
+        copies=4 * bases * size.d_model * size.d_vocab, per_logit=4 * 6, at_once=_PRUNED_AT_ONCE,
+        flops=share * bases * (2.0 * size.d_model + orders * _FRACTIONS * 6.0 + 2.0 * size.d_model) * size.d_vocab,
+    )  # fmt: skip
+
+
+def _neurons(size: Shape, share: float) -> list[Pass]:
+    """Mean activations, then the effects of all neurons to second order, then those of fifty exactly."""
+    read: dict[str, Any] = {"text": "a little of the text", "head": True, "share": share, "per_logit": 4 * 12}
+    sums = 8 * (2 + _EFFECTS * size.d_mlp)
+    second_order = share * 8.0 * size.d_mlp * size.d_vocab + share * 12.0 * size.d_vocab * size.d_model
+    exact = share * _EXACT * 20.0 * size.d_vocab
+    weights = 4 * 2 * size.d_mlp * size.d_model
+    return [
+        Pass(what="mean neurons", step=1, sums=8 * (size.d_mlp + 1), copies=weights),
+        Pass(what="neurons", step=2, sums=sums, copies=weights, flops=second_order, **read),
+        Pass(what="neurons, exact", step=3, sums=8 * (2 + _EFFECTS * _EXACT), copies=weights, flops=exact, **read),
+    ]

@@ -1,0 +1,49 @@
+"""What generating text costs, from a model's config alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from interp.frequency.costs import predictions
+from interp.generation.options import DECODERS
+from interp.models.footprint import default_rows
+from interp.models.shapes import shape
+from interp.run.budget import Cost, Pass
+
+__all__ = ["dry_run"]
+
+_PROMPTS, _PROMPT_TOKENS, _NEW_TOKENS, _BATCH_SIZE = 100, 10, 50, 32
+_BEAMS = 4
+_SCALES = 3
+
+
+def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """The cost of `interp.generation.study` with these options: prompts and what people wrote after them are read once,
+    and every decoder writes at every λ, with `2 n_layers n_key_value_heads d_head` numbers kept for each token.
+
+    Raises as `interp.models.shapes.shape`.
+
+    Examples:
+        >>> dry_run("tiny-gpt2", None, {"decoders": ["greedy"], "scales": [0, 1]}).numbers
+        {'settings': 2, 'new_tokens': 10000}
+    """
+    size = shape(name)
+    if size.encoder or "ln" not in size.biases:
+        lacking = "an encoder does not continue text" if size.encoder else "this model has no b_LN to scale"
+        return Cost(lines=[f"generated text: {lacking}"])
+    n, prompt, new = (options.get(key) or usual for key, usual in _DEFAULTS.items())
+    decoders, scales = options.get("decoders") or DECODERS, list(options.get("scales") or range(_SCALES))
+    rows = min(n, options.get("batch_size") or _BATCH_SIZE) * (_BEAMS if "beam" in decoders else 1)
+    settings = len(decoders) * len(scales)
+    kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
+    length = prompt + new
+    judged = default_rows(size, length, itemsize=4, room=float("inf"))
+    passes = (
+        predictions(size, len(scales) + 2, "perplexity", text="prompts", size=(min(n, judged), length)),
+        Pass(what="generated text", text="generated text", step=1, head=True, share=1 / prompt, size=(rows, prompt),
+             per_token=kept * length / prompt, per_batch=4 * 4 * rows * size.d_vocab),
+    )  # fmt: skip
+    lines = [f"generated text: {len(decoders)} decoders at {len(scales)} λ, {settings * n * new:,} new tokens"]
+    return Cost(passes=passes, numbers={"settings": settings, "new_tokens": settings * n * new}, lines=lines)
+
+
+_DEFAULTS = {"n": _PROMPTS, "prompt_tokens": _PROMPT_TOKENS, "new_tokens": _NEW_TOKENS}

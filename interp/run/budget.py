@@ -1,0 +1,327 @@
+"""What a command takes, before it runs: memory, operations, passes, and whether it fits.
+
+    peak = process + weights + max(loading, every step, what is done between them, results and page)
+    step = sums and copies of all its passes + the largest of its passes
+    pass = what a batch adds to its sums + max(a block and what is read in it, logits + what is read of them)
+
+An analysis declares its passes, with the bytes of its observers' sums, in a `Cost`; the rest follows from the model's
+shape and the size of a batch, by `interp.models.footprint`. Of what is freed while a batch is read the C library keeps
+about as much again, up to a quarter of a GiB: pieces below 32 MiB do not go back to the system one by one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+from interp import memory
+from interp.declare import Backend
+from interp.models.footprint import LOADING, PROCESS, default_rows, room_for_batches
+from interp.models.shapes import Shape, shape
+
+__all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
+
+_STEP = 64  # of a context that is proposed
+_KEPT = 256 * 2**20
+_PAGE = 100 * 2**20
+"""Bytes of the libraries that draw, and of a page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """A pass over what an analysis reads. Passes of the same `step` that read the same `text` are one.
+
+    Args:
+        what: its name.
+        text: what it reads, as `Analysis.reads` has it, or a name of its own for what no other analysis reads so.
+        step: its number among the passes that its analysis asks for one after the other.
+        sums: bytes of the states of its observers, to which a batch adds as many.
+        copies: bytes that its observers keep besides, of weights for one.
+        per_token, per_batch: bytes that are held while a batch is added: for each token of it, and besides.
+        per_logit, at_once: the same for each logit that is read, of so many at once.
+        head: whether the prediction head runs; what is held is then held beside the logits, else in a block.
+        share: of the positions, those at which the head runs.
+        flops: operations per token beside the forward pass's own.
+        size: the rows and tokens of its batches, where these are not those of the text.
+    """
+
+    what: str
+    text: str = "text"
+    step: int = 0
+    sums: int = 0
+    copies: int = 0
+    per_token: float | int = 0
+    per_batch: float | int = 0
+    per_logit: float | int = 0
+    at_once: float | int = float("inf")
+    head: bool = False
+    share: float | int = 1
+    flops: float | int = 0
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What an analysis takes beside the model.
+
+    Args:
+        passes: over what it reads.
+        between: bytes of what is done before, between and after its passes, at most.
+        results: bytes while its tables are saved and drawn.
+        numbers: more to say with `--json`, by name.
+        lines: more to read.
+    """
+
+    passes: tuple[Pass, ...] = ()
+    between: int = 0
+    results: int = 0
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+
+
+def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
+    """What any analysis costs that declares nothing: one pass."""
+    return Cost(passes=(Pass(what="reading", head=True),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a model is run: its shape, the type of its weights, where it is, and the rows and tokens of a batch."""
+
+    shape: Shape
+    dtype: torch.dtype
+    backend: Backend
+    device: str
+    rows: int
+    context: int
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def weights(self) -> int:
+        return self.shape.weights_bytes(self.dtype, self.backend)
+
+    @property
+    def copied(self) -> int:
+        """A second model beside the first: all of its weights, or, where memory has no room for these, all but the
+        matrices of blocks, and those of one block while it runs (`interp.models.untrained`)."""
+        block = self.shape.block_weights * self.itemsize
+        whole, outside = self.weights, self.weights - self.shape.n_layers * block
+        return whole if 2 * whole + PROCESS <= memory.available(self.device) else outside + block
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the weights stay in their files, which the system reads and forgets as it needs."""
+        return (self.backend, self.device) == ("bridge", "cpu") and self.dtype == self.shape.dtype("auto")
+
+
+def setup(name: str, options: Mapping[str, Any]) -> Setup:
+    """How a model is run with these options, those of an analysis and of `interp.options.ModelOptions` together.
+
+    Raises ValueError for a context beyond the model's or an unknown dtype, and as `interp.models.shapes.shape`.
+
+    Examples:
+        >>> found = setup("tiny-gpt2", {"context": 64})
+        >>> found.rows, found.context
+        (64, 64)
+    """
+    found = shape(name)
+    dtype, backend = found.dtype(options.get("dtype")), found.backend(options.get("backend"))
+    found = replace(found, eager=found.eager_bridge and backend == "bridge")
+    device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    context = found.row(options.get("context"))
+    room = room_for_batches(found.weights_bytes(dtype, backend), device)
+    rows = options.get("batch_size") or default_rows(found, context, itemsize=dtype.itemsize, room=room)
+    return Setup(shape=found, dtype=dtype, backend=backend, device=device, rows=rows, context=context)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a command takes: `costs` of the analyses, by name, of a model that is run so."""
+
+    run: Setup
+    costs: Mapping[str, Cost]
+
+    @property
+    def passes(self) -> list[list[Pass]]:
+        """Every pass over a text, as those of single analyses that share it."""
+        groups: dict[tuple[int, str], list[Pass]] = {}
+        for one in (one for cost in self.costs.values() for one in cost.passes):
+            groups.setdefault((one.step, one.text), []).append(one)
+        return list(groups.values())
+
+    @property
+    def process(self) -> int:
+        """What imported libraries take; nothing on a GPU, whose memory is counted alone."""
+        return 0 if self.run.device.startswith("cuda") else PROCESS
+
+    @property
+    def loading(self) -> int:
+        """What is held beside the weights while they are loaded; of those that stay in their files, a block that is
+        checked, twice in float32."""
+        run = self.run
+        return 8 * run.shape.block_weights if run.mapped else round(LOADING * run.weights)
+
+    @property
+    def reading(self) -> int:
+        """The largest step: passes that are asked for together keep their sums side by side."""
+        steps: dict[int, list[list[Pass]]] = {}
+        for group in self.passes:
+            steps.setdefault(group[0].step, []).append(group)
+        kept = {step: sum(one.sums + one.copies for group in groups for one in group) for step, groups in steps.items()}
+        return max((kept[step] + max(map(self._held, groups)) for step, groups in steps.items()), default=0)
+
+    @property
+    def between(self) -> int:
+        """The largest of what is done between passes."""
+        return max((cost.between for cost in self.costs.values()), default=0)
+
+    @property
+    def results(self) -> int:
+        """The tables of all analyses, and their page."""
+        return _PAGE + sum(cost.results for cost in self.costs.values())
+
+    @property
+    def peak(self) -> int:
+        """The most memory that is held at once, in bytes."""
+        return self.process + self.run.weights + max(self.loading, self.reading, self.between, self.results)
+
+    @property
+    def flops(self) -> float:
+        """Operations for each token that is read, all passes together."""
+        return sum(map(self._operations, self.passes))
+
+    @property
+    def first_flops(self) -> float:
+        """Those of the passes that are asked for first."""
+        first = min((group[0].step for group in self.passes), default=0)
+        return sum(self._operations(group) for group in self.passes if group[0].step == first)
+
+    def _held(self, group: Sequence[Pass]) -> int:
+        run = self.run
+        rows, context = self._size(group)
+        tokens = rows * context
+
+        def beside(some: Iterable[Pass], more: int = 0) -> float:
+            held = more + max((self._beside(one, tokens) for one in some), default=0.0)
+            return float(held + min(held, _KEPT))
+
+        at_head = [one for one in group if one.head]
+        in_block = run.shape.block_bytes(rows, context, run.itemsize)
+        block = beside((one for one in group if not one.head), in_block)
+        share = max((one.share for one in at_head), default=0.0)
+        head = run.shape.head_bytes(share * tokens, run.itemsize) + beside(at_head)
+        return round(sum(one.sums for one in group) + max(block, head))
+
+    def _beside(self, one: Pass, tokens: int) -> float:
+        logits = min(one.at_once, one.share * tokens * self.run.shape.d_vocab)
+        return float(one.per_token * tokens + one.per_batch + one.per_logit * logits)
+
+    def _size(self, group: Sequence[Pass]) -> tuple[int, int]:
+        return next((one.size for one in group if one.size), (self.run.rows, self.run.context))
+
+    def _operations(self, group: Sequence[Pass]) -> float:
+        sizes, share = self.run.shape, max((one.share for one in group if one.head), default=0.0)
+        head = 2.0 * share * sizes.d_model * sizes.d_vocab
+        own = sum(one.flops for one in group)
+        return float(sizes.forward + sizes.attention(self._size(group)[1]) + head + own)
+
+    @property
+    def needed(self) -> int:
+        """The peak, without weights that stay in their files."""
+        return self.peak - (self.run.weights if self.run.mapped else 0)
+
+    def verdict(self, available: int) -> tuple[str, dict[str, Any]]:
+        """Whether it fits in the memory that is available, in words and by name; where not, what would.
+
+        Proposed are the largest power of two of rows, else, with one row, the largest multiple of 64 tokens.
+        """
+        known = {"available_bytes": available, "fits": self.needed <= available}
+        compared = f"{memory.shown(self.needed)} of {memory.shown(available)}"
+        if known["fits"]:
+            return f"fits in memory: {compared}", known
+        least = self.needed
+        for change in self._smaller():
+            least = replace(self, run=replace(self.run, **change)).needed
+            if least <= available:
+                names = {"rows": "batch_size", "context": "context"}
+                advice = {names[name]: value for name, value in change.items()}
+                flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
+                return f"does not fit: {compared}; {flags}", known | {"advice": advice}
+        what = f"{memory.shown(least)} of {memory.shown(available)}, weights {memory.shown(self.run.weights)}"
+        return f"does not fit at any batch size: {what}{self._lighter(available)}", known | {"advice": None}
+
+    def _smaller(self) -> Iterator[dict[str, Any]]:
+        """Smaller batches, the largest first."""
+        run = self.run
+        yield from ({"rows": 2**power} for power in reversed(range((run.rows - 1).bit_length())))
+        contexts = range((run.context - 1) // _STEP * _STEP, 0, -_STEP)
+        yield from ({"rows": 1, "context": context} for context in contexts)
+
+    def _lighter(self, available: int) -> str:
+        """What would hold the weights in less memory, where anything would."""
+        run, stored = self.run, self.run.shape.dtype("auto")
+        light = replace(run, dtype=torch.bfloat16, rows=1)
+        files = replace(run, dtype=stored, backend="bridge", rows=1)
+        if light.weights < run.weights and replace(self, run=light).needed <= available:
+            return f"; --dtype bfloat16 makes that {memory.shown(light.weights)}"
+        if files.mapped and not run.mapped and replace(self, run=files).needed <= available:
+            return "; --backend bridge --dtype auto leaves the weights in their files, and is slow"
+        return ""
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All of it by name, for `--json`: bytes, and operations per token."""
+        run, dtype = self.run, str(self.run.dtype).removeprefix("torch.")
+        sizes = {"process": self.process, "weights": run.weights, "loading": self.loading, "reading": self.reading}
+        sizes |= {"between": self.between, "results": self.results, "peak": self.peak, "needed": self.needed}
+        about = asdict(run.shape) | {"dtype": dtype, "backend": run.backend, "device": run.device}
+        about |= {"context": run.context, "batch_size": run.rows, "passes": len(self.passes)}
+        about |= {"forward": run.shape.forward, "flops": self.flops}
+        about |= {f"{name}_bytes": size for name, size in sizes.items()}
+        for cost in self.costs.values():
+            about |= cost.numbers
+        return about
+
+    @property
+    def lines(self) -> list[str]:
+        """The same, to read."""
+        run, size = self.run, self.run.shape
+        dtype = str(run.dtype).removeprefix("torch.")
+        weights = f"weights: {size.parameters:,} numbers in {dtype}, {memory.shown(run.weights)}"
+        lines = [
+            f"{size.n_layers} layers, {size.n_heads} heads, d_model {size.d_model}, {size.d_vocab:,} types",
+            weights + (", which stay in their files" if run.mapped else ""),
+            *(f"pass {number}: {self._described(group)}" for number, group in enumerate(self.passes, 1)),
+            f"blocks of the forward pass: {size.forward / 1e9:,.3f} GFLOP per token",
+            f"all passes, with attention and the prediction head: {self.flops / 1e9:,.3f} GFLOP per token",
+            *(line for cost in self.costs.values() for line in cost.lines),
+        ]
+        parts = {"the process": self.process, "weights": run.weights, "loading them": self.loading}
+        parts |= {"a pass": self.reading, "work between passes": self.between, "tables and page": self.results}
+        shown = ", ".join(f"{memory.shown(size)} {what}" for what, size in parts.items() if size)
+        return [
+            *lines,
+            f"peak memory: about {memory.shown(self.peak)} ({shown}; after the weights the largest)",
+        ]
+
+    def _described(self, group: Sequence[Pass]) -> str:
+        rows, context = self._size(group)
+        names = " + ".join(dict.fromkeys(one.what for one in group))
+        return f"{names}, {rows:,} row{'s' * (rows > 1)} of {context:,} tokens at once"
+
+
+def budget(name: str, costs: Mapping[str, Cost], options: Mapping[str, Any]) -> Budget:
+    """What a command takes with these options, those of an analysis and of `interp.options.ModelOptions` together.
+
+    Raises as `setup` does.
+
+    Examples:
+        >>> found = budget("tiny-gpt2", {"reading": Cost(passes=(Pass(what="reading", head=True),))}, {"batch_size": 8})
+        >>> found.verdict(2**33)[1]["fits"], found.verdict(2**20)[0].partition(":")[0]
+        (True, 'does not fit at any batch size')
+    """
+    return Budget(setup(name, options), costs)

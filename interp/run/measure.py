@@ -1,0 +1,90 @@
+"""The time and memory that the first batch of a text takes: what no formula knows of a machine."""
+
+import time
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from interp import memory
+from interp.corpora import Batches
+from interp.corpora.sentences import encode
+from interp.models.running import hooks_of_others, running
+from interp.models.sites import Model
+from interp.run.observers import feed, forward
+from interp.run.passes import Passes, Reading, merged
+
+__all__ = ["Measured", "first_batch"]
+
+_FIRST_TEXTS = 100
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the first batch of each pass that is asked for first takes: seconds, all passes together; about how many
+    batches the text has, None where nobody knows without reading it; and the most bytes that were held, by the process
+    since it was started, or on a GPU."""
+
+    seconds: float
+    n_batches: float | None
+    peak: int
+
+
+def first_batch(model: Model, analysis: Passes[Any], instead: Batches) -> Measured:
+    """Read the first batch for an analysis, which goes no further.
+
+    Args:
+        analysis: see `interp.run.passes`. One whose forward passes are its own is measured by a plain forward pass.
+        instead: what is read then.
+
+    Raises what the analysis raises.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2"] * 20
+        >>> text = interp.corpora.batches(model, text, context=12, batch_size=2)
+        >>> asked = interp.attention.study.passes(model, text, key_classes={"first": [1]})
+        >>> found = first_batch(model, asked, text)
+        >>> found.seconds > 0, found.n_batches
+        (True, 2.5)
+    """
+    readings = list(merged(next(analysis))) or [Reading("a forward pass", instead, [])]
+    device = model.W_U.device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seconds = sum(_seconds(model, reading) for reading in readings)
+    analysis.close()
+    on_gpu = device.type == "cuda"
+    peak = torch.cuda.max_memory_allocated(device) if on_gpu else memory.peak()
+    return Measured(seconds, _n_batches(readings[0].batches), peak)
+
+
+def _seconds(model: Model, reading: Reading) -> float:
+    """The first batch with all that listens; a second time, as the first one warms up."""
+    batch = next(iter(reading.batches)).to(model.W_U.device)
+    for _ in range(2):
+        start = time.perf_counter()
+        if reading.observers:
+            feed(model, replace(batch), tuple(reading.observers), hooks_of_others(model))
+            for observer in reading.observers:
+                observer.commit()
+        else:
+            with torch.no_grad(), running(model):
+                forward(model, batch)
+        if model.W_U.device.type == "cuda":
+            torch.cuda.synchronize(model.W_U.device)
+    return time.perf_counter() - start
+
+
+def _n_batches(batches: Batches) -> float | None:
+    """The number of batches, from the number of texts and the tokens in the first of them."""
+    settings = batches.settings
+    if batches.n_texts is None or batches.corpus is None:
+        return None
+    if settings["layout"] == "texts":
+        return batches.n_texts / settings["batch_size"]
+    texts = list(islice(batches.corpus, _FIRST_TEXTS))
+    tokens = sum(map(len, encode(batches.tokenizer, texts))) / len(texts) * batches.n_texts
+    return tokens / (settings["batch_size"] * settings["context"])

@@ -1,0 +1,119 @@
+"""`--dry-run`: what a command would take, from config.json and headers, and whether it fits."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from interp import memory
+from interp.analyses import OWN
+from interp.cli import main
+from interp.models.footprint import PROCESS
+
+SIZES = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_hidden_layers": 80}
+LLAMA_70B = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192}
+
+
+@pytest.fixture
+def large(tmp_path):
+    """The config of a model of 70B parameters, and no weights."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B | SIZES | {"tie_word_embeddings": False}))
+    return tmp_path
+
+
+def told(capsys, *arguments):
+    """The numbers that a dry run gives."""
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_analysis_says_what_it_takes(capsys):
+    for name in OWN:
+        data = ["--pairs", "bundled", "--limit", "10"] if name == "probing" else []
+        found = told(capsys, name, "--model", "tiny-gpt2", *data)
+        assert found["fits"]
+        assert found["peak_bytes"] > PROCESS + found["weights_bytes"]
+        assert found["passes"] >= 1
+        assert found["flops"] > found["forward"] > 0
+        assert (found["parameters"], found["stored"]) == (3_480_576, "float16"), "by the headers"
+
+
+def test_a_report_shares_passes(capsys):
+    found = told(capsys, "report", "--model", "tiny-gpt2", "--model", "tiny-bert", "--limit", "10")
+    gpt2, bert = found["tiny-gpt2"], found["tiny-bert"]
+    alone = [told(capsys, name, "--model", "tiny-gpt2")["passes"] for name in ("frequency", "attention", "encoding")]
+    assert alone == [1, 2, 6]
+    assert gpt2["passes"] == 6 + 2 + 3, "those of the text, of generated text and of sentences"
+    assert bert["passes"] == 3 + 1 + 2 + 3, "an encoder reads its text masked and as it is"
+    assert main(["report", "--model", "tiny-gpt2", "--dry-run"]) == 0
+    assert "pass 1: word frequency + attention + attention scores + token probability" in capsys.readouterr().out
+
+
+def test_settings_of_a_report_count(capsys):
+    few = json.dumps({"encoding": {"orders": ["random"], "ratios": [2]}, "probing": {"states": [1]}})
+    found = told(capsys, "report", "--model", "tiny-gpt2", "--settings", few)
+    assert (found["steered"], found["n_states"]) == (15 * 3, 1)
+
+
+def test_what_does_not_fit(large, capsys, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda device="cpu": 64 * memory.GIB)
+    arguments = ["attention", "--model", str(large), "--dry-run"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert "does not fit at any batch size: " in text
+    assert " of 64.0 GiB, weights 262.8 GiB; --backend bridge --dtype auto leaves the weights in their files" in text
+    assert "70,553,706,496 numbers in float32" in text, "by the config, where there are no weights"
+    found = told(capsys, "attention", "--model", str(large))
+    assert (found["fits"], found["advice"]) == (False, None)
+
+    monkeypatch.setattr(memory, "available", lambda device="cpu": 172 * memory.GIB)
+    found = told(capsys, "attention", "--model", str(large), "--dtype", "bfloat16", "--batch-size", "64")
+    assert not found["fits"]
+    assert 1 <= found["advice"]["batch_size"] < 64
+    advised = str(found["advice"]["batch_size"])
+    assert told(capsys, "attention", "--model", str(large), "--dtype", "bfloat16", "--batch-size", advised)["fits"]
+
+
+def test_a_model_of_70b_takes_seconds(large):
+    """Imports included; most of the time is theirs, and a machine may be busy."""
+    command = [sys.executable, "-m", "interp", "attention", "--model", str(large), "--dry-run"]
+    took = []
+    for _ in range(2):
+        start = time.perf_counter()
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+        took.append(time.perf_counter() - start)
+    assert min(took) < 15
+
+
+def test_counting_says_what_it_would_count(capsys):
+    assert main(["unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--dry-run"]) == 0
+    assert "over 4,096 types; reads no weights" in capsys.readouterr().out
+    found = told(capsys, "unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "10")
+    assert found["passes"] == 0
+    assert 100 < found["n_tokens"] < 10_000
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["frequency", "--corpus", "bundled", "--limit", "20"],
+        ["probing", "--pairs", "bundled", "--limit", "10"],
+        ["generation", "--corpus", "bundled", "--n", "2"],
+        ["report", "--corpus", "bundled", "--limit", "100"],
+    ],
+)
+def test_the_first_batch_is_timed(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = told(capsys, *arguments, "--model", "tiny-gpt2", "--measure")
+    assert 0 < found["seconds_per_batch"] < 100
+    assert found["measured_peak_bytes"] > 2**26
+    assert not list(tmp_path.iterdir()), "nothing is written"
+    if arguments[0] == "frequency":
+        assert 0 < found["batches"] < 5
+        assert main([*arguments, "--model", "tiny-gpt2", "--dry-run", "--measure"]) == 0
+        text = capsys.readouterr().out
+        assert "s for the first batch" in text
+        assert "all of the text: about" in text
