@@ -1,13 +1,13 @@
 """A model as it might have been before training."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.memory import available
+from interp.memory import available, give_back
 from interp.models.identity import Origin, origin, set_origin
 from interp.models.sites import Model, check_model, view
 from interp.models.streaming import blocks_of
@@ -15,6 +15,9 @@ from interp.models.streaming import blocks_of
 __all__ = ["untrained"]
 
 _FIRST_SD = 0.02
+_DRAWN_AT_ONCE = 2**24
+_TOGETHER = 16  # numbers that torch draws in one step, so that parts of a matrix are what the whole would be
+_CONTIGUOUS = torch.contiguous_format
 
 
 def untrained(model: Model, *, seed: int = 0) -> Model:
@@ -44,16 +47,22 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     with torch.no_grad():
         for name, parameter in sorted(fresh.named_parameters()):
             state = generator.get_state()
-            drawn = _draw(parameter, generator)
+            drawn = _drawn(parameter.shape, generator)
             first = view(fresh).first_value(name)
-            values = {"ones": torch.ones(()), "zeros": torch.zeros(()), "drawn": drawn}[first]
-            if parameter.is_contiguous() or 0 not in parameter.stride():
-                parameter.copy_(values)
-            elif first == "drawn":
-                draws[parameter] = state
-                parameter.data = drawn.flatten()[:1].to(parameter).expand(parameter.shape)  # tells it from others
+            is_held = parameter.is_contiguous() or 0 not in parameter.stride()
+            if first != "drawn":
+                value = torch.ones((), dtype=parameter.dtype, device=parameter.device) * (first == "ones")
+                parameter.data = parameter.data if is_held else torch.empty_like(parameter, memory_format=_CONTIGUOUS)
+                parameter.copy_(value)
+            elif is_held:
+                _fill(parameter, drawn)
             else:
-                parameter.data = values.to(parameter).expand(parameter.shape).clone()
+                draws[parameter] = state
+                some = next(drawn).flatten()[:1].to(parameter)
+                parameter.data = some.expand(parameter.shape)  # tells it from others
+            for _ in drawn:  # the next one draws what comes after
+                pass
+            give_back()
     for block in _blocks(fresh) if draws else ():
         _draw_when_run(block, draws)
     set_origin(fresh, Origin(f"{origin(model).name} untrained", None, None))
@@ -69,8 +78,18 @@ def _shape_of(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     return torch.nn.Parameter(parameter.data.new_zeros(1).expand(parameter.shape), parameter.requires_grad)
 
 
-def _draw(parameter: Tensor, generator: torch.Generator) -> Tensor:
-    return _FIRST_SD * torch.randn(parameter.shape, generator=generator)
+def _drawn(shape: torch.Size, generator: torch.Generator) -> Iterator[Tensor]:
+    """The numbers of a matrix, some rows of it at a time."""
+    rows = max(_TOGETHER, _DRAWN_AT_ONCE // max(1, shape[1:].numel()) // _TOGETHER * _TOGETHER)
+    for start in range(0, shape[0], rows):
+        yield _FIRST_SD * torch.randn(min(rows, shape[0] - start), *shape[1:], generator=generator)
+
+
+def _fill(parameter: Tensor, drawn: Iterator[Tensor]) -> None:
+    start = 0
+    for rows in drawn:
+        parameter[start : start + len(rows)] = rows
+        start += len(rows)
 
 
 def _draw_when_run(block: torch.nn.Module, draws: dict[torch.nn.Parameter, Tensor]) -> None:
@@ -82,7 +101,9 @@ def _draw_when_run(block: torch.nn.Module, draws: dict[torch.nn.Parameter, Tenso
         for parameter, state in own.items():
             generator = torch.Generator()
             generator.set_state(state)
-            parameter.data = _draw(parameter, generator).to(parameter)
+            parameter.data = torch.empty_like(parameter, memory_format=_CONTIGUOUS)
+            _fill(parameter.data, _drawn(parameter.shape, generator))
+        give_back()
 
     def forget(*_: Any) -> None:
         for parameter, data in rest.items():
