@@ -188,7 +188,7 @@ def ablate_dims(
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")
     if not torch.isfinite(fill).all():
         raise ValueError("means has NaN or infinite values; expected the mean of each dimension")
-    fill = fill[chosen].to(model.W_U)
+    fill = fill[chosen].to(model.W_U.dtype)
     if where == "residual":
 
         def overwrite(resid: Tensor, hook: Any) -> Tensor:
@@ -201,8 +201,10 @@ def ablate_dims(
     rows = (circuit.W_K_stored if where == "keys" else circuit.W_Q)[:, chosen]
 
     def subtract(activation: Tensor, projected: Tensor) -> Tensor:
-        excess = circuit.attn_input(activation.detach())[..., chosen] - fill
-        projection = einsum(excess, rows, "batch pos dim, head dim d_head -> batch pos head d_head")
+        excess = circuit.attn_input(activation.detach())[..., chosen] - fill.to(activation.device)
+        projection = einsum(
+            excess, rows.to(activation.device), "batch pos dim, head dim d_head -> batch pos head d_head"
+        )
         return projected - projection.to(projected.dtype)
 
     return jointly([circuit.input_name, hook_name(model, "k" if where == "keys" else "q", layer)], subtract)

@@ -70,6 +70,9 @@ class ModelOptions:
     """How a model is loaded: the keywords of `interp.load`."""
 
     device: str | None = option(None, "cpu, cuda, …  Default: cuda if there is one.")
+    device_map: str | None = option(
+        None, "Spread a bridge over the GPUs: auto, balanced, balanced_low_0 or sequential (accelerate)."
+    )
     dtype: str | None = option(
         None, "Of the weights: float32, bfloat16, float16, float64, or auto (as they are stored). Default: float32."
     )

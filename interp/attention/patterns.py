@@ -104,7 +104,7 @@ class AttentionByClass(KeyObserver):
         return attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys), "v")
 
     def _read(self, layer: int, keys: KeyClassBatch, attention: Tensor, v: Tensor) -> None:
-        W_O = view(self.model).W_O(layer).to(keys.one_hot.dtype)
+        W_O = view(self.model).W_O(layer).to(keys.one_hot)
         gram = einsum(W_O, W_O, "head d_head d_model, head other d_model -> head d_head other")
         v = v.to(W_O).repeat_interleave(W_O.shape[0] // v.shape[2], 2)
         squares = einsum(v, gram, v, "batch key head d_head, head d_head other, batch key head other -> batch head key")

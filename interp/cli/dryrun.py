@@ -136,7 +136,7 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
 
     numbers, texts = {}, []
     for name, budget in budgets.items():
-        verdict, known = budget.verdict(memory.available(budget.run.device))
+        verdict, known = budget.verdict(budget.run.available)
         numbers[name] = budget.numbers | known
         lines = [*budget.lines, verdict]
         if name in found:

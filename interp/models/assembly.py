@@ -14,6 +14,7 @@ from torch import Tensor
 from interp.models.drafts import Bridged, Draft, Hooked
 from interp.models.pretrained import MASKED, Stored, check_finite, context_of
 from interp.models.sites import Model, view
+from interp.models.spread import DeviceMap, Placement, placed
 from interp.models.streaming import blocks_of, streamed
 from interp.models.views import Tokens
 
@@ -37,8 +38,8 @@ class WronglyConverted(ValueError):
 
 
 @torch.no_grad()
-def assembled(name: str, stored: Stored, dtype: torch.dtype, device: torch.device) -> Model:
-    """A model in the wanted type and on the wanted device, checked block by block and then end to end.
+def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device | DeviceMap) -> Model:
+    """A model in the wanted type and on the wanted devices, checked block by block and then end to end.
 
     Raises WronglyConverted where it differs from transformers, and as `Stored.checked` does.
     """
@@ -53,11 +54,12 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, device: torch.devic
             what = f"{name} cannot be converted by TransformerLens as it is configured"
             raise WronglyConverted(f"{what}: {reason}") from error
         del source
-        expected = _Assembly(name, stored, draft, batch, dtype, device).run()
+        placement = placed(draft.reference, where, dtype)
+        expected = _Assembly(name, stored, draft, batch, dtype, placement).run()
     model = draft.model
     del draft  # and with it what was read of the files
-    view(model).to(dtype, device)
-    found = view(model).run(batch.to(device), None).float().cpu().log_softmax(-1)
+    placement.finish(model, dtype)
+    found = view(model).run(batch.to(model.W_U.device), None).float().cpu().log_softmax(-1)
     differences = (found - expected.log_softmax(-1))[batch.mask.bool()]
     apart = float(differences.square().mean().sqrt() if dtype in _OF_HALF else differences.abs().max())
     allowed = _OF_HALF.get(dtype, PARITY_TOLERANCE)
@@ -81,9 +83,9 @@ class _Assembly:
     """A pass of transformers' model in float32 during which the blocks of a draft are checked and settled."""
 
     def __init__(
-        self, name: str, stored: Stored, draft: Draft, batch: Tokens, dtype: torch.dtype, device: torch.device
+        self, name: str, stored: Stored, draft: Draft, batch: Tokens, dtype: torch.dtype, placement: Placement
     ) -> None:
-        self.name, self.stored, self.draft, self.batch, self.where = name, stored, draft, batch, (dtype, device)
+        self.name, self.stored, self.draft, self.batch, self.where = name, stored, draft, batch, (dtype, placement)
         self.blocks = blocks_of(draft.reference)
         self.total = sum(one.numel() for one in draft.reference.parameters())
         self.settled: list[str] = []

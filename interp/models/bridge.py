@@ -101,20 +101,23 @@ class Bridge(View):
         if self.model._weights_processed and gamma is not None and bool((gamma == 1).all()):
             norm = "folded rms" if norm == "rms" else "folded"
         dense = self.model.mlm_head if self.encoder else None
-        b_U = self.model.b_U  # of BART what transformers calls final_logits_bias
         multiplied, divided = (getattr(self._config, name, None) for name in ("logit_scale", "logits_scaling"))
+        tensors = {
+            "b_U": self.model.b_U if self.encoder or self.model.b_U.any() else None,  # of BART its final_logits_bias
+            "gamma": gamma,
+            "b_ln": bias,
+            "W_fc": None if dense is None else dense.weight.T,
+            "b_fc": None if dense is None else dense.bias,
+        }
+        W_U = self.model.W_U.detach()
         return HeadTensors(
-            W_U=self.model.W_U.detach(),
-            b_U=b_U.detach() if self.encoder or b_U.any() else None,
+            W_U=W_U,
             norm=norm,
             eps=float(self.model.cfg.eps),
-            gamma=gamma,
-            b_ln=bias,
-            W_fc=None if dense is None else dense.weight.detach().T,
-            b_fc=None if dense is None else dense.bias.detach(),
             had_bias=self._kind not in _HEADS_WITHOUT_BIAS,
             scale=float(multiplied or 1) / float(divided or 1),
             cap=getattr(self._config, "final_logit_softcapping", None),
+            **{name: None if one is None else one.detach().to(W_U.device) for name, one in tensors.items()},
         )
 
     @property

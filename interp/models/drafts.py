@@ -15,6 +15,7 @@ import transformers
 from torch import Tensor
 
 from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of
+from interp.models.spread import Placement
 from interp.models.streaming import Workspace, blocks_of
 from interp.models.views import Tokens
 
@@ -51,7 +52,7 @@ class Draft(ABC):
         """What is in no block, as `settle` takes it."""
 
     @abstractmethod
-    def settle(self, part: str, dtype: torch.dtype, device: torch.device) -> None:
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
         """Give a block of the model, or one of `parts`, the weights that it is to keep."""
 
     @abstractmethod
@@ -106,8 +107,8 @@ class Hooked(Draft):
         children = self.model.named_children()
         return [name for name, child in children if name != "blocks" and next(child.parameters(), None) is not None]
 
-    def settle(self, part: str, dtype: torch.dtype, device: torch.device) -> None:
-        module = self._bound(part)
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
+        module, device = self._bound(part), placement.of(part)
         for name, parameter in module.named_parameters():
             parameter.data = _laid_out(name, parameter.data, dtype, device, gated=self.model.cfg.gated_mlp)
         _use_fast_gelu(module)
@@ -170,15 +171,15 @@ class Bridged(Draft):
     def parts(self) -> list[str]:
         return [_REST]
 
-    def settle(self, part: str, dtype: torch.dtype, device: torch.device) -> None:
+    def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
         blocks = tuple(f"{name}." for name in blocks_of(self.reference))
         for name, parameter in self.reference.named_parameters():
             if name.startswith(f"{part}.") or (part == _REST and not name.startswith(blocks)):
-                kept, parameter.data = parameter.data, parameter.data.to(device, dtype)
+                kept, parameter.data = parameter.data, parameter.data.to(placement.of(name), dtype)
                 self._moved = self._moved or parameter.data_ptr() != kept.data_ptr()
         if part == _REST:
             for parameter in self._copies:
-                parameter.data = parameter.data.to(device, dtype)
+                parameter.data = parameter.data.to(dtype=dtype)
         self._look_again()
 
     def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:

@@ -19,6 +19,7 @@ from interp.models.identity import Origin, set_origin
 from interp.models.pretrained import Stored, place, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model
+from interp.models.spread import DeviceMap
 from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.paths import model_directory, printable
 
@@ -29,6 +30,7 @@ def load(
     name_or_path: str | os.PathLike[str],
     *,
     device: str | torch.device | None = None,
+    device_map: DeviceMap | None = None,
     dtype: torch.dtype | str | None = None,
     revision: str | None = None,
     checkpoint: int | None = None,
@@ -49,6 +51,9 @@ def load(
         name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
             (`"EleutherAI/pythia-70m"`) or one of TransformerLens' short names (`"gpt2-medium"`, `"pythia-70m"`).
         device: where to put it; CUDA if there is one, else the CPU.
+        device_map: how to spread a bridge over several devices instead, as accelerate does: `"auto"`, `"balanced"`,
+            `"balanced_low_0"` or `"sequential"`, over the GPUs of this process, or the device of each part by its name
+            in transformers' model (`{"model.layers.0": 0, …}`).
         dtype: of the returned model, as torch has it or by its name, or `"auto"` for that of the files; float32.
         revision: a branch, tag or commit of a hub repository.
         checkpoint: a training step of a model that has them (Pythia: revision `step{checkpoint}`; the Stanford
@@ -59,8 +64,8 @@ def load(
 
     Raises:
         FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
-        ValueError: unsupported architecture, option or device, weights larger than the memory, incomplete or non-finite
-            weights, a failed parity check, an unknown backend or one that cannot have this model.
+        ValueError: unsupported architecture, option, device or device map, weights larger than the memory, incomplete
+            or non-finite weights, a failed parity check, an unknown backend or one that cannot have this model.
 
     Examples:
         >>> model = load("tiny-gpt2")
@@ -76,8 +81,11 @@ def load(
         raise ValueError(f"dtype must be {expected}, found {dtype!r}")
     if backend is not None:
         check_choice("backend", backend, get_args(Backend))
+    if device_map is not None and (device is not None or backend == "hooked"):
+        other = "device" if device is not None else "backend='hooked'"
+        raise ValueError(f"device_map spreads a TransformerBridge over several devices; leave {other} out")
     name = str(name_or_path)
-    device = find_device(device)
+    where = find_device(device) if device_map is None else device_map
     directory = model_directory(name)
     if directory is None:
         source, revision = _on_hub(name, revision, checkpoint)
@@ -85,7 +93,7 @@ def load(
         source = str(directory)
     else:
         raise ValueError(f"{name} is a local directory: revision and checkpoint are for hub names; leave them out")
-    model = _loaded(name, source, revision, backend, dtype or torch.float32, device)
+    model = _loaded(name, source, revision, backend, dtype or torch.float32, where)
     if directory is None and (cached := place(source, revision)):
         revision = cached.name
     memory.give_back()
@@ -95,9 +103,16 @@ def load(
 
 
 def _loaded(
-    name: str, source: str, revision: str | None, backend: Backend | None, dtype: Any, device: torch.device
+    name: str,
+    source: str,
+    revision: str | None,
+    backend: Backend | None,
+    dtype: Any,
+    where: torch.device | DeviceMap,
 ) -> Model:
     """A checked model, of the first backend that can have it."""
+    if not isinstance(where, torch.device):
+        backend = "bridge"
     with quiet():
         config = read_config(source, revision)
         why_not_hooked = why_not_converted(source, config)
@@ -107,9 +122,10 @@ def _loaded(
     def of(backend: Backend) -> Model:
         stored = Stored(source, revision, copy.deepcopy(config), backend)
         wanted = stored.dtype if dtype == "auto" else dtype
-        _check_room(name, stored, wanted, device)
+        if isinstance(where, torch.device):
+            _check_room(name, stored, wanted, where)
         with quiet():
-            return assembled(name, stored, wanted, device)
+            return assembled(name, stored, wanted, where)
 
     if backend != "bridge" and not why_not_hooked:
         try:

@@ -15,7 +15,7 @@ from interp.checks import whole_number
 from interp.models.head import LOAD_RAW, is_identity
 from interp.models.sites import Model, check_model, hook_name, view
 from interp.models.verify import verify_scores
-from interp.models.views import Rotation, View
+from interp.models.views import Attention, View
 
 _SCORES_AT_ONCE = 2**22
 
@@ -57,21 +57,24 @@ class QKCircuit:
 
     `W_K` `[n_heads, d_model, d_head]` and `b_K` `[n_heads, d_head]` have a slice for each query head, repeated where
     query heads share their keys; what is `stored` has one for each head that `hook_k` has. `scale` is what scores are
-    divided by. `ln_bias` is the part of x that every token shares, the bias of the norm that x comes from.
+    divided by. `ln_bias` is the part of x that every token shares, the bias of the norm that x comes from. Weights are
+    those of the model, moved to the `device` of the unembedding where the block is on another.
     """
 
     layer: int
-    W_Q: Float[Tensor, "n_heads d_model d_head"]
-    W_K_stored: Float[Tensor, "n_kv_heads d_model d_head"]
-    b_K_stored: Float[Tensor, "n_kv_heads d_head"]
-    gamma: Float[Tensor, " d_model"] | None
-    ln_bias: Float[Tensor, " d_model"] | None
-    scale: float
     span: Span
     input_name: str
     query_name: str
-    _normed_before: bool
-    _rotation: Rotation | None
+    device: torch.device
+    _attention: Attention
+
+    @property
+    def W_Q(self) -> Float[Tensor, "n_heads d_model d_head"]:
+        return self._attention.W_Q.to(self.device)
+
+    @property
+    def W_K_stored(self) -> Float[Tensor, "n_kv_heads d_model d_head"]:
+        return self._attention.W_K.to(self.device)
 
     @property
     def W_K(self) -> Float[Tensor, "n_heads d_model d_head"]:
@@ -79,18 +82,28 @@ class QKCircuit:
 
     @property
     def b_K(self) -> Float[Tensor, "n_heads d_head"]:
-        return self.b_K_stored.repeat_interleave(self._groups, 0) if self._groups > 1 else self.b_K_stored
+        stored = self._attention.b_K.to(self.device)
+        return stored.repeat_interleave(self._groups, 0) if self._groups > 1 else stored
+
+    @property
+    def ln_bias(self) -> Float[Tensor, " d_model"] | None:
+        return None if (bias := self._attention.ln_bias) is None else bias.to(self.device)
+
+    @property
+    def scale(self) -> float:
+        return self._attention.scale
 
     @property
     def _groups(self) -> int:
-        return self.W_Q.shape[0] // self.W_K_stored.shape[0]
+        return self._attention.W_Q.shape[0] // self._attention.W_K.shape[0]
 
     def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """x, what W_Q and W_K read, from what flows at the site `attn_input`."""
-        if not self._normed_before:
+        norm = self._attention
+        if not norm.normed_before:
             return activation
-        x = activation if self.gamma is None else activation * self.gamma
-        return (x if self.ln_bias is None else x + self.ln_bias).to(self.W_K_stored.dtype)
+        x = activation if norm.gamma is None else activation * norm.gamma.to(activation.device)
+        return (x if norm.ln_bias is None else x + norm.ln_bias.to(activation.device)).to(norm.W_K.dtype)
 
     def key_of(self, dim: int, length: int) -> Float[Tensor, "key head d_head"]:
         """`R_n W_K[j]` at each position n of a row: what one unit of residual dimension j adds to the key there."""
@@ -99,7 +112,7 @@ class QKCircuit:
 
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""
-        return k if self._rotation is None else self._rotation.forth(k)
+        return k if self._attention.rotation is None else self._attention.rotation.forth(k)
 
     def patterns(
         self,
@@ -138,7 +151,7 @@ class QKCircuit:
 
     def rotate_back(self, u: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_nᵀ u_n` for the vector at each position n."""
-        return u if self._rotation is None else self._rotation.back(u)
+        return u if self._attention.rotation is None else self._attention.rotation.back(u)
 
 
 def qk_circuit(model: Model, layer: int) -> QKCircuit:
@@ -157,17 +170,11 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     verify_scores(model)
     return QKCircuit(
         layer=layer,
-        W_Q=attention.W_Q,
-        W_K_stored=attention.W_K,
-        b_K_stored=attention.b_K,
-        gamma=attention.gamma,
-        ln_bias=attention.ln_bias,
-        scale=attention.scale,
         span=Span(attention.causal, attention.window),
         input_name=hook_name(model, "attn_input" if attention.normed_before else "resid_pre", layer),
         query_name=query_name,
-        _normed_before=attention.normed_before,
-        _rotation=attention.rotation,
+        device=model.W_U.device,
+        _attention=attention,
     )
 
 

@@ -43,7 +43,7 @@ class Halves(Rotation):
     def _turned(self, vectors: Tensor, sign: int) -> Tensor:
         positions = torch.arange(vectors.shape[1], device=vectors.device)[None]
         kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
-        cos, sin = (table.to(vectors.dtype) for table in self._rotary(vectors, positions, **kind))
+        cos, sin = (table.to(vectors) for table in self._rotary(vectors, positions, **kind))
         heads = rearrange(vectors, "batch pos head d_head -> batch head pos d_head")
         columns = 2 if self._apply.__module__.endswith("gpt_oss") else 1  # of a head for one of its tables
         width = min(vectors.shape[-1], cos.shape[-1] * columns)

@@ -35,6 +35,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
 
     Other threads that run the same model through interp wait; a thread that runs it past interp does not meet these
     hooks. After an exception none of them is left. The context gives the names of those that have fired so far.
+    Of a model on several devices, hooks see every activation on the device of the unembedding.
 
     Args:
         recipe: `[(hook name, hook function), …]`; they come after the hooks that are there.
@@ -45,7 +46,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
         RuntimeError: a bridge in training mode, with dropout; `torch.autocast` is on, whose precision no provenance
             would show; or somebody else's hooks were set or removed meanwhile.
     """
-    thread, level = threading.get_ident(), next(_levels)
+    thread, level, home = threading.get_ident(), next(_levels), model.W_U.device
     fired: set[str] = set()
 
     def own(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,7 +54,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
             if threading.get_ident() != thread:
                 return None
             fired.add(name)
-            return function(activation, hook=hook)
+            return _at(home, function, activation, hook)
 
         return hooked
 
@@ -82,10 +83,12 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
                 points[name].remove_hooks(level=level)
 
 
-def _drops_out(model: Model) -> bool:
-    """Whether a model of transformers would leave out activations at random."""
-    modules = () if (wrapped := view(model).wrapped) is None else wrapped.modules()
-    return any(isinstance(one, torch.nn.Dropout) and one.p > 0 and one.training for one in modules)
+def _at(home: torch.device, function: Callable[..., Any], activation: Any, hook: Any) -> Any:
+    """What a hook function makes of an activation that it sees on another device."""
+    if not isinstance(activation, torch.Tensor) or activation.device == home:
+        return function(activation, hook=hook)
+    edited = function(activation.to(home), hook=hook)
+    return edited if edited is None else edited.to(activation.device)
 
 
 def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:

@@ -199,7 +199,7 @@ def _check_values(model: Model, seen: View) -> float:
 
 def _check_neurons(model: Model, seen: View) -> float:
     last = model.cfg.n_layers - 1
-    W_out, tokens = seen.W_out(last).float(), _row(model, _LENGTH)
+    W_out, tokens = seen.W_out(last).to(model.W_U.device).float(), _row(model, _LENGTH)
     edit = torch.randn(W_out.shape[0], generator=torch.Generator().manual_seed(0)).to(W_out)
     found: list[Tensor] = []
     read = [(trunk_output(model), lambda resid, hook: found.append(resid.float()))]
@@ -213,6 +213,7 @@ def _check_neurons(model: Model, seen: View) -> float:
 
 def _score_error(attention: Attention, found: dict[str, Tensor]) -> Tensor:
     x, q, pattern = (found[key].float() for key in ("x", "q", "pattern"))
+    attention = attention.to(x.device)
     if attention.normed_before:
         x = x if attention.gamma is None else x * attention.gamma.float()
         x = x if attention.ln_bias is None else x + attention.ln_bias.float()

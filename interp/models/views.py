@@ -7,7 +7,7 @@ Every other module asks a view; only the views know how a `HookedTransformer`, a
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -84,6 +84,10 @@ class Attention:
     normed_before: bool = True
     why_not: tuple[str, ...] = ()
     """Why scores are no sum over residual dimensions."""
+
+    def to(self, device: torch.device) -> "Attention":
+        names = ("W_Q", "W_K", "b_K", "gamma", "ln_bias")
+        return replace(self, **{name: part.to(device) for name in names if (part := getattr(self, name)) is not None})
 
 
 @runtime_checkable

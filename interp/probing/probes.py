@@ -106,7 +106,7 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
     if not v.any():
         raise ValueError(f"the probe of {probe.task} at state {probe.state} reads no neuron, so it has no direction")
     step = (shift * v / v.square().sum()).to(model.W_U.device)
-    return [(state_name(model, probe.state), lambda resid, hook: (resid + step).to(resid.dtype))]
+    return [(state_name(model, probe.state), lambda resid, hook: (resid + step.to(resid.device)).to(resid.dtype))]
 
 
 @torch.no_grad()

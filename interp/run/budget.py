@@ -19,6 +19,7 @@ from interp import memory
 from interp.declare import Backend
 from interp.models.footprint import LOADING, PROCESS, default_rows, room_for_batches
 from interp.models.shapes import Shape, shape
+from interp.models.spread import own_gpus
 
 __all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
 
@@ -87,7 +88,8 @@ def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a model is run: its shape, the type of its weights, where it is, and the rows and tokens of a batch."""
+    """How a model is run: its shape, the type of its weights, where it is (`spread` over all GPUs of the process, or on
+    one device), and the rows and tokens of a batch."""
 
     shape: Shape
     dtype: torch.dtype
@@ -95,6 +97,13 @@ class Setup:
     device: str
     rows: int
     context: int
+    spread: bool = False
+
+    @property
+    def available(self) -> int:
+        """The memory that is there for it."""
+        gpus = own_gpus() if self.spread else []
+        return sum(memory.available(f"cuda:{gpu}") for gpu in gpus) if gpus else memory.available(self.device)
 
     @property
     def itemsize(self) -> int:
@@ -129,13 +138,14 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
         (64, 64)
     """
     found = shape(name)
-    dtype, backend = found.dtype(options.get("dtype")), found.backend(options.get("backend"))
+    spread = options.get("device_map") is not None
+    dtype, backend = found.dtype(options.get("dtype")), found.backend("bridge" if spread else options.get("backend"))
     found = replace(found, eager=found.eager_bridge and backend == "bridge")
     device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
     context = found.row(options.get("context"))
     room = room_for_batches(found.weights_bytes(dtype, backend), device)
     rows = options.get("batch_size") or default_rows(found, context, itemsize=dtype.itemsize, room=room)
-    return Setup(shape=found, dtype=dtype, backend=backend, device=device, rows=rows, context=context)
+    return Setup(shape=found, dtype=dtype, backend=backend, device=device, rows=rows, context=context, spread=spread)
 
 
 @dataclass(frozen=True)

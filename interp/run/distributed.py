@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from interp.models.spread import own_gpus
+
 __all__ = ["Part", "Unmerged", "group", "is_shard", "meet", "part", "parts_of", "shard", "writes"]
 
 
@@ -94,10 +96,7 @@ def group(device: str | None = None) -> Iterator[None]:
     if own:
         on_gpus = torch.cuda.is_available() and device != "cpu"
         if on_gpus:
-            local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-            if local >= gpus:
-                raise ValueError(f"{local + 1} processes or more for {gpus} GPUs; start {gpus}, or add --device cpu")
-            torch.cuda.set_device(local)
+            torch.cuda.set_device(own_gpus()[0])
         torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=_PATIENCE)
     here = Part(torch.distributed.get_rank(), torch.distributed.get_world_size(), grouped=True)
     token = _part.set(here)
