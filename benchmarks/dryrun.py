@@ -6,17 +6,19 @@ of its own. It fails where the two are more than a fifth apart.
 
 import json
 import random
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 import torch
 import transformers
-from timing import Row, command, note_only, peak_memory
+from timing import Row, alternate, command, note_only, peak_memory, row as timed
 
 from interp import memory
 from interp.analyses import load
@@ -111,7 +113,27 @@ def row(case: Case) -> Row:
     return note_only(f"the peak of memory that interp {case.command} --dry-run says", case.on, note)
 
 
+def waited_for(repeats: int) -> Row:
+    """The seconds of a dry run of a model of 70B parameters, nearly all of which are imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        llama_70b = transformers.LlamaConfig(
+            hidden_size=8_192, intermediate_size=28_672, num_hidden_layers=80, num_attention_heads=64,
+            num_key_value_heads=8, vocab_size=128_256, max_position_embeddings=8_192,
+        )  # fmt: skip
+        llama_70b.save_pretrained(folder)
+        asked = [sys.executable, "-m", "interp", "attention", "--model", folder, "--dry-run", "--json"]
+        importing = [sys.executable, "-c", "import torch, transformers"]
+        runs = {"interp": asked, "importing torch and transformers": importing}
+        found = alternate(
+            {name: partial(subprocess.run, words, check=True, capture_output=True) for name, words in runs.items()},
+            repeats=repeats,
+        )
+    other = "importing torch and transformers"
+    return timed("interp attention --dry-run", "a Llama of 70B", found["interp"], other=(other, found[other]))
+
+
 def rows(quick: bool) -> Iterator[Row]:
+    yield waited_for(3 if quick else 7)
     yield from map(row, cases(quick))
 
 

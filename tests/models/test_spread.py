@@ -87,7 +87,15 @@ def test_what_is_mixed_is_seen():
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [*(("gpt2", name) for name in ASKED), ("llama", "attention.study"), ("llama", "encoding.study")]
+    ("kind", "name"),
+    [
+        ("gpt2", "frequency.bias_effect"),
+        ("llama", "attention.study"),
+        pytest.param("gpt2", "attention.study", marks=pytest.mark.matrix),
+        pytest.param("gpt2", "encoding.study", marks=pytest.mark.matrix),
+        pytest.param("llama", "encoding.study", marks=pytest.mark.matrix),
+        pytest.param("gpt2", "generation.study", marks=pytest.mark.matrix),
+    ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_analyses_give_the_numbers_of_one_device(kind, name, on_two, load_toy, texts):
