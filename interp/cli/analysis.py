@@ -52,12 +52,12 @@ def command_of(analysis: Analysis) -> flags.Command:
     ) -> None:
         options = _options(analysis, given)
         data, how = given.get(source), flags.read(ModelOptions, given)
+        if data is None and given.get("paper"):
+            data = analysis.paper.get(source)
         dryrun.check_measure(data, dry_run=dry_run, measure=measure)
         if dry_run:
             dryrun.say_one(analysis, model, data, options, how, measure=measure, as_json=as_json)
             return
-        if data is None and given.get("paper"):
-            data = analysis.paper.get(source)
         if data is None:
             raise ValueError(f"{flags.flag(source)} is missing; expected a file, a named corpus or 'bundled'")
         if out is None:

@@ -127,7 +127,9 @@ def _measured(
         plain = corpora.batches(loaded, [*given["sentence_good"], *given["sentence_bad"]], layout="texts")
     else:
         plain = corpora.batches(loaded, data, **text)
-    return first_batch(loaded, answer.passes(loaded, given, **asked), plain)
+    found = first_batch(loaded, answer.passes(loaded, given, **asked), plain)
+    reads_text = analysis is None or analysis.reads not in ("pairs", "prompts")
+    return found if reads_text else replace(found, n_batches=None)
 
 
 def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, as_json: bool) -> None:
@@ -146,7 +148,7 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
             numbers[name] |= {"batches": seen.n_batches, "seconds": per_text}
             lines.append(f"measured: {seen.seconds:,.2f} s for the first batch, {memory.shown(seen.peak)} at most")
             if per_text is not None:
-                lines.append(f"all of the text: about {seen.n_batches:,.0f} batches, {_duration(per_text)}")
+                lines.append(f"all passes over the text: {seen.n_batches:,} batches each, about {_duration(per_text)}")
         texts.append(f"{name}: " + "\n".join(lines))
     if as_json:
         typer.echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values())), ensure_ascii=False))
@@ -156,7 +158,7 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
 
 def _whole(seen: "Measured", budget: "Budget") -> float:
     """Seconds for the text: what follows the passes that were timed takes as much longer as it has operations."""
-    return seen.seconds * (seen.n_batches or 0) * budget.flops / budget.first_flops
+    return seen.seconds * (seen.n_batches or 0) * budget.text_flops / budget.first_flops
 
 
 def _duration(seconds: float) -> str:

@@ -185,7 +185,7 @@ def batches(
     _check_settings(model, layout, context, batch_size, bos, eos, mask_rate)
     device = model.W_U.device
     if batch_size is None:
-        room = room_for_batches(weights_of(model), str(device))
+        room = room_for_batches(weights_of(model))
         batch_size = default_rows(widths(model), context, itemsize=model.W_U.dtype.itemsize, room=room)
     known = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in ("pad", "cls", "sep", "mask")}
     pad_id = known["pad"] if known["pad"] is not None and known["pad"] < model.cfg.d_vocab else 0

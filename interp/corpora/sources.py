@@ -135,11 +135,12 @@ def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | 
     path = None if name is None else corpus_file(name)
     if path is None:
         return None
+    whole = round(path.stat().st_size * (3 if path.suffix == ".gz" else 1) / _LETTERS_OF_TOKEN)
     if limit is None:
-        return round(path.stat().st_size * (3 if path.suffix == ".gz" else 1) / _LETTERS_OF_TOKEN)
+        return whole
     with opened(path, header=column is not None) as table:
         texts = list(islice(table.texts(table.choose(column)), min(limit, _FIRST_TEXTS)))
-    return round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN)
+    return min(whole, round(limit * sum(map(len, texts)) / max(1, len(texts)) / _LETTERS_OF_TOKEN))
 
 
 def _from_list(source: Iterable[str]) -> Corpus:

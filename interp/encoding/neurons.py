@@ -54,6 +54,7 @@ class _LastMLP:
         self.embeddings = head.embeddings.of(head.real.cpu().numpy())
         b_ln = 0 if head.b_ln is None else self.embeddings.dot(head.b_ln.to(head.wide)[None])[0]
         self.constant = head.b_U[self.types].to(head.wide) + b_ln
+        view(model).refuse_drawn()
         w = view(model).W_out(model.cfg.n_layers - 1).to(model.W_U.device, head.wide)
         self.w = w - w.mean(1, keepdim=True) if self.centred else w
         assert head.gamma is not None

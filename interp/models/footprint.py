@@ -5,6 +5,7 @@
 `interp.run.budget` adds what analyses hold; `interp.corpora.batches` and `interp.load` ask here too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from interp import memory
@@ -82,16 +83,20 @@ def widths(model: Model) -> Widths:
     )
 
 
-def weights_of(model: Model) -> int:
-    """The bytes of a model's parameters, those once that lie in the same place."""
-    storages = (one.untyped_storage() for one in model.parameters())
-    return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
+def weights_of(model: Model) -> dict[str, int]:
+    """The bytes of a model's parameters on each device, those once that lie in the same place."""
+    storages = {one.untyped_storage().data_ptr(): (str(one.device), one) for one in model.parameters()}
+    found: dict[str, int] = {}
+    for device, parameter in storages.values():
+        found[device] = found.get(device, 0) + parameter.untyped_storage().nbytes()
+    return found
 
 
-def room_for_batches(weights: int, device: str) -> float:
-    """The bytes that a batch may take where nobody says how large it is to be: half of the memory of the machine (or of
-    the GPU, or the limit of the container) beside the process and the weights, whatever else is running now."""
-    return _OF_ROOM * (memory.total(device) - PROCESS - weights)
+def room_for_batches(weights: Mapping[str, int]) -> float:
+    """The bytes that a batch may take where nobody says how large it is to be, beside the weights on each device: half
+    of the memory of the machine (or of the GPU with least of it left, or the limit of the container) beside the process
+    and the weights, whatever else is running now."""
+    return min(_OF_ROOM * (memory.total(device) - PROCESS - size) for device, size in weights.items())
 
 
 def default_rows(sizes: Widths, context: int, *, itemsize: int, room: float | int) -> int:

@@ -1,6 +1,6 @@
 """A model as it might have been before training."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
     Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
     One seed gives other matrices to a hooked model than to a bridge, whose parameters have other names. Where memory
     has no room for a second model, the matrices of a block are drawn whenever it runs and forgotten after it: the same
-    numbers, for the time that drawing takes.
+    activations, for the time that drawing takes. Analyses that read weights themselves refuse such a model.
 
     Raises TypeError for what is no model, ValueError for a seed outside 0 … 2**63 − 1.
 
@@ -92,22 +92,24 @@ def _fill(parameter: Tensor, drawn: Iterator[Tensor]) -> None:
         start += len(rows)
 
 
-def _draw_when_run(block: torch.nn.Module, draws: dict[torch.nn.Parameter, Tensor]) -> None:
-    """Let the matrices of a block be drawn, from these states of the generator, when it runs, and no longer kept."""
-    own = {one: draws[one] for one in block.parameters() if one in draws}
-    rest = {one: one.data for one in own}
+def _draw_when_run(block: torch.nn.Module, draws: Mapping[torch.nn.Parameter, Tensor]) -> None:
+    """Let the matrices of a block be drawn, from these states of the generator, when it runs, and no longer kept; those
+    of a copy in the copy."""
+    states = {name: draws[one] for name, one in block.named_parameters() if one in draws}
 
-    def draw(*_: Any) -> None:
-        for parameter, state in own.items():
+    def draw(module: torch.nn.Module, *_: Any) -> None:
+        for name, state in states.items():
             generator = torch.Generator()
             generator.set_state(state)
+            parameter = module.get_parameter(name)
             parameter.data = torch.empty_like(parameter, memory_format=_CONTIGUOUS)
             _fill(parameter.data, _drawn(parameter.shape, generator))
         give_back()
 
-    def forget(*_: Any) -> None:
-        for parameter, data in rest.items():
-            parameter.data = data
+    def forget(module: torch.nn.Module, *_: Any) -> None:
+        for name in states:
+            parameter = module.get_parameter(name)
+            parameter.data = parameter.data.flatten()[:1].clone().expand(parameter.shape)
 
     block.register_forward_pre_hook(draw)
     block.register_forward_hook(forget, always_call=True)

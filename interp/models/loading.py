@@ -19,7 +19,7 @@ from interp.models.identity import Origin, set_origin
 from interp.models.pretrained import Stored, place, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model
-from interp.models.spread import DeviceMap
+from interp.models.spread import DeviceMap, check_device_map
 from interp.models.verify import verify_head, verify_neurons, verify_scores, verify_values
 from interp.paths import model_directory, printable
 
@@ -81,9 +81,8 @@ def load(
         raise ValueError(f"dtype must be {expected}, found {dtype!r}")
     if backend is not None:
         check_choice("backend", backend, get_args(Backend))
-    if device_map is not None and (device is not None or backend == "hooked"):
-        other = "device" if device is not None else "backend='hooked'"
-        raise ValueError(f"device_map spreads a TransformerBridge over several devices; leave {other} out")
+    if device_map is not None:
+        check_device_map(device_map, device, backend)
     name = str(name_or_path)
     where = find_device(device) if device_map is None else device_map
     directory = model_directory(name)
@@ -121,6 +120,8 @@ def _loaded(
 
     def of(backend: Backend) -> Model:
         stored = Stored(source, revision, copy.deepcopy(config), backend)
+        if not stored.n_numbers:
+            stored.checked()  # downloads it
         wanted = stored.dtype if dtype == "auto" else dtype
         if isinstance(where, torch.device):
             _check_room(name, stored, wanted, where)
@@ -158,7 +159,8 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
     if (stored.backend, device.type, dtype) == ("bridge", "cpu", stored.dtype):
         warn(f"{found}; they stay in their files, and are read from there whenever they are used, which is slow")
         return
-    smaller = "" if dtype.itemsize <= 2 else f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or"
+    lighter = dtype.itemsize > 2 and 2 * numbers <= there
+    smaller = f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or" if lighter else ""
     files = "dtype='auto' with backend='bridge' and device='cpu', which leaves them in their files"
     raise ValueError(f"{found}; give{smaller} {files}")
 

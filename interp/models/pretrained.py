@@ -272,10 +272,19 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
     raise ValueError(f"{directory}/config.json describes a model far larger than {weights}; is it another model's?")
 
 
+def _files(directory: Path) -> list[Path]:
+    """The safetensors files that transformers reads: one, or those that an index names."""
+    one, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if one.is_file() or not index.is_file():
+        return [one] if one.is_file() else sorted(directory.glob("*.safetensors"))
+    names = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+    return [directory / name for name in sorted(names) if (directory / name).is_file()]
+
+
 def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
     """The type of each tensor in the safetensors files of a directory, and how many numbers it has."""
     found: dict[str, tuple[str, int]] = {}
-    for path in sorted(directory.glob("*.safetensors")) if directory else []:
+    for path in _files(directory) if directory else []:
         with safe_open(path, "np") as file:
             parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found |= {name: (part.get_dtype(), math.prod(part.get_shape())) for name, part in parts.items()}

@@ -162,6 +162,7 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
     are centred.
     """
     query_name, seen = hook_name(model, "q", layer), view(model)
+    seen.refuse_drawn()
     attention = seen.attention(layer)
     if attention.why_not:
         why = "; ".join(attention.why_not)

@@ -105,16 +105,25 @@ def shape(name: str) -> Shape:
     def size(what: str, value: Any) -> int:
         return whole_number(value, f"{what} in the config.json of {name}", least=1)
 
+    if getattr(config, "num_attention_heads", None) is None:
+        raise ValueError(f"{name} is a {config.model_type!r} model, without attention heads; expected a transformer")
     heads, d_model = size("num_attention_heads", config.num_attention_heads), size("hidden_size", config.hidden_size)
+    n_key_value_heads = size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads)
+    d_head = size("head_dim", getattr(config, "head_dim", None) or d_model // heads)
     mlp = next((width for key in _MLP_WIDTHS if (width := getattr(config, key, None))), 4 * d_model)
-    sketch = _Sketch.of(config, size("num_hidden_layers", config.num_hidden_layers))
+    n_layers = size("num_hidden_layers", config.num_hidden_layers)
+    try:
+        sketch = _Sketch.of(config, n_layers)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+        why = f"transformers cannot make a model of it: {error!r}"
+        raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {why}") from error
     stored = Stored(source, None, config, "bridge")
     declared = getattr(config, "dtype", None)
     return Shape(
         n_heads=heads,
-        n_key_value_heads=size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads),
+        n_key_value_heads=n_key_value_heads,
         d_model=d_model,
-        d_head=size("head_dim", getattr(config, "head_dim", None) or d_model // heads),
+        d_head=d_head,
         d_mlp=size("the width of the MLP", mlp),
         d_vocab=size("vocab_size", config.vocab_size),
         gated=sketch.gated,

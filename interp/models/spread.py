@@ -14,7 +14,7 @@ from interp.models.running import find_device
 from interp.models.sites import Model, view
 from interp.models.streaming import blocks_of
 
-__all__ = ["DeviceMap", "Placement", "own_gpus", "placed"]
+__all__ = ["DeviceMap", "Placement", "check_device_map", "own_gpus", "placed"]
 
 _WAYS = ("auto", "balanced", "balanced_low_0", "sequential")
 DeviceMap: TypeAlias = str | Mapping[str, str | int | torch.device]
@@ -80,6 +80,18 @@ def _bring(
     return found
 
 
+def check_device_map(device_map: object, device: object, backend: object) -> None:
+    """Raise TypeError for no device map, ValueError for an unknown way, or beside a device or another backend."""
+    if isinstance(device_map, str):
+        check_choice("device_map", device_map, _WAYS)
+    elif not isinstance(device_map, Mapping):
+        expected = f"one of {', '.join(_WAYS)}, or the device of each part"
+        raise TypeError(f"device_map must be {expected}, found {device_map!r}")
+    if device is not None or backend == "hooked":
+        other = "device" if device is not None else "backend='hooked'"
+        raise ValueError(f"device_map spreads a TransformerBridge over several devices; leave {other} out")
+
+
 def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> Placement:
     """Where the parts of a transformers model go, in the wanted type: all to one device, or as a map says.
 
@@ -89,11 +101,12 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
     if isinstance(where, torch.device):
         return Placement({"": where})
     found: Mapping[str, Any] = _divided(model, where, dtype) if isinstance(where, str) else where
-    parts = {name: find_device(f"cuda:{one}" if isinstance(one, int) else one) for name, one in found.items()}
+    parts = {name: _there(one) for name, one in found.items()}
     modules = {name for name, _ in model.named_modules()}
     if foreign := sorted(set(parts) - modules):
-        raise ValueError(f"device_map names {foreign[0]!r}, which this model has not; it has {_some(modules - {''})}")
-    for name, _ in model.named_parameters():
+        there = _some(modules - {""})
+        raise ValueError(f"device_map names {foreign[0]!r}, which this model does not have; it has {there}")
+    for name, _ in model.named_parameters(remove_duplicate=False):
         if not any(part == "" or name.startswith(f"{part}.") for part in parts):
             raise ValueError(f"device_map has no device for {name}; give one to it, or to a module that it is in")
     placement = Placement(parts)
@@ -111,10 +124,17 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
     return placement
 
 
+def _there(device: str | int | torch.device) -> torch.device:
+    """A device that is there, by its type and, of GPUs, its number."""
+    if device is None:
+        raise ValueError("device_map has None for a device; expected cpu, cuda:0, …")
+    found = find_device(f"cuda:{device}" if isinstance(device, int) else device)
+    return torch.device(found.type) if found.type == "cpu" else torch.device(found.type, found.index or 0)
+
+
 def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
     from accelerate.utils import get_balanced_memory, infer_auto_device_map
 
-    check_choice("device_map", way, _WAYS)
     if not (gpus := own_gpus()):
         return {"": "cpu"}
     options = {"no_split_module_classes": sorted(model._no_split_modules or ()), "dtype": dtype}

@@ -68,6 +68,7 @@ def _once(
     seen = view(model)
     if seen.wrapped is None:
         return
+    seen.refuse_drawn()
     modules = hash(tuple((name, type(one).__name__) for name, one in seen.wrapped.named_modules()))  # adapters, say
     if _verified.get(model, {}).get(which) == modules:
         return

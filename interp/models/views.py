@@ -158,6 +158,12 @@ class View(ABC):
     def d_mlp(self) -> int | None:
         """Neurons of an MLP, None where it has none that an output matrix reads."""
 
+    def refuse_drawn(self) -> None:
+        """Raise ValueError for a model whose weights are there only while a block runs (`interp.models.untrained`)."""
+        if any(one.numel() > 1 and not any(one.stride()) for one in self.model.parameters()):
+            what = "memory had no room for this untrained model, so its weights are drawn only while a block runs"
+            raise ValueError(f"{what}, and cannot be read; make it where there is room for a second model")
+
     @abstractmethod
     def head(self) -> HeadTensors: ...
 

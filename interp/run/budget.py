@@ -18,13 +18,15 @@ import torch
 from interp import memory
 from interp.declare import Backend
 from interp.models.footprint import LOADING, PROCESS, default_rows, room_for_batches
+from interp.models.running import find_device
 from interp.models.shapes import Shape, shape
-from interp.models.spread import own_gpus
+from interp.models.spread import check_device_map, own_gpus
 
 __all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
 
 _STEP = 64  # of a context that is proposed
 _KEPT = 256 * 2**20
+_TEXTS = ("text", "masked text", "a sample of the text", "some of the text", "a little of the text")
 _PAGE = 100 * 2**20
 """Bytes of the libraries that draw, and of a page."""
 
@@ -141,9 +143,14 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
     spread = options.get("device_map") is not None
     dtype, backend = found.dtype(options.get("dtype")), found.backend("bridge" if spread else options.get("backend"))
     found = replace(found, eager=found.eager_bridge and backend == "bridge")
-    device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    if spread:
+        check_device_map(options["device_map"], options.get("device"), options.get("backend"))
+    device = str(find_device(options.get("device")))
     context = found.row(options.get("context"))
-    room = room_for_batches(found.weights_bytes(dtype, backend), device)
+    gpus = own_gpus() if spread else []
+    devices = [f"cuda:{gpu}" for gpu in gpus] or [device]
+    each = found.weights_bytes(dtype, backend) // len(devices)
+    room = room_for_batches(dict.fromkeys(devices, each))
     rows = options.get("batch_size") or default_rows(found, context, itemsize=dtype.itemsize, room=room)
     return Setup(shape=found, dtype=dtype, backend=backend, device=device, rows=rows, context=context, spread=spread)
 
@@ -203,6 +210,11 @@ class Budget:
     def flops(self) -> float:
         """Operations for each token that is read, all passes together."""
         return sum(map(self._operations, self.passes))
+
+    @property
+    def text_flops(self) -> float:
+        """Those of the passes over the text, without sentences and what is generated."""
+        return sum(self._operations(group) for group in self.passes if group[0].text in _TEXTS)
 
     @property
     def first_flops(self) -> float:

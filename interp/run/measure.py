@@ -1,5 +1,6 @@
 """The time and memory that the first batch of a text takes: what no formula knows of a machine."""
 
+import math
 import time
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,7 +28,7 @@ class Measured:
     since it was started, or on a GPU."""
 
     seconds: float
-    n_batches: float | None
+    n_batches: int | None
     peak: int
 
 
@@ -48,7 +49,7 @@ def first_batch(model: Model, analysis: Passes[Any], instead: Batches) -> Measur
         >>> asked = interp.attention.study.passes(model, text, key_classes={"first": [1]})
         >>> found = first_batch(model, asked, text)
         >>> found.seconds > 0, found.n_batches
-        (True, 2.5)
+        (True, 3)
     """
     readings = list(merged(next(analysis))) or [Reading("a forward pass", instead, [])]
     device = model.W_U.device
@@ -78,13 +79,13 @@ def _seconds(model: Model, reading: Reading) -> float:
     return time.perf_counter() - start
 
 
-def _n_batches(batches: Batches) -> float | None:
+def _n_batches(batches: Batches) -> int | None:
     """The number of batches, from the number of texts and the tokens in the first of them."""
     settings = batches.settings
     if batches.n_texts is None or batches.corpus is None:
         return None
     if settings["layout"] == "texts":
-        return batches.n_texts / settings["batch_size"]
+        return math.ceil(batches.n_texts / settings["batch_size"])
     texts = list(islice(batches.corpus, _FIRST_TEXTS))
     tokens = sum(map(len, encode(batches.tokenizer, texts))) / len(texts) * batches.n_texts
-    return tokens / (settings["batch_size"] * settings["context"])
+    return max(1, math.ceil(tokens / (settings["batch_size"] * settings["context"])))

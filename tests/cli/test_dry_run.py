@@ -1,8 +1,10 @@
 """`--dry-run`: what a command would take, from config.json and headers, and whether it fits."""
 
 import json
+import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from interp import memory
 from interp.analyses import OWN
@@ -73,6 +75,49 @@ def test_what_does_not_fit(large, capsys, monkeypatch):
     assert told(capsys, "attention", "--model", str(large), "--dtype", "bfloat16", "--batch-size", advised)["fits"]
 
 
+WRONG = {
+    "no transformer": ({"model_type": "mamba"}, "is a 'mamba' model, without attention heads"),
+    "an unknown activation": (LLAMA_70B | {"hidden_act": "foo"}, "cannot make a model of it: KeyError"),
+    "fewer than no key heads": (LLAMA_70B | {"num_key_value_heads": -1}, "num_key_value_heads in the config.json"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_config_of_no_model_is_refused(case, tmp_path, capsys):
+    config, said = WRONG[case]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--device", "bogus"], "device 'bogus' cannot be used here"),
+        (["--device-map", "bogus"], "unknown device_map 'bogus'"),
+        (["--device-map", "auto", "--device", "cpu"], "leave device out"),
+        (["--device-map", "auto", "--backend", "hooked"], "leave backend='hooked' out"),
+    ],
+)
+def test_what_the_run_would_refuse_is_refused(options, said, capsys):
+    assert main(["attention", "--model", "tiny-gpt2", "--dry-run", *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_weights_that_nobody_reads_do_not_count(tmp_path, hf_directory, capsys):
+    copied = shutil.copytree(hf_directory("llama"), tmp_path / "model")
+    before = told(capsys, "attention", "--model", str(copied))["parameters"]
+    tensors = {f"other.{name}": one for name, one in load_file(copied / "model.safetensors").items()}
+    save_file(tensors, copied / "consolidated.safetensors")
+    assert told(capsys, "attention", "--model", str(copied))["parameters"] == before
+
+
+def test_a_limit_beyond_the_text_is_the_text(capsys):
+    whole = told(capsys, "unigrams", "--model", "tiny-gpt2", "--corpus", "bundled")["n_tokens"]
+    beyond = told(capsys, "unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "100000000")
+    assert beyond["n_tokens"] == whole
+
+
 def test_counting_says_what_it_would_count(capsys):
     assert main(["unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--dry-run"]) == 0
     assert "over 4,096 types; reads no weights" in capsys.readouterr().out
@@ -102,4 +147,4 @@ def test_the_first_batch_is_timed(arguments, capsys, tmp_path, monkeypatch):
         assert main([*arguments, "--model", "tiny-gpt2", "--dry-run", "--measure"]) == 0
         text = capsys.readouterr().out
         assert "s for the first batch" in text
-        assert "all of the text: about" in text
+        assert "all passes over the text: " in text

@@ -16,7 +16,7 @@ from interp.hooks import ablate_dims, capture, prune_output_dims, scale_bias
 from interp.models import initial, spread
 from interp.models.running import running
 from interp.models.sites import view
-from interp.models.spread import Placement, own_gpus, placed
+from interp.models.spread import Placement, check_device_map, own_gpus, placed
 
 CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {
@@ -142,7 +142,7 @@ def test_recipes_act_where_the_activations_are(inside_of_interp, on_two, load_to
 
 
 def test_a_map_of_one_device_is_that_device(hf_directory):
-    for device_map in ("auto", {"": "cpu"}, {"transformer": "cpu", "lm_head": torch.device("cpu")}):
+    for device_map in ("auto", {"": "cpu"}, {"transformer": "cpu:0", "lm_head": torch.device("cpu")}):
         model = interp.load(hf_directory("gpt2"), device_map=device_map)
         assert view(model).wrapped is not None, "a bridge"
         assert model.W_U.device.type == "cpu"
@@ -170,7 +170,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a way that is none": ("all", "unknown device_map 'all'; expected one of auto, balanced"),
     "a device that is not there": ({"": "cuda:7"}, "device 'cuda:7' cannot be used here"),
     "a GPU by number": ({"": 7}, "device 'cuda:7' cannot be used here"),
-    "a part of no model": ({"model": "cpu"}, "names 'model', which this model has not; it has lm_head, transformer"),
+    "a part of no model": ({"model": "cpu"}, "names 'model', which this model does not have; it has lm_head, "),
+    "a tied head left out": ({"transformer": "cpu"}, "has no device for lm_head.weight; give one"),
     "too little": ({"lm_head": "cpu", "transformer.h": "cpu"}, "has no device for transformer.wte.weight; give one"),
 }
 
@@ -191,6 +192,8 @@ def test_refuses_what_cannot_be_divided(plain, hf_directory, monkeypatch):
     ]:
         with pytest.raises(ValueError, match=said):
             placed(plain, {"": "cuda:0"} | changed, torch.float32)
+    with pytest.raises(TypeError, match="device_map must be one of auto, .*, or the device of each part, found 0"):
+        check_device_map(0, None, None)
     with pytest.raises(ValueError, match="over several devices; leave device out"):
         interp.load(hf_directory("gpt2"), device="cpu", device_map="auto")
     with pytest.raises(ValueError, match="over several devices; leave backend='hooked' out"):

@@ -75,7 +75,7 @@ def test_states_of_sentences_are_counted():
 @pytest.mark.parametrize("backend", ["hooked", "bridge"])
 def test_weights_are_those_of_the_model(kind, backend, hf_directory):
     model, said = interp.load(hf_directory(kind), backend=backend), shape(str(hf_directory(kind)))
-    expected = weights_of(model)
+    expected = sum(weights_of(model).values())
     assert said.weights_bytes(said.dtype(None), backend) == pytest.approx(expected, rel=0.2)
     known = vars(widths(model))
     run = setup(str(hf_directory(kind)), {"backend": backend, "context": 8}).shape
@@ -178,7 +178,7 @@ def test_rows_by_default_obey_memory(monkeypatch, texts, load_toy):
     assert interp.corpora.batches(model, texts, context=24).settings["batch_size"] == 170
     sizes = widths(model)
     enough = sizes.block_bytes(40, 24, 4)
-    monkeypatch.setattr(memory, "total", lambda device="cpu": PROCESS + weights_of(model) + 2 * enough)
+    monkeypatch.setattr(memory, "total", lambda device="cpu": PROCESS + sum(weights_of(model).values()) + 2 * enough)
     found = interp.corpora.batches(model, texts, context=24).settings["batch_size"]
     assert found == 32, "the largest power of two"
     monkeypatch.setattr(memory, "total", lambda device="cpu": 0)
