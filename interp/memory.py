@@ -79,10 +79,13 @@ def shown(size: float | int) -> str:
     """Bytes as people read them.
 
     Examples:
-        >>> shown(3.25 * 2**30), shown(5 * 2**20)
-        ('3.2 GiB', '5 MiB')
+        >>> shown(3.25 * 2**30), shown(5 * 2**20), shown(300 * 2**10)
+        ('3.2 GiB', '5 MiB', '300 KiB')
     """
-    return f"{size / GIB:,.1f} GiB" if size >= GIB else f"{size / 2**20:,.0f} MiB"
+    for unit, of, digits in (("GiB", GIB, 1), ("MiB", 2**20, 0)):
+        if size >= of:
+            return f"{size / of:,.{digits}f} {unit}"
+    return f"{size / 2**10:,.0f} KiB"
 
 
 def _of_gpu(device: str) -> tuple[int, int]:

@@ -67,21 +67,21 @@ def say_all(
 
 def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Budget":
     """What one analysis of a model takes, with its options and those of the model."""
-    from interp.run.budget import budget
-
     model_directory(name, weights=False)
     if data is not None and analysis.reads != "pairs":
         corpus_file(data)
+    from interp.run.budget import budget
+
     return budget(name, {analysis.name: _cost(analysis, name, data, options)}, options)
 
 
 def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget":
     """What a report on a model takes, with the options of the report and of the model: analyses of the text share
     passes; then come the others, one after the other."""
-    from interp.run.budget import budget
-
     model_directory(name, weights=False)
     corpus_file(corpus)
+    from interp.run.budget import budget
+
     pairs = options.get("pairs", "bundled")
     limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
     costs, later = {}, 0

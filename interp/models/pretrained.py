@@ -129,15 +129,12 @@ class Stored:
     def n_numbers(self) -> int:
         """How many numbers its weights are, by the headers of their files; 0 where there are none.
 
-        Raises ValueError for headers that are damaged.
+        Raises ValueError for headers or an index that are damaged, FileNotFoundError where a shard is missing.
         """
-        try:
-            return sum(size for _, size in self._types())
-        except (OSError, SafetensorError) as error:
-            _refuse_unreadable(self.source, self.revision, error)
+        return sum(size for _, size in self._types())
 
     def _types(self) -> list[tuple[torch.dtype, int]]:
-        stored = _stored(place(self.source, self.revision))
+        stored = _stored(self.source, self.revision)
         weights = [of for name, of in stored.items() if not _BUFFER.search(name)]
         return [(_FLOATING[dtype], size) for dtype, size in weights if dtype in _FLOATING]
 
@@ -159,7 +156,6 @@ class Stored:
             has = f"{self.config.num_hidden_layers} blocks by its config.json"
             raise ValueError(f"{self.source} has {has}; expected at least 1")
         if os.path.isdir(self.source):
-            _check_shards(Path(self.source))
             _check_size(Path(self.source), self.config, self._class)
         model, info = self._read()
         _check_weights(self.source, self.revision, model, info)
@@ -241,26 +237,10 @@ def why_not_converted(source: str, config: Any) -> str | None:
     return f"{what}, which TransformerLens converts wrongly; leave backend out, or take backend='bridge'"
 
 
-def _check_shards(directory: Path) -> None:
-    """Refuse an index of shards of which one is missing or lies elsewhere."""
-    index = directory / "model.safetensors.index.json"
-    if not index.is_file() or (directory / "model.safetensors").is_file():
-        return
-    try:
-        shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        strange = [shard for shard in shards if Path(shard).name != shard]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index} is damaged ({type(error).__name__}: {error}); save the model again") from None
-    if strange:
-        raise ValueError(f"{index} names weights outside its directory: {strange[0]!r}; put them beside it")
-    if missing := [shard for shard in shards if not (directory / shard).is_file()]:
-        raise FileNotFoundError(f"{directory} lacks {', '.join(missing)}, of the weights that its index names")
-
-
 def _check_size(directory: Path, config: Any, cls: Any) -> None:
     """Refuse a config.json of a model far larger than its weights, before memory is taken for it."""
+    sizes = [size for _, size in _stored(str(directory), None).values()]
     try:
-        sizes = [size for _, size in _stored(directory).values()]
         if config.num_hidden_layers <= len(sizes):
             with torch.device("meta"):
                 empty = cls(config)
@@ -272,22 +252,40 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
     raise ValueError(f"{directory}/config.json describes a model far larger than {weights}; is it another model's?")
 
 
-def _files(directory: Path) -> list[Path]:
-    """The safetensors files that transformers reads: one, or those that an index names."""
+def _files(source: str, revision: str | None) -> list[Path]:
+    """The safetensors files that transformers reads: one, or those that an index names; none where some of those of a
+    model on the hub have yet to be downloaded.
+
+    Raises ValueError for an index that is damaged or names files elsewhere, FileNotFoundError where one is missing.
+    """
+    if (directory := place(source, revision)) is None:
+        return []
     one, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if one.is_file() or not index.is_file():
-        return [one] if one.is_file() else sorted(directory.glob("*.safetensors"))
-    names = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
-    return [directory / name for name in sorted(names) if (directory / name).is_file()]
+        return [one] if one.is_file() else []
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        strange = [name for name in names if Path(name).name != name]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is damaged ({type(error).__name__}: {error}); save the model again") from None
+    if strange:
+        raise ValueError(f"{index} names weights outside its directory: {strange[0]!r}; put them beside it")
+    missing = [name for name in names if not (directory / name).is_file()]
+    if missing and os.path.isdir(source):
+        raise FileNotFoundError(f"{directory} lacks {', '.join(missing)}, of the weights that its index names")
+    return [] if missing else [directory / name for name in names]
 
 
-def _stored(directory: Path | None) -> dict[str, tuple[str, int]]:
-    """The type of each tensor in the safetensors files of a directory, and how many numbers it has."""
+def _stored(source: str, revision: str | None) -> dict[str, tuple[str, int]]:
+    """The type of each tensor in the safetensors files of a model, and how many numbers it has."""
     found: dict[str, tuple[str, int]] = {}
-    for path in _files(directory) if directory else []:
-        with safe_open(path, "np") as file:
-            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found |= {name: (part.get_dtype(), math.prod(part.get_shape())) for name, part in parts.items()}
+    for path in _files(source, revision):
+        try:
+            with safe_open(path, "np") as file:
+                parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                found |= {name: (part.get_dtype(), math.prod(part.get_shape())) for name, part in parts.items()}
+        except (OSError, SafetensorError) as error:
+            _refuse_unreadable(source, revision, error)
     return found
 
 
@@ -295,7 +293,7 @@ def _check_weights(source: str, revision: str | None, model: Any, info: dict[str
     """Refuse weights that are stored as anything but floating-point numbers (codes of a quantised model, say), are
     missing or belong to another model. BERT's pooler, which nothing here reads, may be missing."""
     config, floating = model.config, ", ".join(_FLOATING)
-    for name, (dtype, _) in _stored(place(source, revision)).items():
+    for name, (dtype, _) in _stored(source, revision).items():
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter, _ in model.named_parameters()):
             raise ValueError(f"{source}: weight {name} is stored as {dtype}, expected {floating}; is it quantised?")
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith(_UNUSED_BY_MLM)):
