@@ -41,7 +41,8 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     """
     table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
     others = table.drop(columns=study.outliers["dim"].unique())
-    subtitle = f"outliers: more than {study.provenance['k']:g} SD from the mean over dimensions"
+    measure = "robust SD from the median" if study.rule == "robust" else "SD from the mean"
+    subtitle = f"outliers: more than {study.provenance['k']:.3g} {measure} over dimensions"
     title = "Outlier dimensions of the residual stream"
     out = figure(title, "hidden state (0: embeddings)", "mean over tokens", subtitle=subtitle)
     for least, most, name, alpha in ((0, 1, "all other dimensions", 0.12), (0.05, 0.95, "90 % of them", 0.2)):

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.attention import figures as plots
+from interp.attention.profile import noise_count
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
@@ -27,8 +28,9 @@ DEFINITIONS = {
     "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at "
     "m and a key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
     "Gap": "C_j of a class of keys less that of the other keys; n_dims_90 dimensions make 90 % of it.",
-    "Outlier dimension": "Its mean over tokens is over k SD from the mean over the state's dimensions; k is "
-    "in the provenance.",
+    "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
+    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many dimensions "
+    "lie beyond k in N(0, 1) noise.",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against "
     "random dimensions and others of matched magnitude.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
@@ -56,6 +58,7 @@ def section(study: AttentionStudy) -> Section:
     tables = {
         "Attention by layer and class, mean over heads": study.by_layer,
         "Outlier dimensions": study.outliers,
+        "Outlier dimensions by state and rule, beside how many noise would give": study.outlier_counts,
         "What sets a class apart, mean over heads": study.largest_gaps,
         "Change of attention with a key dimension removed": study.ablated,
     }
@@ -91,7 +94,9 @@ def _outliers(study: AttentionStudy) -> str:
     first = study.outliers[study.outliers["rank"] == 1]
     found = count(study.outliers["dim"].nunique(), "outlier dimension")
     states = count(study.dims["state"].nunique(), "hidden state")
-    return f"{found}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
+    in_noise = noise_count(study.dims["dim"].nunique(), study.provenance["k"])
+    beside = f"where noise would give {in_noise:.2g} in each state"
+    return f"{found}, {beside}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
 
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:

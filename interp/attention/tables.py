@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.attention.options import AttentionOptions
+from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass, ablate, planned
-from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
+from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_rule, find_outliers, outlier_counts
+from interp.attention.profile import outlier_threshold
 from interp.attention.scores import GAPS, SCORES, ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes
@@ -70,6 +71,17 @@ class AttentionStudy(Result):
         return groups[["sum", "mean", "norm_weighted", "uniform"]].mean().reset_index()
 
     @property
+    def rule(self) -> Rule:
+        """What outliers are measured by; a result without it is of a version that knew the rule `sd` alone."""
+        rule: Rule = self.provenance.get("rule", "sd")
+        return rule
+
+    @property
+    def outlier_counts(self) -> pd.DataFrame:
+        """How many outliers each state has by either rule, beside how many noise would give (`outlier_counts`)."""
+        return outlier_counts(self.dims, k=self.provenance["k"], rule=self.rule)
+
+    @property
     def largest_gaps(self) -> pd.DataFrame:
         """By layer and class with a gap: the dimension of the largest mean |gap| share, and how many make 90 %."""
         table = self.gaps.mean("head", ["abs_share", "n_dims_90_abs"]).dropna(subset="abs_share")
@@ -127,7 +139,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         [1.0, 1.0]
     """
     chosen = check_layers(model, options.layers)
-    check_k(options.k)
+    check_rule(options.k, options.rule)
     check_mode(options.mode)
     seed = check_seed(options.seed)
     sample = None if options.sample is None else whole_number(options.sample, "sample", least=1)
@@ -150,12 +162,13 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     ]
     residual.warn_of_absent()
     dims, scores = residual.table, contributions.scores
-    outliers, apart = find_outliers(dims, k=options.k), gaps(scores)
+    outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
     removed = chosen if options.ablation else []
     plan = planned(inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
-    asked |= {"k": float(options.k), "mode": options.mode, "sample": sample, "key_classes": list(classes.names)}
+    asked |= {"k": outlier_threshold(model.cfg.d_model, options.k, options.rule), "rule": options.rule}
+    asked |= {"mode": options.mode, "sample": sample, "key_classes": list(classes.names)}
     tables: dict[str, Any] = {"scores": scores, "gaps": apart, "totals": contributions.totals}
     tables |= {
         "attention": attention.table,

@@ -132,23 +132,63 @@ def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
             assert (rows["n_tokens"] == len(values)).all()
 
 
+def profile_of(means):
+    """A profile of states and dimensions, with a row of another class that must not count."""
+    rows = [(state, dim, "all", mean) for state, of_state in enumerate(means) for dim, mean in enumerate(of_state)]
+    return pd.DataFrame([*rows, (0, 5, "other", 99.0)], columns=["state", "dim", "key_class", "mean"])
+
+
 def test_outliers_by_hand():
     rng = np.random.default_rng(0)
     means = rng.normal(size=(3, 100)) * 0.1
     means[:, 7] = [2, 2, -2]
     means[1, 30] = -1.5
-    rows = [(state, dim, "all", means[state, dim]) for state in range(3) for dim in range(100)]
-    rows += [(0, 5, "other", 99.0)]
-    found = attention.profile.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
     z = stats.zscore(means, axis=1)
-    expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(z) > 3)}
-    assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
-    assert found["dim"].iloc[0] == 7
-    assert (found["rank"].iloc[0], found["n_states"].iloc[0]) == (1, 3)
-    for row in found.itertuples():
-        assert row.z == pytest.approx(z[row.state, row.dim])
-    with pytest.raises(ValueError, match="k must be above 0"):
-        attention.profile.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
+    apart = means - np.median(means, axis=1, keepdims=True)
+    robust = apart / stats.median_abs_deviation(means, axis=1, scale=1 / 1.4826)[:, None]
+    for rule, score, k in (("sd", z, 3), ("robust", robust, stats.norm.isf(0.05 / 200)), ("robust", robust, 2.5)):
+        given = {"k": k} if k == 2.5 else {}
+        found = attention.profile.find_outliers(profile_of(means), rule=rule, **given)
+        expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(score) > k)}
+        assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
+        assert found["dim"].iloc[0] == 7
+        assert (found["rank"].iloc[0], found["n_states"].iloc[0]) == (1, 3)
+        for row in found.itertuples():
+            assert (row.z, row.robust_z) == pytest.approx((z[row.state, row.dim], robust[row.state, row.dim]))
+        counts = attention.profile.outlier_counts(profile_of(means), rule=rule, **given).query(f"rule == '{rule}'")
+        assert counts["n_outliers"].tolist() == [sum(state == one for one, _ in expected) for state in range(3)]
+        assert counts["k"].tolist() == pytest.approx([k] * 3)
+        assert counts["in_noise"].tolist() == pytest.approx([200 * stats.norm.sf(k)] * 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_large_outlier_hides_others_from_the_sd_alone(seed):
+    means = np.random.default_rng(seed).normal(size=(1, 768)) * 0.05
+    means[0, [10, 20, 30]] = [100, 3, -2]
+    found = {rule: attention.profile.find_outliers(profile_of(means), rule=rule) for rule in ("robust", "sd")}
+    assert found["robust"].groupby("dim")["robust_z"].first().abs().nlargest(3).index.tolist() == [10, 20, 30]
+    assert len(found["robust"]) <= 4
+    assert found["sd"]["dim"].tolist() == [10]
+
+
+def test_what_noise_gives():
+    """Over 600 states of noise, each rule finds what is said of it, with the centre and spread from the same numbers."""
+    means = np.random.default_rng(0).normal(size=(600, 768))
+    counts = attention.profile.outlier_counts(profile_of(means))
+    found, said = (counts.groupby("rule")[name].mean() for name in ("n_outliers", "in_noise"))
+    assert said["robust"] == pytest.approx(0.05)
+    assert found["robust"] == pytest.approx(0.067, abs=0.035)
+    assert said["sd"] == pytest.approx(2.074, abs=0.001)
+    assert found["sd"] == pytest.approx(2.043, abs=0.2)
+
+
+def test_states_without_spread_have_outliers_only_where_something_sticks_out():
+    means = np.zeros((3, 40))
+    means[1, 3] = 1.0  # the MAD is 0
+    means[2, :] = 7.0
+    found = attention.profile.find_outliers(profile_of(means))
+    assert (found["state"].tolist(), found["dim"].tolist()) == ([1], [3])
+    assert found["robust_z"].item() == pytest.approx(40 / 1.2533)
 
 
 @pytest.mark.parametrize("kind", KINDS)
