@@ -29,8 +29,8 @@ DEFINITIONS = {
     "m and a key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
     "Gap": "C_j of a class of keys less that of the other keys; n_dims_90 dimensions make 90 % of it.",
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
-    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many dimensions "
-    "lie beyond k in N(0, 1) noise.",
+    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
+    "dimensions lie beyond k in N(0, 1) noise.",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against "
     "random dimensions and others of matched magnitude.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "

@@ -215,9 +215,9 @@ def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule:
 def noise_count(d_model: int, k: float) -> float:
     """How many of `d_model` dimensions lie beyond k in N(0, 1) noise: `2 d (1 − Φ(k))`.
 
-    With the centre and the spread estimated from these dimensions, as the rules do, noise gives .11 outliers in place of
-    .05 by the rule `robust` for 128 dimensions, .067 for 768 and .054 for 4,096, and 2.04 in place of 2.07 by the rule
-    `sd` for 768.
+    With centre and spread estimated from these dimensions, as the rules do, noise gives .11 outliers in place of .05 by
+    the rule `robust` for 128 dimensions, .067 for 768 and .054 for 4,096; and 2.04 in place of 2.07 by the rule `sd`
+    for 768.
 
     Examples:
         >>> round(noise_count(768, 3.0), 2), round(noise_count(4096, 3.0), 2)

@@ -9,8 +9,14 @@ import torch
 
 from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass, ablate, planned
-from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_rule, find_outliers, outlier_counts
-from interp.attention.profile import outlier_threshold
+from interp.attention.profile import (
+    DimensionCorrelations,
+    DimensionProfile,
+    check_rule,
+    find_outliers,
+    outlier_counts,
+    outlier_threshold,
+)
 from interp.attention.scores import GAPS, SCORES, ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes

@@ -172,7 +172,7 @@ def test_a_large_outlier_hides_others_from_the_sd_alone(seed):
 
 
 def test_what_noise_gives():
-    """Over 600 states of noise, each rule finds what is said of it, with the centre and spread from the same numbers."""
+    """Over 600 states, each rule finds what is said of it, with the centre and spread from the same numbers."""
     means = np.random.default_rng(0).normal(size=(600, 768))
     counts = attention.profile.outlier_counts(profile_of(means))
     found, said = (counts.groupby("rule")[name].mean() for name in ("n_outliers", "in_noise"))
