@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from interp.attention.massive import position_bins
+from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
 
@@ -56,7 +58,8 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     centred = once if size.encoder else (classes - 1) * product
     rows = n_layers * heads * classes
     sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
-    profiles = 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
+    massive = 8 * 3 * (size.n_layers + 1) * len(position_bins(size.context or TOKENS_PER_ROW)) * d_model
+    profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
     others = 8 * ((2 * n_layers * (heads + 1) + 1) * classes + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
     numbers = {
@@ -67,7 +70,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     lines = [
         f"attention: {n_layers} layers, {classes} classes of keys",
         f"sums of contributions: {sums / 2**20:,.0f} MiB",
-        f"sums of the dimension profiles: {profiles / 2**20:,.0f} MiB",
+        f"sums of the dimension profiles, massive activations included: {profiles / 2**20:,.0f} MiB",
         f"mean contributions: {means / 1e9:,.3f} GFLOP per token",
         f"key-centred contributions: {centring / 1e9:,.3f} GFLOP per token",
         f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",

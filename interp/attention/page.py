@@ -31,6 +31,8 @@ DEFINITIONS = {
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
     "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
     "dimensions lie beyond k in N(0, 1) noise.",
+    "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
+    "of the hidden state of its row (Sun et al. 2024).",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against "
     "random dimensions and others of matched magnitude.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
@@ -54,7 +56,8 @@ def section(study: AttentionStudy) -> Section:
     falls = {kind: _fall(study, kind) for kind in _FROM}
     summary, fallen = falls["outlier"]
     main = f"ablation_{study.special.index(fallen)}" if fallen in study.special else "attention"
-    finding = " ".join([overview, *(sentence for sentence, _ in falls.values() if sentence)])
+    sentences = [overview, _massive(study), *(sentence for sentence, _ in falls.values())]
+    finding = " ".join(filter(None, sentences))
     tables = {
         "Attention by layer and class, mean over heads": study.by_layer,
         "Outlier dimensions": study.outliers,
@@ -62,6 +65,8 @@ def section(study: AttentionStudy) -> Section:
         "What sets a class apart, mean over heads": study.largest_gaps,
         "Change of attention with a key dimension removed": study.ablated,
     }
+    if not study.massive.empty:
+        tables["Massive activations by state, dimension and position"] = study.massive
     return Section(summary if fallen else overview, main, finding, DEFINITIONS, figures, tables, study.provenance)
 
 
@@ -97,6 +102,17 @@ def _outliers(study: AttentionStudy) -> str:
     in_noise = noise_count(study.dims["dim"].nunique(), study.provenance["k"])
     beside = f"where noise would give {in_noise:.2g} in each state"
     return f"{found}, {beside}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
+
+
+def _massive(study: AttentionStudy) -> str:
+    table = study.massive
+    if table.empty:
+        return ""
+    largest = table.loc[table["max_abs"].idxmax()]
+    dims = count(table["dim"].nunique(), "dimension")
+    states = f"states {table['state'].min()} to {table['state'].max()}"
+    which = f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']} of state {largest['state']}"
+    return f"Massive activations in {dims} ({states}); {which}, is {largest['max_ratio']:,.0f} times the median."
 
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:

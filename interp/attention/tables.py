@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass, ablate, planned
 from interp.attention.profile import (
@@ -42,6 +43,7 @@ class AttentionStudy(Result):
       b_K make of it.
     - `attention`: see `interp.attention.attention_by_class`.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
+    - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
     """
@@ -54,6 +56,7 @@ class AttentionStudy(Result):
     attention: pd.DataFrame
     dims: pd.DataFrame
     outliers: pd.DataFrame
+    massive: pd.DataFrame
     ablation: pd.DataFrame
     correlations: pd.DataFrame
 
@@ -160,10 +163,10 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     contributions = ScoreContributions(model, classes, layers=chosen, **how)
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
-    correlations = DimensionCorrelations(model, log_unigram)
+    correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations]),
+        Reading("attention", prepared, [attention, residual, inputs, correlations, massive]),
         Reading("attention scores", where, [contributions]),
     ]
     residual.warn_of_absent()
@@ -180,6 +183,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "attention": attention.table,
         "dims": dims,
         "outliers": outliers,
+        "massive": massive.table,
         "ablation": ablation,
         "correlations": correlations.table,
     }
