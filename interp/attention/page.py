@@ -108,10 +108,10 @@ def _massive(study: AttentionStudy) -> str:
     table = study.massive
     if table.empty:
         return ""
-    largest = table.loc[table["max_abs"].idxmax()]
+    largest = table.sort_values("max_abs").iloc[-1]
     dims = count(table["dim"].nunique(), "dimension")
     states = f"states {table['state'].min()} to {table['state'].max()}"
-    which = f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']} of state {largest['state']}"
+    which = f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']:.0f} of state {largest['state']:.0f}"
     return f"Massive activations in {dims} ({states}); {which}, is {largest['max_ratio']:,.0f} times the median."
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp import corpora
+from interp import attention, corpora, pages
 from interp.attention.massive import MassiveActivations, position_bins
 from interp.run.observers import observe
 
@@ -80,3 +80,19 @@ def test_half_precision_finds_the_same(load_toy, texts):
         observe(model, corpora.batches(model, texts, layout="texts"), observer, progress=False)
         tables.append(observer.table.query("state == 0").drop(columns=["max_abs", "max_ratio"]))
     assert tables[0].equals(tables[1])
+
+
+def test_the_page_says_so_where_there_are_any(load_toy, texts):
+    title = "Massive activations by state, dimension and position"
+    options = {"key_classes": {"a": [7, 8]}, "progress": False}
+    plain = attention.study(load_toy("gpt2"), texts, **options)
+    assert plain.massive.empty
+    section = pages.page.section(plain)
+    assert title not in section.tables
+    assert "Massive" not in section.finding
+    found = attention.study(planted(load_toy("gpt2")), texts, **options)
+    section = pages.page.section(found)
+    assert section.tables[title].equals(found.massive)
+    largest = found.massive.sort_values("max_abs").iloc[-1]
+    assert "Massive activations in 2 dimensions (states 0 to 2); the largest, 30,0" in section.finding
+    assert f"in dimension 2 of state {largest['state']:.0f}, is {largest['max_ratio']:,.0f} times" in section.finding
