@@ -13,7 +13,7 @@ __all__ = ["cost", "dry_run"]
 
 _AT_ONCE = 2**22  # scores, see interp.models.qk
 _COPIES = 5  # of those: scaled, masked, their softmax, without a dimension
-_REMOVED = 13  # dimensions of a layer's keys: outliers and controls; and one for each class but `other`
+_REMOVED = 3 * (1 + 39) + 5  # dimensions of a layer's keys at most: outliers, controls, random ones
 _DENSE_ROWS = 5_000_000  # beyond these the scores are saved as arrays, see interp.dense
 _TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is saved
 
@@ -21,7 +21,7 @@ _TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.attention.study` with these options: `cost`, attention that is computed from queries and keys
     again (`2 T n_heads d_head` operations per token and layer, half of them in causal models), and, unless `ablation`
-    is off, a second pass."""
+    is off, a second pass: of the most dimensions that it may remove, since outliers that are alike share controls."""
     size, given = shape(name), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
     found = cost(name, n_classes=n_classes, layers=options.get("layers"))

@@ -25,8 +25,8 @@ class MassiveActivations(Observer):
     Source: Sun et al., "Massive Activations in Large Language Models", COLM 2024. As there, a hidden state is that of
     one row of a batch: the median is over the dimensions and the tokens of the row, padding left out (the lower of the
     two in the middle), so the count is exact in one pass and does not depend on the batches. It is taken only of rows
-    that have a value above 100. Positions are counted from the beginning of a row: 0, 1, 2, 3, 4 to 15, 16 to 63, and so
-    on.
+    that have a value above 100. Positions are counted from the beginning of a row: 0, 1, 2, 3, 4 to 15, 16 to 63, and
+    so on.
 
     After `observe`: `table`.
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.attention.claims import largest_effects
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass, ablate, planned
@@ -111,6 +112,11 @@ class AttentionStudy(Result):
         return self.ablation.assign(change=change.astype(float))[self.ablation["key_class"] != "other"]
 
     @property
+    def claims(self) -> pd.DataFrame:
+        """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
+        return largest_effects(self.ablation)
+
+    @property
     def ablated(self) -> pd.DataFrame:
         """Change of attention to each class but `other` with a key dimension removed, by layer and set."""
         groups = self.changes.groupby(["layer", "key_class", "set"], sort=False)
@@ -173,7 +179,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     dims, scores = residual.table, contributions.scores
     outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
     removed = chosen if options.ablation else []
-    plan = planned(inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
+    plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {"k": outlier_threshold(model.cfg.d_model, options.k, options.rule), "rule": options.rule}
