@@ -27,8 +27,8 @@ def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
         >>> apart_in_size(pd.DataFrame([[1.0, 1.0], [2.0, 0.5], [1.0, 4.0]]), 0).round(6).tolist()
         [1.0, 2.0, 2.0]
     """
-    logs = np.log(size + 1e-12)
-    return np.exp((logs - logs.loc[dim]).abs().mean(axis=1))
+    logs = (size + 1e-12).transform(np.log)
+    return (logs - logs.loc[dim]).abs().mean(axis=1).transform(np.exp)
 
 
 def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
@@ -80,4 +80,4 @@ def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
 
 def _mean_size(size: pd.DataFrame) -> pd.Series:
     """The geometric mean over layers."""
-    return np.exp(np.log(size + 1e-12).mean(axis=1))
+    return (size + 1e-12).transform(np.log).mean(axis=1).transform(np.exp)
