@@ -50,7 +50,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     Raises as `interp.models.shapes.shape`.
     """
     size = shape(name)
-    classes = n_classes or (4 if size.encoder else 3)
+    classes = n_classes or 4
     heads, d_model = size.n_heads, size.d_model
     n_layers = size.n_layers if layers is None else len(layers)
     product = 2.0 * heads * size.d_head * d_model
@@ -65,7 +65,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "contribution_bytes": sums,
         "profile_bytes": profiles, "forward": size.forward, "contributions": means, "centred": centring,
-        "rows": rows * d_model,
+        "rows": (rows + n_layers * heads) * d_model,
     }  # fmt: skip
     lines = [
         f"attention: {n_layers} layers, {classes} classes of keys",
@@ -74,7 +74,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
         f"mean contributions: {means / 1e9:,.3f} GFLOP per token",
         f"key-centred contributions: {centring / 1e9:,.3f} GFLOP per token",
         f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",
-        f"table scores: {rows * d_model:,} rows",
+        f"table scores: {(rows + n_layers * heads) * d_model:,} rows",
     ]
     held: dict[str, Any] = {
         "per_token": _per_token(size),
@@ -92,6 +92,7 @@ def _per_token(size: Shape) -> float:
 
 
 def _results(rows: int) -> int:
-    """Bytes of scores and gaps, three and four columns, and of the tables that they are saved as."""
+    """Bytes of scores and gaps, three and four columns, and of the tables that they are saved as: for as many classes
+    as there are, scores having `all` too and gaps not `other`."""
     arrays = 7 * (8 if rows <= _DENSE_ROWS else 4)
     return rows * (arrays + (_TABLE_ROW if rows <= _DENSE_ROWS else arrays))

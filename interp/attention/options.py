@@ -18,7 +18,10 @@ Rule = Literal["robust", "sd"]
 class AttentionOptions(CountsOptions, TextOptions):
     layers: Sequence[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
     key_classes: KeyClasses = option(
-        None, 'Classes of keys, as {"name": [token ids]}. Default: special tokens, commas and periods, other.', cli=dict
+        None,
+        'Classes of keys, as {"name": [token ids]}. Default: special tokens, the first position of '
+        "causal models, commas and periods, other.",
+        cli=dict,
     )
     weights: Weights = option("mean", "Each pair of query and key counts once, or by its attention.")
     scaled: bool = option(False, "Contributions in nats: divided by √d_head.")

@@ -27,7 +27,7 @@ CHANCE: Style = {"color": GREY, "dash": "dot", "width": 1.5}
 THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
 BIAS_NAME = {"ln": "b<sub>LN</sub>", "fc": "b<sub>FC</sub>", "last": "b<sub>last</sub>"}
-CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
+CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period", "all": "all keys"}
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 LOG = {"type": "log", "dtick": 1}
 
