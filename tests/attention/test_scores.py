@@ -252,24 +252,22 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
         np.testing.assert_array_equal(large.table[name], expected[name].astype(np.float32))
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_the_first_position_is_a_class_of_its_own_by_default(kind, load_toy):
-    """Whatever token is there; encoders have [CLS] there. Attention adds up to 1, and no other class has its share."""
-    model = load_toy(kind, dtype=torch.float64)
+def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
+    """Whatever token is there; encoders have [CLS] there. Attention to it is no other class's."""
+    assert "first" not in corpora.token_classes(load_toy("bert")).names
+    model = load_toy("gpt2", dtype=torch.float64)
     bos = model.tokenizer.bos_token_id
     tokens = torch.randint(7, 67, (6, 20), generator=torch.Generator().manual_seed(0))
-    if kind == "gpt2":
-        tokens[:3, 0], tokens[:, 9] = bos, bos
+    tokens[:3, 0], tokens[:, 9] = bos, bos
     classes = corpora.token_classes(model)
-    if kind == "bert":
-        assert "first" not in classes.names
-        return
     assert classes.names == ("first", "bos", "comma_period", "other")
     numbers = classes(tokens)
     assert (numbers[:, 0] == 0).all()
     assert (numbers[:, 1:] != 0).all()
     assert (numbers[:, 9] == 1).all()
-    found = attention.attention_by_class(model, tokens, layers=[1], key_classes=classes, progress=False)
+    observer = AttentionByClass(model, classes, layers=[1])
+    interp.observe(model, corpora.batches(model, tokens), observer, progress=False)
+    found = observer.table
     _, cache = model.run_with_cache(tokens)
     pattern = cache["blocks.1.attn.hook_pattern"]
     sums = found.pivot(index="head", columns="key_class", values="sum")
@@ -284,7 +282,7 @@ def test_bos_at_the_first_position_is_no_absent_class(load_toy):
     model = load_toy("gpt2")
     tokens = torch.randint(20, 67, (6, 20), generator=torch.Generator().manual_seed(0))
     tokens[:, 0] = model.tokenizer.bos_token_id
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="no token of class") as caught:
         table = attention.attention_by_class(model, tokens, progress=False)
     assert table["key_class"].unique().tolist() == ["first", "other"]
     assert [str(one.message) for one in caught] == ["no token of class comma_period in this text; it has no rows"]
