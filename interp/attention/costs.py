@@ -1,5 +1,6 @@
 """What the decomposition of a model's attention scores costs, from its config alone."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,11 +28,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     found = cost(name, n_classes=n_classes, layers=options.get("layers"))
     again = size.attention(size.row(options.get("context"))) / 2
     read, scored = found.passes
+    if options.get("average") == "sentence":  # all keys take sums of their own
+        more = 1 + 1 / found.numbers["n_classes"]
+        scored = replace(scored, sums=math.ceil(scored.sums * more), flops=scored.flops * more)
     passes = [replace(read, flops=read.flops + again)]
     passes.append(scored if options.get("sample") is None else replace(scored, text="a sample of the text"))
     if options.get("ablation", True):
         classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
-        variants = 1 + _REMOVED + classes - 1
+        variants = 1 + min(_REMOVED + classes - 1, size.d_model)
         sums = 8 * (n_layers * variants * size.n_heads + 1) * classes
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
         passes.append(Pass(what="ablation", step=1, sums=sums, flops=2 * variants * again, **held))
@@ -58,7 +62,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     centred = once if size.encoder else (classes - 1) * product
     rows = n_layers * heads * classes
     sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
-    massive = 8 * 3 * (size.n_layers + 1) * len(position_bins(size.context or TOKENS_PER_ROW)) * d_model
+    massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
     profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
     others = 8 * ((2 * n_layers * (heads + 1) + 1) * classes + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
