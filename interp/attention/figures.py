@@ -9,7 +9,20 @@ import plotly.graph_objects as go
 from interp.attention import AttentionStudy
 from interp.attention.patterns import AttentionInText
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
-from interp.figures.style import AMBER, BLUE, COLOURS, GREY, INK, THIN, VERMILION, class_styles, figure, panels, ramp
+from interp.figures.style import (
+    AMBER,
+    BLUE,
+    COLOURS,
+    GREY,
+    INK,
+    THIN,
+    VERMILION,
+    class_styles,
+    figure,
+    panels,
+    ramp,
+    translucent,
+)
 from interp.figures.views import safe, shielded
 
 __all__ = ["ablation", "attention_by_layer", "attention_view", "contribution_table", "contributions", "dimension_means"]
@@ -68,17 +81,23 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
         >>> [trace.name for trace in attention_by_layer(study).data if trace.showlegend]
         ['first', 'second']
     """
-    title, subtitle = "Attention by class of the key", "mean and range over heads; dotted: uniform"
-    out = figure(title, _BLOCK, "attention summed over the class", subtitle=subtitle)
+    subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
+    out = figure("Attention by class of the key", _BLOCK, "attention summed over the class", subtitle=subtitle)
     names = [name for name in study.provenance["key_classes"] if name != "other"]
     for number, (name, style) in enumerate(class_styles(names).items()):
-        heads = study.attention[study.attention["key_class"] == name].groupby("layer")
-        low, mean, high = (heads["sum"].agg(how).round(4) for how in ("min", "mean", "max"))
-        beside = mean.set_axis(mean.index + 0.1 * (number - (len(names) - 1) / 2))
-        bars = error_bars(mean, low, high)
-        add_series(out, beside, style, hover="block %{x:.0f}<br>%{y:.3f}", size=8, legend=True, error_y=bars)
+        if name not in study.special:
+            continue
+        shift = 0.1 * (number - (len(names) - 1) / 2)
+        mean = only(study.by_layer, "key_class", name).set_index("layer").round(4)
+        heads = only(study.attention, "key_class", name).groupby("layer")["sum"]
+        bars = error_bars(mean["sum"], heads.min().round(4), heads.max().round(4))
+        mean.index += shift
+        if mean["sum_low"].notna().all():
+            band = translucent(style["color"], 0.2)
+            add_band(out, mean["sum_low"], mean["sum_high"], band, legendgroup=name, showlegend=False)
+        add_series(out, mean["sum"], style, hover="block %{x:.0f}<br>%{y:.3f}", size=8, legend=True, error_y=bars)
         dotted = style | {"dash": "dot", "width": 1.2, "symbol": None}
-        add_series(out, heads["uniform"].mean().round(4), dotted, legend=False, hoverinfo="skip")
+        add_series(out, mean["uniform"], dotted, legend=False, hoverinfo="skip")
     out.update_xaxes(dtick=1 if study.attention["layer"].nunique() <= 16 else 4)
     return out.update_yaxes(rangemode="tozero")
 
