@@ -6,7 +6,7 @@ out one after the other.
 Source: Busing, Meijer and van der Leeden, "Delete-m Jackknife for Unequal m", Statistics and Computing 9, 1999.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -20,22 +20,25 @@ FEWEST_GROUPS = 10
 _LEVEL = 0.95
 
 
+Numbers: TypeAlias = Float[np.ndarray, "*shape"]
+
+
 class Jackknife(NamedTuple):
     """A value, the same corrected for bias, and half the width of its 95 % interval."""
 
-    value: Float[np.ndarray, "*shape"]
-    corrected: Float[np.ndarray, "*shape"]
-    half: Float[np.ndarray, "*shape"]
+    value: Numbers
+    corrected: Numbers
+    half: Numbers
 
     @property
-    def low(self) -> Float[np.ndarray, "*shape"]:
+    def low(self) -> Numbers:
         """The lower end of the interval around the value."""
-        return self.value - self.half
+        return np.asarray(self.value - self.half)
 
     @property
-    def high(self) -> Float[np.ndarray, "*shape"]:
+    def high(self) -> Numbers:
         """The upper end of the interval around the value."""
-        return self.value + self.half
+        return np.asarray(self.value + self.half)
 
     @property
     def centred(self) -> "Jackknife":
@@ -44,7 +47,7 @@ class Jackknife(NamedTuple):
 
 
 def jackknife(
-    whole: Float[np.ndarray, "*shape"], without: Float[np.ndarray, "groups *shape"], sizes: Float[np.ndarray, " groups"]
+    whole: Numbers | float, without: Float[np.ndarray, "groups *shape"], sizes: Float[np.ndarray, " groups"]
 ) -> Jackknife:
     """Correct a value for bias, and give half the width of its 95 % interval, from its values without each group.
 
@@ -77,7 +80,8 @@ def jackknife(
         corrected = groups * whole - ((1 - share) * without).sum(0)
         pseudo = whole / share - (1 / share - 1) * without
         variance = ((pseudo - corrected) ** 2 / (1 / share - 1)).mean(0)
-    return Jackknife(whole, corrected, stats.t.ppf((1 + _LEVEL) / 2, groups - 1) * np.sqrt(variance))
+    half = stats.t.ppf((1 + _LEVEL) / 2, groups - 1) * np.sqrt(variance)
+    return Jackknife(whole, np.asarray(corrected), np.asarray(half))
 
 
 def about(sizes: Float[np.ndarray, " groups"], stretches: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ What stands before and after a text:
 - `bos=True` and `bos=False` decide otherwise. Token ids are read as they are.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -122,16 +123,18 @@ def packed_rows(
     before, after = frame
     room = context - len(before) - len(after) if each_row else context
     buffer: list[int] = []
-    finished = 0
+    ends: list[int] = []
     for ids in encoded:
         buffer += ids if each_row else before + ids + after
-        finished += 1
+        ends.append(len(buffer))
         start = 0
         while len(buffer) - start >= room:
-            piece = buffer[start : start + room]
+            piece, start = buffer[start : start + room], start + room
+            finished = bisect_right(ends, start)
+            del ends[:finished]
             yield before + piece + after if each_row else piece, finished
-            start, finished = start + room, 0
         del buffer[:start]
+        ends = [end - start for end in ends]
 
 
 def text_rows(
