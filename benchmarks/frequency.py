@@ -13,7 +13,11 @@ from models import GPT2, random_model, tokens
 from timing import Row, agrees, alternate, command, note_only, peak_memory, row
 from transformer_lens import HookedTransformer
 
+from interp import corpora
 from interp.frequency import bias_effect
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.models.head import prediction_head
+from interp.run.observers import observe
 
 SCALES = [i / 10 for i in range(11)]
 WHAT = "word frequency, 11 scales of b_LN"
@@ -56,11 +60,27 @@ def cached(model: HookedTransformer, rows: torch.Tensor, batch_size: int) -> lis
 
 def rows(quick: bool) -> Iterator[Row]:
     with random_model(transformers.GPT2Config()) as (model, hf):
+        yield intervals(model, tokens(1 if quick else 16, 64 if quick else 128, 50_257), repeats=1 if quick else 5)
         for n, length in ((1, 64),) if quick else ((16, 128), (1, 512)):
             yield from measured(model, hf, tokens(n, length, 50_257), batch_size=n, repeats=1 if quick else 3)
     once, ten = (peak_memory(MEMORY, "200" if quick else "2000", times) for times in ("1", "10"))
     note = f"peak of the process: {once:,.0f} MiB, on ten times the text {ten:,.0f} ({ten / once:.2f} ×)"
     yield note_only(WHAT, "tiny-gpt2, bundled text", note)
+
+
+def intervals(model: HookedTransformer, ids: torch.Tensor, repeats: int) -> Row:
+    """The pass with the sums of each group of texts, from which the intervals come, and with those of all together."""
+    batches = corpora.batches(model, ids, batch_size=len(ids))
+    effect = prediction_head(model).effect("ln").double()
+    variants = [Variant(shift=(scale - 1) * effect) for scale in (0.0, 0.5, 1.0)]
+
+    def observed(grouped: bool) -> None:
+        observe(model, batches, MeanPredictions(model, variants, grouped=grouped), progress=False)
+
+    seconds = alternate({str(grouped): partial(observed, grouped) for grouped in (True, False)}, repeats=repeats)
+    on = f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens, 3 scales, the pass alone"
+    without = ("sums of all texts together", seconds["False"])
+    return row("sums by group of texts, for intervals", on, seconds["True"], other=without)
 
 
 def measured(

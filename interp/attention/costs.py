@@ -9,6 +9,7 @@ from interp.attention.massive import position_bins
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
+from interp.run.groups import most_groups
 
 __all__ = ["cost", "dry_run"]
 
@@ -64,7 +65,9 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
     massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
     profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
-    others = 8 * ((2 * n_layers * (heads + 1) + 1) * classes + 16 * size.n_layers * d_model)
+    groups = most_groups(n_layers * heads * classes)
+    by_class = (n_layers * (heads * (groups + 1) + 2) + 1) * classes + groups + 1
+    others = 8 * (by_class + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "contribution_bytes": sums,

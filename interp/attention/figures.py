@@ -22,6 +22,7 @@ from interp.figures.style import (
     panels,
     plain,
     ramp,
+    translucent,
 )
 from interp.figures.views import safe, shielded
 
@@ -109,17 +110,23 @@ def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = No
         >>> [trace.name for trace in attention_by_layer(study).data if trace.showlegend]
         ['first', 'second']
     """
-    title, subtitle = "Attention by class of the key", "mean and range over heads; dotted: uniform"
-    out = figure(title, _BLOCK, "attention summed over the class", subtitle=subtitle)
+    subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
+    out = figure("Attention by class of the key", _BLOCK, "attention summed over the class", subtitle=subtitle)
     names = study.special if classes is None else list(classes)
-    for number, (name, style) in enumerate(class_styles(names).items()):
-        heads = only(study.attention, "key_class", name).groupby("layer")
-        low, mean, high = (heads["sum"].agg(how).round(4) for how in ("min", "mean", "max"))
-        beside = mean.set_axis(mean.index + 0.1 * (number - (len(names) - 1) / 2))
-        bars = error_bars(mean, low, high)
-        add_series(out, beside, style, hover="block %{x:.0f}<br>%{y:.3f}", size=8, legend=True, error_y=bars)
+    styles = class_styles(study.provenance["key_classes"])
+    for number, name in enumerate(names):
+        shift = 0.1 * (number - (len(names) - 1) / 2)
+        mean = only(study.by_layer, "key_class", name).set_index("layer").round(4)
+        style = styles[name]
+        heads = only(study.attention, "key_class", name).groupby("layer")["sum"]
+        bars = error_bars(mean["sum"], heads.min().round(4), heads.max().round(4))
+        mean.index += shift
+        if mean["sum_low"].notna().all():
+            band = translucent(style["color"], 0.2)
+            add_band(out, mean["sum_low"], mean["sum_high"], band, legendgroup=name, showlegend=False)
+        add_series(out, mean["sum"], style, hover="block %{x:.0f}<br>%{y:.3f}", size=8, legend=True, error_y=bars)
         dotted = style | {"dash": "dot", "width": 1.2, "symbol": None}
-        add_series(out, heads["uniform"].mean().round(4), dotted, legend=False, hoverinfo="skip")
+        add_series(out, mean["uniform"], dotted, legend=False, hoverinfo="skip")
     out.update_xaxes(dtick=1 if study.attention["layer"].nunique() <= 16 else 4)
     return out.update_yaxes(rangemode="tozero")
 
@@ -261,7 +268,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int]
     styles = class_styles([name for name in study.provenance["key_classes"] if name in set(part["key_class"])])
     grid = part.pivot(index="head", columns=["dim", "key_class"], values="mean")
     grid = grid[[(dim, name) for dim in chosen for name in styles]]
-    names = [[f"dimension {dim}", styles[name]["name"]] for dim, name in grid.columns]
+    names = [(f"dimension {dim}", style["name"]) for dim in chosen for style in styles.values()]
     grid.index = [f"L{layer}H{head}" for head in grid.index]
     title, subtitle = f"Outlier dimensions in block {layer}", f"mean contribution to the score, {_unit(study)}"
     out = figure(title, "class of the key", "head", subtitle=subtitle)

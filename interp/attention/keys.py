@@ -45,6 +45,10 @@ class KeyClassBatch:
         """Sums over the keys of each class."""
         return einsum(values, self.one_hot, "batch head key, batch key classes -> head classes")
 
+    def by_row(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "batch head classes"]:
+        """The same for each row."""
+        return einsum(values, self.one_hot, "batch head key, batch key classes -> batch head classes")
+
 
 class KeyObserver(Observer):
     """An observer of some layers that tells their keys by class: `layer_hooks` gives the hooks of one layer.

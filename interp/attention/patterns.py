@@ -1,7 +1,8 @@
 """Where attention goes: in one text, by class of the key, and what becomes of it without a dimension."""
 
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.claims import CONTROLS, MOST_APART, apart_in_size
-from interp.attention.keys import KeyClassBatch, KeyObserver, activations, attention_hooks, is_edited
+from interp.attention.keys import KeyClassBatch, KeyObserver, activations, attention_hooks, is_edited, table_of
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
@@ -25,11 +26,13 @@ from interp.corpora.sentences import sentence_rows
 from interp.declare import Mode
 from interp.dense import Dense
 from interp.hooks import ablate_dims, jointly
+from interp.intervals import about, jackknife
 from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, view
 from interp.models.verify import verify_values
+from interp.run.groups import most_groups
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
@@ -90,7 +93,7 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
 class AttentionByClass(KeyObserver):
     """Sums of attention probabilities, and of value-weighted ones, by layer, head and class of the key.
 
-    After `observe`: `table`, which `attention_by_class` describes.
+    After `observe`: `table`, which `attention_by_class` describes, and `by_layer`, its mean over heads.
 
     Raises ValueError for a layer that does not exist.
     """
@@ -100,7 +103,15 @@ class AttentionByClass(KeyObserver):
         super().__init__(model, classes, chosen, layers=chosen)
         self.moves_values = _moves_values(model)
         shape = (model.cfg.n_heads, len(classes.names))
-        self.add_to_layers(attention=shape, norm=shape, uniform=shape[1:], pairs=shape[1:])
+        self.add_to_layers(norm=shape, uniform=shape[1:], pairs=shape[1:])
+        most = most_groups(len(chosen) * math.prod(shape))
+        self.add_state("queries", (most,), "groups")
+        for layer in chosen:
+            self.add_state(f"{layer}.attention", (most, *shape), "groups")
+
+    def hooks(self, batch: Batch) -> Recipe:
+        self.add_rows("queries", batch.mask.sum(1), batch)
+        return super().hooks(batch)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         return attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys), "v")
@@ -112,7 +123,7 @@ class AttentionByClass(KeyObserver):
         squares = einsum(v, gram, v, "batch key head d_head, head d_head other, batch key head other -> batch head key")
         size = squares.clamp(min=0).sqrt()
         attention = attention.to(W_O)
-        self.add(f"{layer}.attention", keys.by_class(attention))
+        self.add_rows(f"{layer}.attention", keys.by_row(attention), keys.batch)
         self.add(f"{layer}.norm", keys.by_class(attention * size))
         counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
         self.add(f"{layer}.pairs", counts.sum((0, 1)))
@@ -120,17 +131,49 @@ class AttentionByClass(KeyObserver):
 
     def by_class(self, layer: int) -> Float[np.ndarray, "head classes"]:
         """Attention summed over the keys of a class, averaged over queries."""
-        return self.per_query(f"{layer}.attention")
+        return (self.state[f"{layer}.attention"].sum(0) / self.tokens.sum()).cpu().numpy()
 
     @property
     def table(self) -> pd.DataFrame:
         """One row for each layer, head and class; classes without a token have none."""
+        return self.by_head(self._sums(lambda attention: attention) | self._others)
+
+    @property
+    def by_layer(self) -> pd.DataFrame:
+        """Means over heads: one row for each layer and class that is present."""
+        others = {name: self._others[name].mean(1) for name in ("mean", "norm_weighted", "uniform")}
+        keys = {"layer": self.layers, "key_class": self.names}
+        return table_of(keys, self._sums(lambda attention: attention.mean(-2)) | others)
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What there is to say of these intervals (`interp.intervals.about`)."""
+        return about(self._queries.cpu().numpy(), self.stretches_per_group)
+
+    @property
+    def _queries(self) -> Float[Tensor, " groups"]:
+        return self.state["queries"][self.state["queries"] > 0]
+
+    @property
+    def _others(self) -> dict[str, Tensor]:
+        """What has no interval."""
         present, queries = self.present, self.tokens.sum()
-        attention, norm = (self.of_layers(name)[..., present] for name in ("attention", "norm"))
+        attention = self.of_layers("attention").sum(1)[..., present]
+        norm = self.of_layers("norm")[..., present]
         uniform, pairs = (self.of_layers(name)[:, None, present] for name in ("uniform", "pairs"))
         weighted = norm / queries if self.moves_values else torch.full_like(norm, torch.nan)
-        columns = {"sum": attention / queries, "mean": attention / pairs, "norm_weighted": weighted}
-        return self.by_head(columns | {"uniform": uniform / queries, "n_queries": queries.long()})
+        columns = {"mean": attention / pairs, "norm_weighted": weighted}
+        return columns | {"uniform": uniform / queries, "n_queries": queries.long()}
+
+    def _sums(self, of: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Something of the attention by layer, head and class, averaged over queries, with its interval."""
+        queries = self._queries
+        sums = self.of_layers("attention").movedim(1, 0)[self.state["queries"] > 0][..., self.present]
+        others = (sums.sum(0) - sums) / (queries.sum() - queries)[:, None, None, None]
+        whole, without = (of(one).cpu().numpy() for one in (sums.sum(0) / queries.sum(), others))
+        found = jackknife(whole, without, queries.cpu().numpy())
+        ends = {"sum": found.value, "sum_low": found.low.clip(0), "sum_high": found.high.clip(max=1)}
+        return {name: torch.from_numpy(values) for name, values in ends.items()}
 
 
 def _moves_values(model: Model) -> bool:
@@ -154,11 +197,13 @@ def attention_by_class(
 ) -> pd.DataFrame:
     """How much attention goes to each class of key, per layer and head.
 
-    Returns the table `attention` (layer, head, key_class, sum, mean, norm_weighted, uniform, n_queries): `sum` is the
-    attention to a class summed over its keys, averaged over all queries (Clark et al. 2019), so that it adds up to 1
-    over the classes; `mean` the average over (query, key) pairs; `norm_weighted` the sum of `‖α v W_O‖` averaged over
-    queries (Kobayashi et al. 2020), NaN in a bridge with a norm or a gate between the values and W_O; `uniform` what
-    `sum` would be if attention were uniform over the keys a query sees.
+    Returns the table `attention` (layer, head, key_class, sum, sum_low, sum_high, mean, norm_weighted, uniform,
+    n_queries): `sum` is the attention to a class summed over its keys, averaged over all queries (Clark et al. 2019),
+    so that it adds up to 1 over the classes, `sum_low` and `sum_high` its 95 % interval by leaving out groups of texts
+    (`interp.intervals.jackknife`), NaN where there are fewer than 10 of them; `mean` the average over (query, key)
+    pairs; `norm_weighted` the sum of `‖α v W_O‖` averaged over queries (Kobayashi et al. 2020), NaN in a bridge with a
+    norm or a gate between the values and W_O; `uniform` what `sum` would be if attention were uniform over the keys a
+    query sees.
 
     Raises ValueError for a layer that does not exist, padding on the left and a class function that returns something
     else than a class for each token.

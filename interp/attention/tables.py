@@ -42,7 +42,8 @@ class AttentionStudy(Result):
       `scores(layer=3, head=2)` is a table and `scores.table` the whole.
     - `totals` (layer, head, key_class, contributions, key_bias, score): the mean score as what the dimensions and
       b_K make of it.
-    - `attention`: see `interp.attention.attention_by_class`.
+    - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
+      mean, norm_weighted, uniform): its mean over heads.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
@@ -55,6 +56,7 @@ class AttentionStudy(Result):
     gaps: Dense = field(metadata=GAPS)
     totals: pd.DataFrame
     attention: pd.DataFrame
+    by_layer: pd.DataFrame
     dims: pd.DataFrame
     outliers: pd.DataFrame
     massive: pd.DataFrame
@@ -63,7 +65,9 @@ class AttentionStudy(Result):
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
-        means = self.attention.groupby(["layer", "key_class"], sort=False)["sum"].mean().unstack().reset_index()
+        means = self.by_layer.pivot(index="layer", columns="key_class", values="sum")[
+            [*self.by_layer["key_class"].unique()]
+        ]
         return {
             "attention": (f"attention by class of the key, mean over heads: {self.where}", means),
             "outliers": (f"outlier dimensions: {self.where}", self.outliers),
@@ -73,12 +77,6 @@ class AttentionStudy(Result):
     def special(self) -> list[str]:
         """The classes of keys but `other`, of which there is a token."""
         return [name for name in self.attention["key_class"].unique() if name != "other"]
-
-    @property
-    def by_layer(self) -> pd.DataFrame:
-        """Attention by layer and class of the key, mean over heads."""
-        groups = self.attention.groupby(["layer", "key_class"], sort=False)
-        return groups[["sum", "mean", "norm_weighted", "uniform"]].mean().reset_index()
 
     @property
     def rule(self) -> Rule:
@@ -182,11 +180,18 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
-    asked |= {"k": outlier_threshold(model.cfg.d_model, options.k, options.rule), "rule": options.rule}
-    asked |= {"mode": options.mode, "sample": sample, "key_classes": list(classes.names)}
+    asked |= {
+        "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
+        "rule": options.rule,
+        "mode": options.mode,
+        "sample": sample,
+        "key_classes": list(classes.names),
+        "intervals": attention.intervals,
+    }
     tables: dict[str, Any] = {"scores": scores, "gaps": apart, "totals": contributions.totals}
     tables |= {
         "attention": attention.table,
+        "by_layer": attention.by_layer,
         "dims": dims,
         "outliers": outliers,
         "massive": massive.table,

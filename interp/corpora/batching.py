@@ -13,7 +13,16 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from interp.checks import check_choice, check_seed, check_token_ids, refuse
-from interp.corpora.sentences import Row, frame, masked_positions, packed_rows, padded, text_rows, tokenizer_of
+from interp.corpora.sentences import (
+    Row,
+    frame,
+    masked_positions,
+    numbered,
+    packed_rows,
+    padded,
+    text_rows,
+    tokenizer_of,
+)
 from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
@@ -36,7 +45,8 @@ class Batch:
     `tokens` are the inputs; `mask` is 1 where they are real and 0 on (right) padding; `read` marks the positions
     whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
     `n_texts` is the number of texts that ended in this batch (for progress). `source` and `source_mask` are what the
-    encoder of an encoder-decoder reads; `tokens` are then its decoder's.
+    encoder of an encoder-decoder reads; `tokens` are then its decoder's. `stretches` says which stretch of the corpus
+    each row belongs to (see `interp.run.groups`); where nobody says, there are no intervals.
     """
 
     tokens: Int[Tensor, "batch pos"]
@@ -46,6 +56,7 @@ class Batch:
     n_texts: int = 0
     source: Int[Tensor, "batch source"] | None = None
     source_mask: Int[Tensor, "batch source"] | None = None
+    stretches: Int[Tensor, " batch"] | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     """What the observers of a batch compute once for all of them."""
 
@@ -207,6 +218,7 @@ def batches(
         for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
             empty = False
             batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
+            batch = replace(batch, stretches=torch.tensor([row.stretch for row in group]))
             if encoder:
                 rate = mask_rate or 0.0
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
@@ -233,8 +245,7 @@ def _rows_of_ids(model: Model, given: Int[Tensor, "rows pos"]) -> _Rows:
     found = Unknown.of(ids, model.tokenizer, "these token ids")
     settings = {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
     about = {"n_texts": len(ids), "unknown": lambda: found}
-    rows = partial(map, Row, ids, [1] * len(ids), range(len(ids)))
-    return _Rows(rows, settings | {"largest_id": int(ids.max())}, about)
+    return _Rows(lambda: numbered((row, 1) for row in ids), settings | {"largest_id": int(ids.max())}, about)
 
 
 def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: bool, eos: bool) -> _Rows:
@@ -244,7 +255,8 @@ def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *,
     n_texts = source.n_texts if source.limit is None else min(source.limit, source.n_texts or source.limit)
     about = {"n_texts": n_texts, "corpus": source, "tokenizer": model.tokenizer, "unknown": tokens.unknown}
     cut = text_rows if layout == "texts" else partial(packed_rows, each_row=is_encoder(model))
-    return _Rows(partial(cut, tokens, context, frame(model, bos, eos)), settings, about)
+    framed = frame(model, bos, eos)
+    return _Rows(lambda: numbered(cut(tokens, context, framed)), settings, about)
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:

@@ -9,8 +9,8 @@ What stands before and after a text:
 - `bos=True` and `bos=False` decide otherwise. Token ids are read as they are.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +22,10 @@ from torch.nn.utils.rnn import pad_sequence
 from interp.checks import check_token_ids, list_of_strings
 from interp.models.sites import Model, check_model, is_encoder
 
-__all__ = ["Row", "encode", "frame", "masked_positions", "packed_rows", "padded", "sentence_rows", "text_rows"]
-__all__ += ["tokenizer_of"]
+__all__ = ["Row", "encode", "frame", "masked_positions", "numbered", "packed_rows", "padded", "sentence_rows"]
+__all__ += ["text_rows", "tokenizer_of"]
 
+_ROWS_OF_A_STRETCH = 8
 _NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", "cls": "[CLS]", "sep": "[SEP]"}
 
 
@@ -91,41 +92,61 @@ def padded(
 
 
 class Row(NamedTuple):
-    """What a model reads at once: its token ids, how many texts end in it, and its number in the corpus."""
+    """What a model reads at once: its token ids, how many texts end in it, its number in the corpus, and that of its
+    *stretch*.
+
+    A stretch ends with a row in which a text ends, else after eight rows: what is read in different ones is taken as
+    independent (`interp.run.groups`).
+    """
 
     ids: Int[np.ndarray, " pos"]
     n_texts: int
     number: int
+    stretch: int
+
+
+def numbered(rows: Iterable[tuple[Sequence[int] | Int[np.ndarray, " pos"], int]]) -> Iterator[Row]:
+    """Rows of token ids and of texts that end in them, with their number and their stretch."""
+    stretch = length = 0
+    for number, (ids, n_texts) in enumerate(rows):
+        yield Row(np.asarray(ids), n_texts, number, stretch)
+        length += 1
+        if n_texts or length == _ROWS_OF_A_STRETCH:
+            stretch, length = stretch + 1, 0
 
 
 def packed_rows(
     encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], *, each_row: bool
-) -> Iterator[Row]:
-    """Full rows cut out of one stream, in which each text (or, with `each_row`, each row) has the frame around it."""
+) -> Iterator[tuple[list[int], int]]:
+    """Full rows cut out of one stream, in which each text (or, with `each_row`, each row) has the frame around it; and
+    how many texts end in each."""
     before, after = frame
     room = context - len(before) - len(after) if each_row else context
     buffer: list[int] = []
-    numbers, finished = count(), 0
+    ends: list[int] = []
     for ids in encoded:
         buffer += ids if each_row else before + ids + after
-        finished += 1
+        ends.append(len(buffer))
         start = 0
         while len(buffer) - start >= room:
-            piece = buffer[start : start + room]
-            yield Row(np.array(before + piece + after if each_row else piece), finished, next(numbers))
-            start, finished = start + room, 0
+            piece, start = buffer[start : start + room], start + room
+            finished = bisect_right(ends, start)
+            del ends[:finished]
+            yield before + piece + after if each_row else piece, finished
         del buffer[:start]
+        ends = [end - start for end in ends]
 
 
-def text_rows(encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]]) -> Iterator[Row]:
+def text_rows(
+    encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]]
+) -> Iterator[tuple[list[int], int]]:
     """A row for each text; a longer one goes on in the next row, with its frame again."""
     before, after = frame
     room = context - len(before) - len(after)
-    numbers = count()
     for ids in encoded:
         for start in range(0, len(ids), room):
             piece = ids[start : start + room]
-            yield Row(np.array(before + piece + after), int(start + room >= len(ids)), next(numbers))
+            yield before + piece + after, int(start + room >= len(ids))
 
 
 def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import xxhash
 
 from interp.checks import check_token_ids, list_of_strings, whole_number
@@ -73,7 +74,8 @@ def teacher_forced(
             answer, mask = padded(written[first : first + size], pad_id)
             tokens = answer.roll(1, 1)
             tokens[:, 0] = start
-            batch = Batch(tokens, mask, mask.bool(), answer.where(mask.bool(), -1), len(answer), source, source_mask)
+            known, stretches = answer.where(mask.bool(), -1), torch.arange(first, first + len(answer))
+            batch = Batch(tokens, mask, mask.bool(), known, len(answer), source, source_mask, stretches)
             yield batch.to(model.W_U.device)
 
     fingerprint = xxhash.xxh3_128(repr([sources, targets]).encode()).hexdigest()

@@ -1,12 +1,13 @@
 """A part of a page, and how its sentences say numbers."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-__all__ = ["Section", "change", "count"]
+__all__ = ["Section", "change", "count", "direction", "within"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,18 @@ def change(before: float, after: float, form: str) -> str:
     """`goes from … to …`, or `stays at …` where both print the same."""
     first, last = form.format(before), form.format(after)
     return f"stays at {first}" if first == last else f"goes from {first} to {last}"
+
+
+def within(low: float, high: float, form: str) -> str:
+    """The 95 % interval of a number, in brackets; that there is none where the text was too short for it."""
+    if math.isnan(low) or math.isnan(high):
+        return "(no interval: too few texts)"
+    return f"(95 % interval {form.format(low)} to {form.format(high)})"
+
+
+def direction(low: float, high: float) -> int:
+    """1 or −1 where an interval lies above or below 0, else 0."""
+    return (low > 0) - (high < 0)
 
 
 def count(number: int, noun: str) -> str:

@@ -81,6 +81,7 @@ def panels(
     rows = -(-n // wide)
     apart = {"horizontal_spacing": space, "vertical_spacing": 0.3 / rows}
     places = [(number // wide + 1, number % wide + 1) for number in range(n)]
+    specs: list[list[dict[str, Any] | None]]
     specs = [[{} if (row, column) in places else None for column in range(1, wide + 1)] for row in range(1, rows + 1)]
     out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, **apart)
     above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}

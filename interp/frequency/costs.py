@@ -7,17 +7,19 @@ from interp.corpora.batching import MASK_RATE
 from interp.frequency.options import FrequencyOptions
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
+from interp.run.groups import most_groups
 
 __all__ = ["dry_run", "predictions"]
 
 _AT_ONCE = 2**22  # logits, see interp.frequency.distributions
-_COPIES = 6  # of those: shifted, their exponentials, probabilities
+_COPIES = 6  # of those, shifted, their exponentials, probabilities; and of the sums of all groups but each
 _TABLES = 5  # copies of the distributions, in float64
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums are `8 (2 n + 1) d_vocab`
-    bytes for n variants: a bias at a scale, and one or two logit adjustments.
+    bytes for n variants (a bias at a scale, one or two logit adjustments, and the model as it is), for each of up to 40
+    groups of texts.
 
     Raises as `interp.models.shapes.shape`.
 
@@ -29,16 +31,22 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     biases = size.biases if asked.biases is None else tuple(asked.biases)
     if not biases:
         return Cost(lines=["word frequency: this model's prediction head has no bias to scale"])
-    n = len(biases) * len(list(asked.scales)) + 1 + ("ln" in biases)
-    numbers = {"variants": n}
+    scales = list(asked.scales)
+    n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
+    numbers = {"variants": n, "groups": _groups(size, n)}
+    read = predictions(size, n, grouped=True)
+    leaving_out = _COPIES * 8 * numbers["groups"] * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
-    lines = [f"word frequency: {n} variants of the prediction head"]
-    return Cost(passes=(predictions(size, n),), results=results, numbers=numbers, lines=lines)
+    lines = [f"word frequency: {n} variants of the prediction head, {numbers['groups']} groups of texts"]
+    return Cost(passes=(read,), between=read.sums + leaving_out, results=results, numbers=numbers, lines=lines)
 
 
-def predictions(model: Shape, n_variants: int, what: str = "word frequency", **more: Any) -> Pass:
+def predictions(
+    model: Shape, n_variants: int, what: str = "word frequency", *, grouped: bool = False, **more: Any
+) -> Pass:
     """The pass of a `MeanPredictions` of some variants. Each costs, at a position, a product with all logits."""
-    sums = 8 * ((2 * n_variants + 1) * model.d_vocab + 2)
+    groups = _groups(model, n_variants) if grouped else 1
+    sums = 8 * (groups * ((2 * n_variants + 1) * model.d_vocab + 1) + 3)
     held: dict[str, Any] = {
         "per_batch": 2 * 8 * n_variants * model.d_vocab,
         "per_logit": _COPIES * 4,
@@ -48,3 +56,8 @@ def predictions(model: Shape, n_variants: int, what: str = "word frequency", **m
     share = MASK_RATE if model.encoder else 1.0
     defaults = {"text": "masked text" if model.encoder else "text", "share": share, "flops": share * flops}
     return Pass(what=what, sums=sums, head=True, **held, **defaults | more)
+
+
+def _groups(model: Shape, n_variants: int) -> int:
+    """How many groups of texts there is room for."""
+    return most_groups((2 * n_variants + 1) * model.d_vocab)

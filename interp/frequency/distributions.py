@@ -7,23 +7,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.special import rel_entr
 from torch import Tensor
 
 from interp.corpora.batching import Batch
 from interp.hooks import jointly
+from interp.intervals import about
 from interp.models.head import prediction_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
+from interp.run.groups import most_groups
 from interp.run.observers import Observer, fingerprint
 
-__all__ = ["Distribution", "LogitsObserver", "MeanPredictions", "SiteMean", "Variant", "js", "kl", "kl_where_seen"]
-__all__ += ["perplexity", "real_logits"]
+__all__ = ["Distribution", "LogitsObserver", "MeanPredictions", "Means", "SiteMean", "Variant", "js", "kl"]
+__all__ += ["kl_where_seen", "perplexity", "real_logits"]
 
 Distribution = Float[np.ndarray, " d_vocab"]
 
 _ELEMENTS_AT_ONCE = 2**22
+_NOT_FINITE = "the model's predictions are not finite (NaN or infinite logits): check weights and dtype"
 _LARGEST_LOG_RANGE = 60.0
 """Beyond this range of a shift (in nats) float32 loses the small terms of the shared exponential."""
 
@@ -41,7 +44,7 @@ class Variant:
 
 
 class LogitsObserver(Observer):
-    """Calls its `read(logits, targets, *activations)`, which a subclass defines, at the positions that are read.
+    """Calls its `read(logits, targets, *activations, *beside)`, which a subclass defines, at positions that are read.
 
     Logits are in float32 at least, and −∞ on rows of the vocabulary that are no tokens. The states `n` and `n_scored`
     count the positions that were read, and those of them whose target is known.
@@ -65,28 +68,43 @@ class LogitsObserver(Observer):
             self.add("n", len(logits))
             self.add("n_scored", (batch.read_targets >= 0).sum())
             rows = max(1, len(logits) if self.at_once is None else self.at_once // logits.shape[1])
-            parts = zip(*(values.split(rows) for values in (logits, batch.read_targets, *others)), strict=True)
-            self.read_parts((self.predicted(part), *beside) for part, *beside in parts)
+            values = (logits, batch.read_targets, *others, *self.beside(batch))
+            for part, *rest in zip(*(one.split(rows) for one in values), strict=True):
+                self.read(self.predicted(part), *rest)
 
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
 
-    def read_parts(self, parts: Iterator[tuple[Tensor, ...]]) -> None:
-        """`read` each part of a batch."""
-        for part in parts:
-            self.read(*part)
+    def beside(self, batch: Batch) -> list[Tensor]:
+        """What `read` is given besides, for each position that is read."""
+        return []
 
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
         """The model's logits, from what flows at the site `logits`; −∞ on rows of the vocabulary that are no tokens."""
         return real_logits(self.head.finished(unembedded), self.head.real)
+
+    def check_read(self) -> None:
+        """Raise ValueError where no position was read."""
+        if not self.state["n"]:
+            raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
 
     def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
         """A state that is a sum over the positions that were read (or scored), averaged over them.
 
         Raises ValueError where none was read.
         """
-        if not self.state["n"]:
-            raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
+        self.check_read()
         return (self.state[name] / self.state[over]).cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Means over positions of what one variant predicts: `distribution` `q(w)`, and the mean NLL of the true token,
+    weighted by token and (`balanced_nll`) averaged within each token type and then over the types that occur. NLL in
+    nats, NaN where no target is known."""
+
+    distribution: Distribution
+    nll: float
+    balanced_nll: float
 
 
 class MeanPredictions(LogitsObserver):
@@ -98,7 +116,11 @@ class MeanPredictions(LogitsObserver):
     two skinny matrix products. A shift whose values range over more than 60 nats is computed on its own. Rows of the
     vocabulary that are no tokens (`PredictionHead.real`) take no part: the softmax is over the tokens.
 
-    After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, `balanced_nll`.
+    After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, `balanced_nll`; and with
+    `grouped`, `leaving_out`, the means without each group of texts, for `interp.intervals.jackknife`.
+
+    Args:
+        grouped: keep the sums of up to 40 groups of texts apart (see `interp.run.groups`), in as many times the memory.
 
     Raises:
         ValueError: a model that does not predict the tokens it reads, logits that are soft-capped (a shift of the
@@ -106,14 +128,14 @@ class MeanPredictions(LogitsObserver):
         RuntimeError: fc while somebody else has hooks on the head, whose edits a recomputed head would not have.
     """
 
-    def __init__(self, model: Model, variants: Sequence[Variant]) -> None:
+    def __init__(self, model: Model, variants: Sequence[Variant], *, grouped: bool = False) -> None:
         if not variants:
             raise ValueError("MeanPredictions needs at least one variant; Variant() is the model as it is")
         check_vocabulary(model)
         described = [vars(v) | {"shift": None if v.shift is None else fingerprint(v.shift)} for v in variants]
         self._scales_fc = any(v.fc != 1.0 for v in variants)
         names = [trunk_output(model)] if self._scales_fc else []
-        super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, variants=described)
+        super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, variants=described, grouped=grouped)
         self.variants = tuple(variants)
         if any(v.shift is not None for v in variants):
             self.head.refuse_cap("a vector added to them is not an edit of its head")
@@ -127,62 +149,87 @@ class MeanPredictions(LogitsObserver):
         narrow = self._shifts.amax(1) - self._shifts.amin(1) < _LARGEST_LOG_RANGE
         self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i]]
         self._alone = [i for i in range(len(variants)) if i not in self._shared]
-        for name in ("probability", "nll"):
-            self.add_state(name, (len(variants), d_vocab))
-        self.add_state("count", (d_vocab,))
+        shifts = self._shifts[self._shared]
+        self._tops = shifts.amax(1, keepdim=True)
+        self._weights = (shifts - self._tops).exp()
+        most = most_groups((2 * len(variants) + 1) * d_vocab) if grouped else 1
+        self.add_state("positions", (most,), "groups")
+        self.add_state("probability", (most, len(variants), d_vocab), "groups")
+        self.add_state("nll", (most, len(variants), d_vocab), "groups")
+        self.add_state("count", (most, d_vocab), "groups")
 
     def hooks(self, batch: Batch) -> Recipe:
         if self._scales_fc and head_is_hooked(self.model):
             raise RuntimeError("b_FC cannot be scaled here while other hooks are active on the prediction head")
         return super().hooks(batch)
 
-    def read_parts(self, parts: Iterator[tuple[Tensor, ...]]) -> None:
-        """Add this batch's sums, from the logits and, where b_FC is scaled, the last residual stream before them."""
-        probability, by_type = (torch.zeros_like(self.state[name]) for name in ("probability", "nll"))
-        for logits, targets, *trunk in parts:
-            nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
-            together = self._read_shared(logits, targets, probability, nll)
-            for i in self._alone if together else range(len(self.variants)):
-                fc = self.variants[i].fc
-                edited = logits if fc == 1.0 else real_logits(self.head.encoder_logits(trunk[0], fc), self.head.real)
-                self._read_one(edited, targets, i, probability, nll)
-            scored = targets >= 0
-            self.add("count", torch.bincount(targets[scored], minlength=logits.shape[1]))
-            by_type.index_add_(1, targets[scored], nll[:, scored].to(by_type.device))
-        if not torch.isfinite(by_type).all() or not torch.isfinite(probability).all():
-            raise ValueError("the model's predictions are not finite (NaN or infinite logits): check weights and dtype")
-        self.add("probability", probability)
-        self.add("nll", by_type)
+    def beside(self, batch: Batch) -> list[Tensor]:
+        """The group of texts of each position."""
+        return [torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]]
 
-    def _read_shared(self, logits: Tensor, targets: Tensor, probability: Tensor, nll: Tensor) -> bool:
-        """All variants of moderate shift from one exponential; False, and nothing read, where it loses terms."""
+    def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
+        """Add the sums of some positions, from the logits, where b_FC is scaled the last residual stream before them,
+        and the group of each."""
+        if not len(targets):
+            return
+        *trunk, groups = others
+        if bool((groups.diff() < 0).any()):
+            groups, order = groups.sort(stable=True)
+            logits, targets, *trunk = (one[order.to(one.device)] for one in (logits, targets, *trunk))
+        found, lengths = (one.tolist() for one in torch.unique_consecutive(groups, return_counts=True))
+        nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
+        shared = self._read_shared(logits, targets, lengths, nll)
+        alone: dict[int, list[Tensor]] = {}
+        for i in self._alone if shared is not None else range(len(self.variants)):
+            fc = self.variants[i].fc
+            edited = logits if fc == 1.0 else real_logits(self.head.encoder_logits(trunk[0], fc), self.head.real)
+            alone[i] = self._read_one(edited, targets, i, lengths, nll)
+        if not torch.isfinite(nll[:, targets >= 0]).all():
+            raise ValueError(_NOT_FINITE)
+        for number, (group, true, its_nll) in enumerate(
+            zip(found, targets.split(lengths), nll.split(lengths, 1), strict=True)
+        ):
+            probability, by_type = (nll.new_zeros(len(nll), logits.shape[1]) for _ in range(2))
+            if shared is not None:
+                probability[self._shared] = self._weights * shared[number]
+            for i, sums in alone.items():
+                probability[i] = sums[number]
+            if not torch.isfinite(probability).all():
+                raise ValueError(_NOT_FINITE)
+            scored = true >= 0
+            self.add("positions", len(true), group=group)
+            self.add("probability", probability, group=group)
+            self.add("nll", by_type.index_add_(1, true[scored], its_nll[:, scored]), group=group)
+            self.add("count", torch.bincount(true[scored], minlength=logits.shape[1]), group=group)
+
+    def _read_shared(self, logits: Tensor, targets: Tensor, lengths: list[int], nll: Tensor) -> list[Tensor] | None:
+        """The sums of all variants of moderate shift, less their weights, from one exponential, for each group of
+        positions; None, and nothing read, where it loses terms."""
         if not self._shared:
-            return True
-        shifts = self._shifts[self._shared]
-        top = shifts.amax(1, keepdim=True)
-        weights = (shifts - top).exp()
+            return None
         peak = logits.amax(1, keepdim=True)
         target_logits = logits.gather(1, targets.clamp(min=0)[:, None])
         shared = (logits - peak).exp_()
-        Z = shared @ weights.T.to(shared)
+        Z = shared @ self._weights.T.to(shared)
         shares = Z.reciprocal().T
-        sums = shares @ shared
-        if self._underflows(sums, shares.sum(1, keepdim=True)):
-            return False
-        probability[self._shared] += (weights * sums).to(probability)
+        sums = [share @ part for share, part in zip(shares.split(lengths, 1), shared.split(lengths), strict=True)]
+        if self._underflows(torch.stack(sums).sum(0), shares.sum(1, keepdim=True)):
+            return None
         log_Z = peak + Z.log()
-        nll[self._shared] = (top + log_Z.T - target_logits.T - shifts[:, targets.clamp(min=0)]).to(nll)
-        return True
+        shifts = self._shifts[self._shared][:, targets.clamp(min=0)]
+        nll[self._shared] = (self._tops + log_Z.T - target_logits.T - shifts).to(nll)
+        return sums
 
-    def _read_one(self, logits: Tensor, targets: Tensor, i: int, probability: Tensor, nll: Tensor) -> None:
-        """One variant by itself, in float64 where float32 has no number as small as its probabilities."""
+    def _read_one(self, logits: Tensor, targets: Tensor, i: int, lengths: list[int], nll: Tensor) -> list[Tensor]:
+        """The sums of one variant by itself, for each group of positions, in float64 where float32 has no number as
+        small as its probabilities."""
         log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
-        sums = log_p.exp().sum(0)
-        if logits.dtype != torch.float64 and self._underflows(sums, torch.ones_like(sums) * len(logits)):
-            log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
+        if logits.dtype != torch.float64:
             sums = log_p.exp().sum(0)
+            if self._underflows(sums, torch.ones_like(sums) * len(logits)):
+                log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
         nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]
-        probability[i] += sums.to(probability)
+        return [part.exp().sum(0) for part in log_p.split(lengths)]
 
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
         """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
@@ -201,19 +248,61 @@ class MeanPredictions(LogitsObserver):
 
     @property
     def distributions(self) -> Float[np.ndarray, "n_variants d_vocab"]:
-        """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs)."""
-        return self.mean_of("probability")
+        """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs). Raises
+        ValueError where none was read."""
+        return np.stack([self.means(number).distribution for number in range(len(self.variants))])
 
     @property
     def nll(self) -> Float[np.ndarray, " n_variants"]:
-        """Mean NLL of the true token, weighted by token, in nats; NaN where no target was known."""
-        return (self.state["nll"].sum(1) / self.state["n_scored"]).cpu().numpy()
+        """Mean NLL of the true token of each variant, in nats; NaN where no target was known."""
+        return np.array([self.means(number).nll for number in range(len(self.variants))])
 
     @property
     def balanced_nll(self) -> Float[np.ndarray, " n_variants"]:
         """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
-        seen = self.state["count"] > 0
-        return (self.state["nll"][:, seen] / self.state["count"][seen]).mean(1).cpu().numpy()
+        return np.array([self.means(number).balanced_nll for number in range(len(self.variants))])
+
+    def means(self, variant: int) -> Means:
+        """The means of one variant over all positions. Raises ValueError where none was read."""
+        self.check_read()
+        return self._means(*(sums.sum(0) for sums in self._sums(variant)))
+
+    def leaving_out(self, variant: int) -> Iterator[Means]:
+        """The means of one variant without each group of texts, in the order of `sizes`."""
+        return map(self._means, *map(_others, self._sums(variant)))
+
+    @property
+    def sizes(self) -> Float[np.ndarray, " groups"]:
+        """How many positions of each group of texts were read."""
+        return self.state["positions"][self._groups].cpu().numpy()
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What there is to say of intervals from these groups (`interp.intervals.about`)."""
+        return about(self.sizes, self.stretches_per_group)
+
+    @property
+    def _groups(self) -> Int[Tensor, " groups"]:
+        return self.state["positions"].nonzero()[:, 0]
+
+    def _sums(self, variant: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """By group: probabilities, NLL by type, positions, and how often each type is the target."""
+        groups = self._groups
+        probability, nll = (self.state[name][groups, variant] for name in ("probability", "nll"))
+        return probability, nll, self.state["positions"][groups], self.state["count"][groups]
+
+    @staticmethod
+    def _means(probability: Tensor, nll: Tensor, positions: Tensor, count: Tensor) -> Means:
+        seen = count > 0
+        balanced = (nll[seen] / count[seen]).mean()
+        return Means((probability / positions).cpu().numpy(), float(nll.sum() / count.sum()), float(balanced))
+
+
+def _others(sums: Float[Tensor, "groups *shape"]) -> Float[Tensor, "groups *shape"]:
+    """The sum of all groups but each, without subtracting it from the whole."""
+    before, after = sums.cumsum(0), sums.flip(0).cumsum(0).flip(0)
+    nothing = torch.zeros_like(sums[:1])
+    return torch.cat([nothing, before[:-1]]) + torch.cat([after[1:], nothing])
 
 
 class SiteMean(Observer):

@@ -5,7 +5,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.figures import style
-from interp.figures.draw import add_band, add_equal, add_series, add_types, evenly, only
+from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
 from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, scale_styles, translucent
 from interp.frequency import BiasEffect
 from interp.models.head import Bias
@@ -93,7 +93,8 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
 
 
 def kl_by_scale(effect: BiasEffect) -> go.Figure:
-    """KL(u‖q) against the scale λ, one line per bias.
+    """KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval where the text has
+    groups enough for one.
 
     Examples:
         >>> import interp
@@ -104,10 +105,15 @@ def kl_by_scale(effect: BiasEffect) -> go.Figure:
         >>> [line.x.tolist() for line in kl_by_scale(effect).data]
         [[0.0, 1.0]]
     """
-    out = figure("Distance of predictions from word frequency", "scale λ of the bias", "KL(u‖q), nats")
+    known = effect.kl["kl_low"].notna().all()
+    subtitle = "corrected for the number of positions, with 95 % intervals" if known else ""
+    title, x = "Distance of predictions from word frequency", "scale λ of the bias"
+    out = figure(title, x, "KL(u‖q), nats", subtitle=subtitle)
     hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):
         kl = part.sort_values("scale").set_index("scale")
-        look, perplexity = _LOOKS[str(bias)], kl["perplexity"]
-        add_series(out, kl["kl_unigram_model"], look, hover=hover, size=9, customdata=perplexity, showlegend=True)
+        values = kl["kl_corrected" if known else "kl_unigram_model"]
+        bars = error_bars(values, kl["kl_low"], kl["kl_high"]) if known else None
+        look = _LOOKS[str(bias)]
+        add_series(out, values, look, hover=hover, size=9, customdata=kl["perplexity"], showlegend=True, error_y=bars)
     return out.update_yaxes(rangemode="tozero")

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
-from interp.figures.section import Section, change
+from interp.figures.section import Section, direction, within
 from interp.figures.style import BIAS_NAME, figure
 from interp.frequency import figures as plots
 from interp.frequency.tables import BiasEffect
@@ -16,6 +16,7 @@ from interp.models.head import Bias
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
+_MOVED = {1: "further from", -1: "closer to", 0: "neither clearly further from nor clearly closer to"}
 
 DEFINITIONS = {
     "Source": "Kobayashi, Kuribayashi, Yokoi and Inui, “Transformer Language Models Handle Word Frequency in "
@@ -24,7 +25,10 @@ DEFINITIONS = {
     "b_last). LN(x) = (x − m)/s ⊙ γ + b_LN.",
     "λ": "What the bias is multiplied by: 1 as trained, 0 removed.",
     "u, q": "The unigram distribution, and the mean over positions of the predicted distribution.",
-    "KL(u‖q)": "Σ u log(u/q) in nats, over types with u > 0.",
+    "KL(u‖q)": "Σ u log(u/q) in nats, over types with u > 0. It falls as q averages more positions; kl_corrected is "
+    "without that bias.",
+    "Interval": "95 %, by leaving out groups of texts one after the other (delete-one-group jackknife; Busing et al. "
+    "1999); of correlations over types, by Fisher’s z.",
     "Projection": "What a bias adds to each token's logit: b_LN W_U, or b_last; its Spearman correlation with "
     "log u, and the least-squares slope τ.",
 }
@@ -43,45 +47,42 @@ def section(effect: BiasEffect) -> Section:
 
 
 def _ends(effect: BiasEffect) -> list[Any]:
-    """KL(u‖q) and perplexity of each bias before, at λ = 1 or else the largest, and after, at 0 or the farthest."""
+    """The row of each bias at λ = 0, or else farthest from 1."""
     scales = np.array(effect.kl["scale"].unique(), dtype=float)
-    first = 1.0 if 1.0 in scales else scales.max()
-    last = 0.0 if 0.0 in scales else scales[np.abs(scales - first).argmax()]
-    measures = effect.kl.assign(kl=effect.kl["kl_unigram_model"])[["bias", "scale", "kl", "perplexity"]]
-    before, after = (measures[measures["scale"] == scale] for scale in (first, last))
-    return [*before.merge(after, on="bias", suffixes=("_before", "_after")).itertuples()]
+    last = 0.0 if 0.0 in scales else scales[np.abs(scales - 1).argmax()]
+    return [*effect.kl[effect.kl["scale"] == last].itertuples()]
 
 
 def _with(row: Any) -> str:
     """The scale of a row of `_ends` in words."""
-    before, after = row.scale_before, row.scale_after
-    if after == 0 and before in (0, 1):
-        return f"Without {_BIAS[row.bias]}"
-    return f"With {_BIAS[row.bias]} times {after:g}" + ("" if before == after else f" instead of {before:g}")
+    return f"Without {_BIAS[row.bias]}" if row.scale == 0 else f"With {_BIAS[row.bias]} times {row.scale:g}"
 
 
 def _summary(effect: BiasEffect) -> str:
     """The bias whose scaling changes KL(u‖q) most."""
-    row = max(_ends(effect), key=lambda one: abs(one.kl_after - one.kl_before))
-    if row.scale_before == row.scale_after:
-        return f"{_with(row)}, KL(u‖q) is {row.kl_after:.3f} nats."
-    moved = change(row.kl_before, row.kl_after, "{:.3f}")
-    further = "further from" if row.kl_after > row.kl_before else "closer to"
-    how = "as far from" if moved.startswith("stays") else further
-    return f"{_with(row)} predictions are {how} word frequency: KL(u‖q) {moved} nats."
+    row = max(_ends(effect), key=lambda one: abs(one.delta_kl))
+    if row.scale == 1:
+        return f"As trained, KL(u‖q) is {row.kl_unigram_model:.3f} nats {within(row.kl_low, row.kl_high, '{:.3f}')}."
+    known = within(row.delta_kl_low, row.delta_kl_high, "{:+z.3f}")
+    moved = _MOVED[direction(row.delta_kl_low, row.delta_kl_high)]
+    return f"{_with(row)} predictions are {moved} word frequency: KL(u‖q) changes by {row.delta_kl:+z.3f} nats {known}."
 
 
 def _finding(effect: BiasEffect) -> str:
     sentences = []
     for row in _ends(effect):
-        kl, perplexity = f"is {row.kl_after:.3f}", f"{row.perplexity_after:.1f}"
-        if row.scale_before != row.scale_after:
-            kl = change(row.kl_before, row.kl_after, "{:.3f}")
-            perplexity = change(row.perplexity_before, row.perplexity_after, "{:.1f}")
-        sentences.append(f"{_with(row)}, KL(u‖q) {kl} nats and perplexity {perplexity}.")
-    for bias, spearman in effect.projection.set_index("bias")["spearman"].items():
-        what = "b_LN W_U" if bias == "ln" else _BIAS[str(bias)]
-        value = "undefined" if np.isnan(spearman) else f"{spearman:.2f}"
+        kl, perplexity = f"KL(u‖q) is {row.kl_unigram_model:.3f} nats", f"perplexity {row.perplexity:.1f}"
+        if row.scale == 1:
+            sentences.append(f"As trained, {kl} and {perplexity}.")
+            continue
+        kl += f", {row.delta_kl:+z.3f} {within(row.delta_kl_low, row.delta_kl_high, '{:+z.3f}')} against λ = 1"
+        low, high = row.delta_perplexity_low, row.delta_perplexity_high
+        perplexity += f", {row.delta_perplexity:+z.1f} {within(low, high, '{:+z.1f}')}"
+        sentences.append(f"{_with(row)}, {kl}; {perplexity}.")
+    for bias, found in effect.projection.set_index("bias").iterrows():
+        what, value = "b_LN W_U" if bias == "ln" else _BIAS[str(bias)], "undefined"
+        if not np.isnan(found["spearman"]):
+            value = f"{found['spearman']:.2f} {within(found['spearman_low'], found['spearman_high'], '{:.2f}')}"
         sentences.append(f"Spearman correlation of {what} with log u: {value}.")
     return " ".join(sentences)
 

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 
 from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.dense import Dense
-from interp.frequency.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
 from interp.models.head import Bias, PredictionHead, prediction_head, token_names
 from interp.models.sites import Model
@@ -35,23 +35,26 @@ Effects: TypeAlias = dict[Bias, Numbers]
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
-_SHOWN = ["bias", "scale", "kl_unigram_model", "kl_model_unigram", "js", "perplexity", "balanced_nll", "n_tokens"]
+_FEWEST_TYPES = 3  # for a line through them
+_SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "perplexity", "balanced_nll", "n_tokens"]
 
 
 @dataclass(frozen=True, eq=False)
 class BiasEffect(Result):
     """What `bias_effect` found.
 
-    - `kl` (bias, scale, kl_unigram_model, kl_model_unigram, dropped_mass, js, perplexity, balanced_nll, n_tokens,
-      n_scored): one row for each bias and scale. KL and JS in nats; `n_tokens` positions read, `n_scored` of them
-      with a known target.
+    - `kl` (bias, scale, kl_unigram_model, kl_corrected, delta_kl, kl_model_unigram, dropped_mass, js, perplexity,
+      delta_perplexity, balanced_nll, n_tokens, n_scored): one row for each bias and scale. KL and JS in nats;
+      `delta_…` is the difference from λ = 1; `n_tokens` positions read, `n_scored` of them with a known target.
+      `kl_corrected` is KL(u‖q) without the bias of a mean over so few positions. Beside them the ends of their 95 %
+      intervals (`kl_low`, `kl_high`, `delta_kl_low`, …), NaN where there are fewer than 10 groups of texts.
     - `types` (token_id, token, count, unigram, projection_ln, bias_last): one row for each token.
     - `probabilities` (token_id, bias, scale, probability): mean predicted probability of each token; an
       `interp.dense.Dense`, of which `probabilities(bias="ln", scale=0)` is a table and `probabilities.table` the whole.
     - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): mean predicted
       probability of the types in bins of equal width of log u.
-    - `projection` (bias, pearson, spearman, slope, n_types): what the bias adds to the logits against log u; the
-      slope is the τ of an equivalent logit adjustment.
+    - `projection` (bias, pearson, spearman, slope, n_types, and `_low` and `_high` of each): what the bias adds to the
+      logits against log u; the slope is the τ of an equivalent logit adjustment. The intervals are over types.
     - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u`
       for comparison (Menon et al. 2021), at the τ that b_LN amounts to, and at 1.
     """
@@ -113,20 +116,24 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     taus = [*projection.loc[projection["bias"] == "ln", "slope"].dropna(), 1.0]
     log_prior = torch.from_numpy(counts.log_prior(real))
     variants += [Variant(shift=-tau * log_prior, name=f"logit adjustment by τ = {tau:g}") for tau in taus]
-    predictions = MeanPredictions(model, variants)
+    if 1.0 not in scales:
+        variants.append(Variant(name="unedited"))
+    predictions = MeanPredictions(model, variants, grouped=True)
     yield [Reading("word frequency", prepared, [predictions])]
 
-    measures = _measures(predictions, u)
+    unedited = scales.index(1.0) if 1.0 in scales else len(variants) - 1
+    measured = measures(predictions, u, unedited)
     q = predictions.distributions[: len(edits)]
     types = _types(model, np.flatnonzero(real), counts, effects)
-    tables: dict[str, Any] = {"kl": edits.join(measures), "types": types}
+    tables: dict[str, Any] = {"kl": edits.join(measured), "types": types}
     tables |= {"curve": _curve(edits, q, u), "projection": projection}
     labels = {"token_id": types["token_id"], "bias": chosen, "scale": scales}
     means = q[:, real].reshape(len(chosen), len(scales), -1)
     tables["probabilities"] = Dense.of(labels | {"probability": means}, ("bias", "scale", "token_id"))
-    tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measures[len(edits) :].reset_index(drop=True))
+    tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measured[len(edits) :].reset_index(drop=True))
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
-    about = provenance(model, prepared.about, unigram=unigram, scales=scales, n_tokens=predictions.n_tokens)
+    asked = {"unigram": unigram, "scales": scales, "intervals": predictions.intervals}
+    about = provenance(model, prepared.about, **asked, n_tokens=predictions.n_tokens)
     return BiasEffect(provenance=about, **tables)
 
 
@@ -167,27 +174,6 @@ def _variant(effects: Effects, bias: Bias, scale: float) -> Variant:
     return Variant(shift, fc=scale if bias == "fc" else 1.0, name=f"{bias} × {scale:g}")
 
 
-def _measures(predictions: MeanPredictions, u: Numbers) -> pd.DataFrame:
-    """The columns of `kl` for each variant.
-
-    Raises ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
-    """
-    q, real = predictions.distributions, predictions.head.real.cpu().numpy()
-    foreign = np.flatnonzero((u > 0) & ~real)
-    if len(foreign):
-        found = f"{len(foreign)} types at rows of the vocabulary that are no tokens of this model"
-        raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
-    for variant, lost in zip(predictions.variants, ((q == 0) & (u > 0)).sum(1), strict=True):
-        if lost:
-            what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
-            raise ValueError(f"{what} everywhere, which float64 does not hold; leave this scale out")
-    each = [(kl(u, one), *kl_where_seen(one, u), js(u, one)) for one in q]
-    table = pd.DataFrame(each, columns=["kl_unigram_model", "kl_model_unigram", "dropped_mass", "js"])
-    table["perplexity"] = [perplexity(nll) for nll in predictions.nll]
-    table["balanced_nll"] = predictions.balanced_nll
-    return table.assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
-
-
 def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effects: Effects) -> pd.DataFrame:
     known = {"token_id": ids, "token": token_names(model, ids)}
     known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
@@ -215,12 +201,9 @@ def _projection(effects: Effects, u: Numbers, real: Bool[np.ndarray, " d_vocab"]
     """Pearson, Spearman and least-squares slope of each constant effect on log u, over real types with u > 0."""
     keep = (u > 0) & real
     log_u = np.log(u[keep])
-    rows = []
-    for bias, effect in effects.items():
-        pearson = spearman = slope = np.nan
-        if len(log_u) > 2 and np.ptp(effect[keep]) > 0 and np.ptp(log_u) > 0:
-            line = stats.linregress(log_u, effect[keep])
-            pearson, slope = line.rvalue, line.slope
-            spearman = stats.spearmanr(log_u, effect[keep]).statistic
-        rows.append((bias, pearson, spearman, slope, len(log_u)))
-    return pd.DataFrame(rows, columns=["bias", "pearson", "spearman", "slope", "n_types"])
+    enough = len(log_u) >= _FEWEST_TYPES and np.ptp(log_u) > 0
+    rows = [
+        {"bias": bias} | (correlations(log_u, effect[keep]) if enough and np.ptp(effect[keep]) > 0 else {})
+        for bias, effect in effects.items()
+    ]
+    return pd.DataFrame(rows, columns=["bias", *CORRELATIONS]).assign(n_types=len(log_u))

@@ -262,7 +262,7 @@ class Budget:
         Proposed are the largest power of two of rows, else, with one row, the largest multiple of 64 tokens.
         """
         known = {"available_bytes": available, "fits": self.needed <= available}
-        compared = f"{memory.shown(self.needed)} of {memory.shown(available)}"
+        compared = f"{memory.shown(self.needed)} of {memory.shown(available)} available"
         if known["fits"]:
             return f"fits in memory: {compared}", known
         least = self.needed
@@ -273,8 +273,8 @@ class Budget:
                 advice = {names[name]: value for name, value in change.items()}
                 flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
                 return f"does not fit: {compared}; {flags}", known | {"advice": advice}
-        what = f"{memory.shown(least)} of {memory.shown(available)}, weights {memory.shown(self.run.weights)}"
-        return f"does not fit at any batch size: {what}{self._lighter(available)}", known | {"advice": None}
+        what = f"{memory.shown(least)} of {memory.shown(available)} available, weights {memory.shown(self.run.weights)}"
+        return f"does not fit in memory: at least {what}{self._lighter(available)}", known | {"advice": None}
 
     def _smaller(self) -> Iterator[dict[str, Any]]:
         """Smaller batches, the largest first."""
@@ -344,6 +344,6 @@ def budget(name: str, costs: Mapping[str, Cost], options: Mapping[str, Any]) -> 
     Examples:
         >>> found = budget("tiny-gpt2", {"reading": Cost(passes=(Pass(what="reading", head=True),))}, {"batch_size": 8})
         >>> found.verdict(2**33)[1]["fits"], found.verdict(2**20)[0].partition(":")[0]
-        (True, 'does not fit at any batch size')
+        (True, 'does not fit in memory')
     """
     return Budget(setup(name, options), costs)

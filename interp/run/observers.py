@@ -25,24 +25,27 @@ from interp.disk import uninterrupted
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, depth, narrowing, view
-from interp.run import moments
+from interp.run import groups, moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
 
 __all__ = ["Observer", "Reduction", "fingerprint", "forward", "observe", "observe_parts", "part_of"]
 
-Reduction = Literal["sum", "max", "min", "moments"]
+Reduction = Literal["sum", "max", "min", "moments", "groups"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "max": torch.maximum,
     "min": torch.minimum,
     "moments": moments.merged,
+    "groups": torch.add,
 }
-_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0}
+_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "groups": 0.0}
+_SIZE = "stretches_per_group"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 class Observer:
-    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min or as `interp.run.moments`.
+    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min, as `interp.run.moments`, or
+    summed within groups of texts (`interp.run.groups`).
 
     A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
     What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
@@ -84,10 +87,16 @@ class Observer:
         self.state: dict[str, Tensor] = {}
         self.reductions: dict[str, Reduction] = {}
         self._scratch: dict[str, Tensor] = {}
+        self._by_group: dict[tuple[str, int], Tensor] = {}
 
     def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
-        """Declare a tensor, filled with the reduction's neutral element."""
+        """Declare a tensor, filled with the reduction's neutral element.
+
+        One of `"groups"` holds a sum for each group of texts, `[groups, …]`; all such of an observer have as many.
+        """
         check_choice("reduction", reduce, _COMBINE)
+        if reduce == "groups" and _SIZE not in self.state:
+            self.add_state(_SIZE, (), "max")
         self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
         self.reductions[name] = reduce
 
@@ -100,25 +109,58 @@ class Observer:
         """Reading hooks for this batch; they call `add`."""
         raise NotImplementedError
 
-    def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int) -> None:
-        """Put a value of the state's shape into this batch's scratch."""
+    def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int, *, group: int | None = None) -> None:
+        """Put a value of the state's shape into this batch's scratch; of a group, where the state has groups."""
         if name not in self.state:
             raise ValueError(f"no state {name!r} was declared; expected one of {', '.join(self.state)}")
-        state = self.state[name]
+        if (group is not None) != (self.reductions[name] == "groups"):
+            needed = "a group, from groups_of(batch)" if group is None else "no group"
+            raise ValueError(f"state {name!r} is reduced by {self.reductions[name]}; add to it with {needed}")
+        shape = self.state[name].shape[0 if group is None else 1 :]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
-        if new.shape != state.shape:
-            raise ValueError(f"state {name!r} has shape {tuple(state.shape)}, found a value of {tuple(new.shape)}")
+        if new.shape != shape:
+            raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(new.shape)}")
+        if group is not None:
+            held = self._by_group.get((name, group))
+            self._by_group[name, group] = new.clone() if held is None else held.add_(new)
+            return
         seen = self._scratch.get(name)
         self._scratch[name] = new.clone() if seen is None else _COMBINE[self.reductions[name]](seen, new)
+
+    def groups_of(self, batch: Batch) -> list[int]:
+        """The group of texts that each row of a batch belongs to, for `add`.
+
+        Groups hold as many texts as they must for all that was read to fit in them.
+        """
+        most = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
+        stretches = [0] * len(batch.tokens) if batch.stretches is None else batch.stretches.tolist()
+        size = groups.fitting(max(stretches), most, self.stretches_per_group)
+        self.add(_SIZE, size)
+        return [stretch // size for stretch in stretches]
+
+    def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
+        """`add` the values of each row of a batch to the row's group of texts."""
+        found, which = torch.tensor(self.groups_of(batch), device=self.device).unique(return_inverse=True)
+        wide = values.to(self.device, torch.float64)
+        sums = wide.new_zeros(len(found), *values.shape[1:]).index_add_(0, which, wide)
+        for group, value in zip(found.tolist(), sums, strict=True):
+            self.add(name, value, group=group)
+
+    @property
+    def stretches_per_group(self) -> int:
+        """How many consecutive texts, or pieces of longer ones, make a group."""
+        return int(self.state[_SIZE].clamp(min=1))
 
     def commit(self) -> None:
         """Take the scratch over into the state."""
         self._take(self._scratch)
+        for (name, group), value in self._by_group.items():
+            self.state[name][group] += value
         self.discard()
 
     def discard(self) -> None:
         """Forget the scratch."""
-        self._scratch = {}
+        self._scratch, self._by_group = {}, {}
 
     def clear(self) -> None:
         """Forget everything."""
@@ -137,17 +179,36 @@ class Observer:
 
     def _take(self, values: Mapping[str, Tensor]) -> None:
         """Put values into the state, as its reductions say."""
+        size = int(values[_SIZE].clamp(min=1)) if _SIZE in values else 1
+        self._regroup(size)
         for name, value in values.items():
-            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], value.to(self.device))
+            new = value.to(self.device)
+            if self.reductions[name] == "groups":
+                new = groups.coarser(new, self.stretches_per_group // size)
+            self.state[name] = _COMBINE[self.reductions[name]](self.state[name], new)
+
+    def _regroup(self, size: int) -> None:
+        """Merge groups until each has so many stretches."""
+        if _SIZE not in self.state or size <= self.stretches_per_group:
+            return
+        for name, reduction in self.reductions.items():
+            if reduction == "groups":
+                self.state[name] = groups.coarser(self.state[name], size // self.stretches_per_group)
+        self.state[_SIZE] = torch.full_like(self.state[_SIZE], size)
 
     def all_reduce(self) -> None:
         """Reduce the state over all processes of the `torch.distributed` group, in place."""
         operations = torch.distributed.ReduceOp
+        if _SIZE in self.state:
+            largest = self.state[_SIZE].clone()
+            torch.distributed.all_reduce(largest, operations.MAX)
+            self._regroup(int(largest.clamp(min=1)))
         for name, reduction in self.reductions.items():
             if reduction == "moments":
                 self.state[name] = moments.all_reduce(self.state[name])
             else:
-                torch.distributed.all_reduce(self.state[name], getattr(operations, reduction.upper()))
+                operation = "SUM" if reduction == "groups" else reduction.upper()
+                torch.distributed.all_reduce(self.state[name], getattr(operations, operation))
 
 
 def observe(

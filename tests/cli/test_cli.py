@@ -295,7 +295,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
         (["--corpus", "bundled"], "--out is missing"),
         (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of numbers"),
         (["--corpus", "bundled", "--out", "x", "--layers", "6"], "0 … 5"),
-        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample, --scaled and --rule itself"),
+        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample, --scaled and --rule"),
     ],
 )
 def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):

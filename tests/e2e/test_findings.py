@@ -9,7 +9,7 @@ import interp
 from interp import pages, probing
 from interp.corpora import pairs
 from interp.figures.runs import extremes
-from interp.figures.section import change, count
+from interp.figures.section import change, count, direction, within
 from interp.frequency import bias_effect, page as frequency
 from interp.generation import page as generation
 
@@ -31,34 +31,67 @@ def effect(load_toy, texts):
     return bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[0, 0.5, 1], progress=False)
 
 
-def test_a_bias_that_changes_nothing_is_not_called_closer(effect):
-    same = effect.kl.assign(kl_unigram_model=0.137, perplexity=5.0)
-    flat = pages.page.section(
-        with_tables(effect, kl=same, projection=effect.projection.assign(spearman=np.nan, slope=np.nan))
-    )
-    assert flat.summary == ("Without b_LN predictions are as far from word frequency: KL(u‖q) stays at 0.137 nats.")
-    assert "perplexity stays at 5.0" in flat.finding
-    assert "log u: undefined." in flat.finding
+def test_directions_and_intervals_are_said_as_they_are():
+    assert within(0.1, 0.25, "{:.1f}") == "(95 % interval 0.1 to 0.2)"
+    assert within(np.nan, np.nan, "{:.1f}") == "(no interval: too few texts)"
+    assert [direction(*ends) for ends in ((0.1, 0.2), (-2.0, -1.0), (-1.0, 1.0), (np.nan, np.nan))] == [1, -1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("delta", "low", "high", "expected"),
+    [
+        (
+            0.2,
+            0.1,
+            0.3,
+            "further from word frequency: KL(u‖q) changes by +0.200 nats (95 % interval +0.100 to +0.300)",
+        ),
+        (
+            -0.2,
+            -0.3,
+            -0.1,
+            "closer to word frequency: KL(u‖q) changes by -0.200 nats (95 % interval -0.300 to -0.100)",
+        ),
+        (
+            0.2,
+            -0.1,
+            0.5,
+            "neither clearly further from nor clearly closer to word frequency: KL(u‖q) changes by +0.2",
+        ),
+        (0.0, 0.0, 0.0, "neither clearly further from nor clearly closer to word frequency: KL(u‖q) changes by +0.000"),
+        (
+            0.2,
+            np.nan,
+            np.nan,
+            "clearly closer to word frequency: KL(u‖q) changes by +0.200 nats (no interval: too few",
+        ),
+    ],
+)
+def test_a_direction_is_said_only_where_the_interval_leaves_0_out(effect, delta, low, high, expected):
+    kl = effect.kl.assign(delta_kl=delta, delta_kl_low=low, delta_kl_high=high)
+    undefined = effect.projection.assign(spearman=np.nan, slope=np.nan)
+    section = pages.page.section(with_tables(effect, kl=kl, projection=undefined))
+    assert section.summary.startswith("Without b_LN predictions are ")
+    assert expected in section.summary
+    assert "log u: undefined." in section.finding
 
 
 @pytest.mark.parametrize(
     ("scales", "expected"),
     [
-        ([0, 1], "Without b_LN predictions are further"),
-        ([0.5, 1], "With b_LN times 0.5 instead of 1 predictions are further"),
-        ([1, 2], "With b_LN times 2 instead of 1 predictions are closer"),
-        ([0.25, 0.5], "With b_LN times 0.25 instead of 0.5 predictions are further"),
-        ([0, 0.5], "With b_LN times 0 instead of 0.5 predictions are further"),
-        ([0.5], "With b_LN times 0.5, KL(u‖q) is 2.500 nats."),
+        ([0, 1], "Without b_LN"),
+        ([0.5, 1], "With b_LN times 0.5"),
+        ([1, 2], "With b_LN times 2"),
+        ([0.25, 0.5], "With b_LN times 0.25"),
+        ([1], "As trained"),
     ],
 )
-def test_scales_other_than_0_and_1_are_named(effect, scales, expected):
+def test_scales_other_than_0_are_named(effect, scales, expected):
     rows = effect.kl.iloc[[0] * len(scales)].assign(scale=[float(one) for one in scales])
-    kl = rows.assign(kl_unigram_model=3.0 - rows["scale"]).reset_index(drop=True)
-    about = with_tables(effect, kl=kl)
+    about = with_tables(effect, kl=rows.reset_index(drop=True))
     assert frequency._summary(about).startswith(expected)
+    assert frequency._finding(about).startswith(expected)
     assert "nan" not in frequency._finding(about)
-    assert expected.split(" predictions")[0].split(",")[0] in frequency._finding(about)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "declare", "disk", "memory", "paths"},
+    {"checks", "declare", "disk", "intervals", "memory", "paths"},
     {"models"},
     {"corpora"},
     {"options", "dense"},

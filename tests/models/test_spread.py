@@ -162,7 +162,7 @@ def test_accelerate_divides_blocks_among_the_gpus_of_the_process(way, room, monk
     expected = {"cuda:3"} if way == "balanced_low_0" else {"cuda:2", "cuda:3"}
     assert expected <= {str(one) for one in found.devices} <= {"cuda:2", "cuda:3"}
     monkeypatch.setattr(memory, "available", lambda device: 0.3 * size)
-    with pytest.raises(ValueError, match=r"does not fit in .* MiB \(GPUs 2, 3\); give a smaller dtype, or more GPUs"):
+    with pytest.raises(ValueError, match=r"does not fit in .* KiB \(GPUs 2, 3\); give a smaller dtype, or more GPUs"):
         placed(plain, way, torch.float32)
 
 

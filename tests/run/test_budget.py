@@ -121,7 +121,7 @@ def test_passes_of_the_same_text_are_one():
 def test_the_verdict_proposes_what_fits():
     found = made(batch_size=32, context=128)
     assert found.verdict(2**40) == (
-        f"fits in memory: {memory.shown(found.peak)} of 1,024.0 GiB",
+        f"fits in memory: {memory.shown(found.peak)} of 1,024.0 GiB available",
         {"available_bytes": 2**40, "fits": True},
     )
     for wanted in ({"batch_size": 8, "context": 128}, {"batch_size": 1, "context": 64}):
@@ -135,7 +135,7 @@ def test_the_verdict_proposes_what_fits():
     assert found.verdict(made(batch_size=8, context=128).needed)[1]["advice"] == {"batch_size": 8}
     text, numbers = found.verdict(2**20)
     least = memory.shown(made(batch_size=1, context=64).needed)
-    assert text == f"does not fit at any batch size: {least} of 1 MiB, weights 16 MiB", "and at no type"
+    assert text == f"does not fit in memory: at least {least} of 1 MiB available, weights 16 MiB", "and at no type"
     assert numbers["advice"] is None
 
 

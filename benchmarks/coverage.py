@@ -1,0 +1,92 @@
+"""How often 95 % intervals hold the true value, by how many texts were read.
+
+`python benchmarks/coverage.py [--corpora 300] [--texts 10 20 40 160]`. Texts of 1 to 6 rows, each of which draws its
+words from a distribution of its own, so that tokens of a text are alike; a small decoder with random weights; the true
+values from a million positions. Prints a Markdown table, as docs/intervals.md shows it.
+"""
+
+import argparse
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from interp import corpora
+from interp.attention.patterns import attention_by_class
+from interp.corpora import Batches
+from interp.frequency import bias_effect
+from interp.models.sites import Model
+from interp.testing import toy_decoder
+
+CONTEXT, WORDS = 24, 60
+MEASURES = {
+    "KL(u‖q)": "kl", "ΔKL, without b_LN": "delta_kl", "JS": "js", "perplexity": "perplexity",
+    "Δ perplexity, without b_LN": "delta_perplexity", "balanced NLL": "balanced_nll",
+}  # fmt: skip
+CLASSES = {"common": list(range(7, 12)), "rare": list(range(37, 67))}
+
+
+def texts(n: int, rng: np.random.Generator) -> Iterator[str]:
+    """Texts whose words follow Zipf's law on the whole, and a distribution of their own within each."""
+    base = 1 / np.arange(1, WORDS + 1)
+    for _ in range(n):
+        own = rng.dirichlet(8 * base / base.sum())
+        yield " ".join(f"w{word}" for word in rng.choice(WORDS, CONTEXT * rng.integers(1, 7), p=own))
+
+
+def read(model: Model, batches: Batches, counts: corpora.unigrams.Unigrams) -> pd.DataFrame:
+    """Value and interval of each measure."""
+    effect = bias_effect(model, batches, unigram=counts, scales=[0, 1], progress=False).kl.set_index("scale").loc[0]
+    rows = {
+        name: (effect.get(column, effect["kl_unigram_model"]), effect[f"{column}_low"], effect[f"{column}_high"])
+        for name, column in MEASURES.items()
+    }
+    attention = attention_by_class(model, batches, key_classes=CLASSES, progress=False)
+    for (layer, head, key_class), found in attention.set_index(["layer", "head", "key_class"]).iterrows():
+        rows[f"attention by class {layer} {head} {key_class}"] = found["sum"], found["sum_low"], found["sum_high"]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"])
+
+
+def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
+    """The share of corpora whose interval holds the true value, by measure and number of texts."""
+    model = toy_decoder(n_positions=CONTEXT)
+
+    def batches(n: int, seed: int) -> Batches:
+        made = list(texts(n, np.random.default_rng(seed)))
+        return corpora.batches(model, made, layout="texts", context=CONTEXT, batch_size=64)
+
+    many = batches(round(positions / (3.5 * CONTEXT)), 0)
+    counts = corpora.count_unigrams(model, many.corpus)
+    true = read(model, many, counts)["value"]
+    inside: dict[int, list[pd.Series]] = defaultdict(list)
+    for seed in range(1, repetitions + 1):
+        for n in sizes:
+            found = read(model, batches(n, 1_000 * seed + n), counts)
+            within = (found["low"] <= true) & (true <= found["high"])
+            inside[n].append(within.where(found["low"].notna()).astype(float))
+    return pd.DataFrame({n: pd.concat(each, axis=1).mean(axis=1) for n, each in inside.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpora", type=int, default=300)
+    parser.add_argument("--texts", type=int, nargs="+", default=[10, 20, 40, 160])
+    parser.add_argument("--positions", type=int, default=1_000_000, help="from which the true values come")
+    asked = parser.parse_args()
+    warnings.filterwarnings("ignore", message="no token of class")
+    share = covered(asked.corpora, asked.texts, asked.positions)
+    of_attention = share.index.str.startswith("attention")
+    rows = {name: [f"{one:.1%}" for one in share.loc[name]] for name in MEASURES}
+    heads = share[of_attention]
+    spread = [f"{heads[n].mean():.1%} ({heads[n].min():.0%}–{heads[n].max():.0%})" for n in heads]
+    rows[f"attention by class (mean and range of {of_attention.sum()} heads × classes)"] = spread
+    print(f"| {asked.corpora} corpora of | " + " | ".join(f"{n} texts" for n in asked.texts) + " |")
+    print("|---|" + "---|" * len(asked.texts))
+    for name, cells in rows.items():
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()

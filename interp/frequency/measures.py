@@ -1,0 +1,116 @@
+"""How far predictions are from word frequency, and how good they are, each with its 95 % interval."""
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy import stats
+
+from interp.frequency.distributions import Distribution, MeanPredictions, Means, js, kl, kl_where_seen, perplexity
+from interp.intervals import Jackknife, jackknife
+
+__all__ = ["CORRELATIONS", "correlations", "measures", "with_ends"]
+
+_NORMAL = stats.norm.ppf(0.975)
+
+
+def with_ends(names: list[str]) -> list[str]:
+    """The names of columns, each with those of the ends of its interval behind it."""
+    return [column for name in names for column in (name, f"{name}_low", f"{name}_high")]
+
+
+CORRELATIONS = with_ends(["pearson", "spearman", "slope"])
+"""The columns of `correlations`."""
+
+
+def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd.DataFrame:
+    """A row for each variant of the prediction head: the columns of `BiasEffect.kl` from kl_unigram_model on.
+
+    The intervals come from leaving out each group of texts (`interp.intervals.jackknife`); u is taken as known. Those
+    of KL, ΔKL and JS lie around the bias-corrected value, since a mean prediction from fewer positions is farther from
+    any distribution; that of the perplexity is the exponential of the NLL's.
+
+    Args:
+        u: the unigram distribution.
+        unedited: the number of the variant that ΔKL and Δ perplexity compare with.
+
+    Raises ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
+    """
+    _check_types(predictions, u)
+    found = _jackknifed(predictions, u, unedited)
+    kl, js, nll = (found[name] for name in ("kl", "js", "nll"))
+    dropped = [kl_where_seen(predictions.means(number).distribution, u) for number in range(len(predictions.variants))]
+    columns = {"kl_unigram_model": kl.value, "kl_corrected": kl.corrected}
+    columns |= {"kl_low": kl.centred.low.clip(0), "kl_high": kl.centred.high}
+    columns |= {"delta_kl": found["delta_kl"].value} | _ends("delta_kl", found["delta_kl"].centred)
+    columns |= dict(zip(["kl_model_unigram", "dropped_mass"], np.transpose(dropped), strict=True))
+    columns |= {"js": js.value, "js_low": js.centred.low.clip(0), "js_high": js.centred.high}
+    for name, end in {"": nll.value, "_low": nll.low, "_high": nll.high}.items():
+        columns[f"perplexity{name}"] = np.array([perplexity(one) for one in end])
+    for name in ("delta_perplexity", "balanced_nll"):
+        columns |= {name: found[name].value} | _ends(name, found[name])
+    return pd.DataFrame(columns).assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
+
+
+def _jackknifed(predictions: MeanPredictions, u: Distribution, unedited: int) -> dict[str, Jackknife]:
+    """What has an interval, for all variants, and its difference from the unedited one."""
+    numbers = range(len(predictions.variants))
+    table = pd.DataFrame([_measured(predictions.means(number), u) for number in numbers])
+    whole = table.to_numpy()
+    without = [[[*_measured(one, u).values()] for one in predictions.leaving_out(number)] for number in numbers]
+    others = np.array(without).swapaxes(0, 1)
+    known = jackknife(whole, others, predictions.sizes)
+    with np.errstate(invalid="ignore"):  # between infinite perplexities
+        apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], predictions.sizes)
+    found = {}
+    for i, name in enumerate(map(str, table)):
+        found[name] = Jackknife(*(part[:, i] for part in known))
+        found[f"delta_{name}"] = Jackknife(*(part[:, i] for part in apart))
+    return found
+
+
+def _measured(means: Means, u: Distribution) -> dict[str, float]:
+    q = means.distribution
+    known = {"kl": kl(u, q), "js": js(u, q), "nll": means.nll, "balanced_nll": means.balanced_nll}
+    return known | {"perplexity": perplexity(means.nll)}
+
+
+def _ends(name: str, found: Jackknife) -> dict[str, np.ndarray]:
+    return {f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _check_types(predictions: MeanPredictions, u: Distribution) -> None:
+    q, real = predictions.distributions, predictions.head.real.cpu().numpy()
+    foreign = np.flatnonzero((u > 0) & ~real)
+    if len(foreign):
+        found = f"{len(foreign)} types at rows of the vocabulary that are no tokens of this model"
+        raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
+    for variant, lost in zip(predictions.variants, ((q == 0) & (u > 0)).sum(1), strict=True):
+        if lost:
+            what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
+            raise ValueError(f"{what} everywhere, which float64 does not hold; leave this scale out")
+
+
+def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict[str, float]:
+    """Pearson's and Spearman's correlation and the least-squares slope of y on x, with their 95 % intervals.
+
+    Of Pearson's by Fisher's z; of Spearman's the same with the variance `(1 + ρ²/2)/(n − 3)` (Bonett and Wright 2000);
+    of the slope by Student's t. NaN of three points or fewer.
+
+    Examples:
+        >>> x = np.arange(50.0)
+        >>> found = correlations(x, 2 * x + np.sin(x * x))
+        >>> bool(found["slope_low"] < 2 < found["slope_high"])
+        True
+    """
+    n = len(x)
+    line, spearman = stats.linregress(x, y), float(stats.spearmanr(x, y).statistic)
+    found = {"pearson": [line.rvalue], "spearman": [spearman], "slope": [line.slope]}
+    if n > 3:
+        half = _NORMAL * np.sqrt((1 + spearman**2 / 2) / (n - 3))
+        with np.errstate(divide="ignore"):  # of a correlation of 1
+            z = np.arctanh(spearman)
+        margin = stats.t.ppf(0.975, n - 2) * line.stderr
+        found["pearson"] += stats.pearsonr(x, y).confidence_interval(0.95)
+        found["spearman"] += [np.tanh(z - half), np.tanh(z + half)]
+        found["slope"] += [line.slope - margin, line.slope + margin]
+    return {name: float(end) for key, ends in found.items() for name, end in zip(with_ends([key]), ends, strict=False)}

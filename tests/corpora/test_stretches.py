@@ -1,0 +1,37 @@
+"""Which rows may depend on each other: those of a text, of which eight in a row are a stretch."""
+
+import pytest
+import torch
+
+from interp import corpora
+from interp.corpora.sentences import numbered
+
+
+def test_a_stretch_ends_with_a_text_or_after_eight_rows():
+    ends = [0, 0, 1, 1, *[0] * 19, 2, 0]
+    rows = list(numbered(([token], end) for token, end in enumerate(ends)))
+    assert [row.number for row in rows] == list(range(len(ends)))
+    assert [row.stretch for row in rows] == [0, 0, 0, 1, *[2] * 8, *[3] * 8, *[4] * 4, 5]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("layout", ["packed", "texts"])
+def test_rows_of_a_text_are_of_its_stretch(kind, layout, load_toy):
+    """Texts of three rows each, so that the number of a text is that of its stretch."""
+    model = load_toy(kind)
+    long = [" ".join(f"w{number}" for _ in range(30)) for number in range(12)]
+    context = {"gpt2": 10, "bert": 12}[kind]
+    batches = corpora.batches(model, long, layout=layout, context=context, batch_size=5)
+    found = {}
+    for batch in batches:
+        for row, mask, stretch in zip(batch.tokens, batch.mask, batch.stretches.tolist(), strict=True):
+            words = [token for token in row[mask.bool()].tolist() if token >= 7]
+            found.setdefault(stretch, []).extend(words)
+    assert sorted(found) == list(range(12))
+    for stretch, words in found.items():
+        assert words == [7 + stretch] * 30
+
+
+def test_rows_of_token_ids_are_stretches(load_toy):
+    batches = corpora.batches(load_toy("gpt2"), torch.full((7, 6), 9), batch_size=3)
+    assert [stretch for batch in batches for stretch in batch.stretches.tolist()] == list(range(7))
