@@ -80,7 +80,7 @@ class MassiveActivations(Observer):
         ones = torch.ones(len(where), dtype=torch.float64, device=self.device)
         self.add(f"{state}.count", torch.bincount(where, ones, minlength=shape.numel()).view(shape))
         for name, values in {"max_abs": wide, "max_ratio": ratio}.items():
-            found = values[row, pos, dim].to(self.device, torch.float64)
+            found = values[row, pos, dim].to(self.device).double()
             largest = torch.full((shape.numel(),), -torch.inf, dtype=torch.float64, device=self.device)
             self.add(f"{state}.{name}", largest.scatter_reduce_(0, where, found, "amax").view(shape))
 

@@ -1,5 +1,6 @@
 """Outlier dimensions and ablation, against transformers with the weight edited, scipy and numpy."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -356,7 +357,8 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     _, _, study = bert_study
     figures = [plots.dimension_means(study), plots.attention_by_layer(study), plots.outlier_values(study)]
     figures += [plots.contributions(study, 1, "cls"), plots.contribution_table(study, 1, 48)]
-    figures += [plots.ablation(study, "sep")]
+    figures += [plots.ablation(study, "sep"), plots.means_by_dimension(study), plots.outlier_contributions(study, 5)]
+    figures += [plots.all_contributions(study, 5), plots.contributions_by_layer(study)]
     for figure in figures:
         assert 500 < len(figure.to_json()) < 200_000
         assert len(figure.data) > 0
@@ -373,6 +375,10 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
         lambda: plots.contribution_table(study, 1, 500),
         lambda: plots.outlier_values(study, [500]),
         lambda: plots.ablation(study, "verbs"),
+        lambda: plots.attention_by_layer(study, ["verbs"]),
+        lambda: plots.all_contributions(study, 1, "verbs"),
+        lambda: plots.contributions_by_layer(study, "verbs"),
+        lambda: plots.outlier_contributions(study, 1, [500]),
     ):
         with pytest.raises(ValueError, match="not in this result; found|expected dimensions"):
             call()
@@ -381,6 +387,30 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     assert "dim 21" in str(view)
     assert '"\\u003c|endoftext|>"' in str(view), "a token with < is escaped in the script, and shown as it is"
     assert "<|endoftext|>" not in str(view)
+
+
+def test_the_papers_figures_draw_what_the_tables_have(bert_study):
+    """Every dimension, head, layer and class, and the numbers of the tables."""
+    _, _, study = bert_study
+    scores, outliers = study.scores.table, study.outliers.query("state == 5").sort_values("rank")["dim"].tolist()
+    lines = plots.means_by_dimension(study).data
+    means = study.dims.query("key_class == 'all'").pivot(index="state", columns="dim", values="mean")
+    np.testing.assert_allclose([line.y for line in lines], means, atol=1e-4)
+    drawn = plots.attention_by_layer(study, study.provenance["key_classes"]).data
+    assert [trace.name for trace in drawn if trace.showlegend] == ["[CLS]", "[SEP]", "comma, period", "other"]
+    heads = plots.all_contributions(study, 5).data
+    every = scores.query("layer == 5 and key_class == 'all'").pivot(index="head", columns="dim", values="mean")
+    np.testing.assert_allclose([head.y for head in heads], every, atol=1e-3)
+    panels = [trace for trace in plots.contributions_by_layer(study, "sep").data if trace.name != "range"]
+    of_sep = scores.query("key_class == 'sep'").groupby(["layer", "dim"])["mean"].mean().unstack()
+    np.testing.assert_allclose([panel.y for panel in panels], of_sep, atol=1e-3)
+    grid = plots.outlier_contributions(study, 5).data[0]
+    columns = [(dim, name) for dim in outliers[:6] for name in study.provenance["key_classes"]]
+    table = scores.query("layer == 5").pivot(index="head", columns=["dim", "key_class"], values="mean")[columns]
+    np.testing.assert_allclose(grid.z, table, atol=1e-3)
+    assert list(grid.x[0]) == [f"dimension {dim}" for dim, _ in columns]
+    with pytest.raises(ValueError, match="no dimension is an outlier in state 5"):
+        plots.outlier_contributions(dataclasses.replace(study, outliers=study.outliers.iloc[:0]), 5)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
