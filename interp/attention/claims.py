@@ -63,7 +63,8 @@ def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
     check_table(ablation, "ablation", [*key, "set", "removed", "attention_before", "attention_after"], key)
     size = ablation.drop_duplicates(["layer", "dim"]).pivot(index="dim", columns="layer", values="removed").dropna()
     table = ablation[(ablation["key_class"] != "other") & ablation["dim"].isin(size.index)]
-    table = table.assign(change=(table["attention_after"] - table["attention_before"]).astype(float))
+    change = (table["attention_after"] - table["attention_before"]).astype(float)
+    table = table.assign(change=change).reset_index(drop=True)
     table = table.loc[table["change"].abs().groupby(table["dim"], sort=False).idxmax()].set_index("dim")
     effect, outlying = table["change"].abs(), pd.Index(ablation.loc[ablation["set"] == "outlier", "dim"].unique())
     rows = []

@@ -255,15 +255,15 @@ class KeyAblation(KeyObserver):
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
         x = circuit.attn_input(x).to(keys.one_hot)
         turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
-        total = x.new_zeros(1 + len(fills), len(x), q.shape[2], x.shape[1])
+        total = x.new_zeros(1 + len(fills), q.shape[2], keys.one_hot.shape[2])
         for queries, seen, scores in circuit.scores(q, k, keys.real):
             asking = keys.real[:, queries].to(x)
             changed = chain([scores], self._without(circuit, fills, turned[:, queries], x[:, seen], scores))
             for number, one in enumerate(changed):
-                total[number, ..., seen] += einsum(
-                    one.softmax(-1), asking, "batch head query key, batch query -> batch head key"
-                )
-        self.add(f"{circuit.layer}.attention", torch.stack([keys.by_class(one) for one in total]))
+                got = einsum(one.softmax(-1), asking, "batch head query key, batch query -> batch head key")
+                of_class = keys.one_hot[:, seen]
+                total[number] += einsum(got, of_class, "batch head key, batch key classes -> head classes")
+        self.add(f"{circuit.layer}.attention", total)
 
     def _without(
         self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
