@@ -12,13 +12,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["FEWEST_GROUPS", "Jackknife", "about", "jackknife"]
+__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "jackknife"]
 
-FEWEST_GROUPS = 10
-"""With fewer groups an interval is NaN: the standard error is then too uncertain (see docs/intervals.md)."""
+FEWEST_TEXTS = 20
+"""With fewer texts, or pieces of longer ones, an interval is NaN: it would hold the true value too seldom (see
+docs/intervals.md)."""
 
+_FEWEST_GROUPS = 10
 _LEVEL = 0.95
-
 
 Numbers: TypeAlias = Float[np.ndarray, "*shape"]
 
@@ -47,56 +48,72 @@ class Jackknife(NamedTuple):
 
 
 def jackknife(
-    whole: Numbers | float, without: Float[np.ndarray, "groups *shape"], sizes: Float[np.ndarray, " groups"]
+    whole: Numbers | float,
+    without: Float[np.ndarray, "groups *shape"],
+    sizes: Float[np.ndarray, " groups"],
+    texts_per_group: int,
 ) -> Jackknife:
     """Correct a value for bias, and give half the width of its 95 % interval, from its values without each group.
 
-    With G groups of sizes m_g, `n = Σ m_g` and `h_g = n / m_g`:
+    With G groups of sizes m_g, `n = Σ m_g`, `h_g = n / m_g` and pseudo-values `p_g = h_g θ − (h_g − 1) θ₋g`,
 
         corrected = G θ − Σ (1 − m_g/n) θ₋g
-        variance = 1/G Σ (h_g θ − (h_g − 1) θ₋g − corrected)² / (h_g − 1)
+        variance = 1/G Σ e_g²,    e_g = (p_g − corrected) / √(h_g − 1)
 
-    and half the width is t(.975, G − 1) standard errors (Busing et al. 1999).
+    (Busing et al. 1999). Half the width is t(.975, ν) standard errors, `ν = 2 / (2/(G − 1) + κ/G)` with the excess
+    kurtosis κ of the e_g, if it is above 0: the variance of few heavy-tailed values is less certain (Satterthwaite).
 
     Args:
         whole: θ, the value of the whole corpus; any number of values.
         without: θ₋g, the same without each group.
         sizes: of the groups: how many positions each has, none of them 0.
+        texts_per_group: how many texts, or pieces of longer ones, make a group.
 
-    Returns NaN where there are fewer than `FEWEST_GROUPS` groups.
+    Returns NaN where there are fewer than `FEWEST_TEXTS` texts, or fewer than 10 groups.
 
     Examples:
         >>> x = np.arange(20.0)  # of a mean, with groups of one: the interval of Student's t
-        >>> found = jackknife(x.mean(), (x.sum() - x) / 19, np.ones(20))
+        >>> found = jackknife(x.mean(), (x.sum() - x) / 19, np.ones(20), 1)
         >>> float(found.corrected), float(found.half.round(3))
         (9.5, 2.769)
     """
     groups = len(sizes)
     whole = np.asarray(whole, dtype=np.float64)
-    if groups < FEWEST_GROUPS:
+    if _too_few(groups, texts_per_group):
         return Jackknife(whole, np.full(whole.shape, np.nan), np.full(whole.shape, np.nan))
     share = (sizes / sizes.sum()).reshape(-1, *[1] * whole.ndim)
-    with np.errstate(invalid="ignore"):  # infinite values have no interval
+    with np.errstate(invalid="ignore", divide="ignore"):  # infinite values have no interval, constant ones no kurtosis
         corrected = groups * whole - ((1 - share) * without).sum(0)
         pseudo = whole / share - (1 / share - 1) * without
-        variance = ((pseudo - corrected) ** 2 / (1 / share - 1)).mean(0)
-    half = stats.t.ppf((1 + _LEVEL) / 2, groups - 1) * np.sqrt(variance)
+        errors = (pseudo - corrected) / np.sqrt(1 / share - 1)
+        centred = errors - errors.mean(0)
+        excess = np.nan_to_num((centred**4).mean(0) / (centred**2).mean(0) ** 2 - 3).clip(0)
+    degrees = 2 / (2 / (groups - 1) + excess / groups)
+    half = stats.t.ppf((1 + _LEVEL) / 2, degrees) * np.sqrt((errors**2).mean(0))
     return Jackknife(whole, np.asarray(corrected), np.asarray(half))
 
 
-def about(sizes: Float[np.ndarray, " groups"], stretches: int) -> dict[str, Any]:
+def about(groups: int, texts_per_group: int) -> dict[str, Any]:
     """What a result says of its intervals: their method, level, groups, and why there are none where there are none.
 
     Args:
-        sizes: positions in each group.
-        stretches: consecutive texts, or pieces of longer ones, in a group.
+        groups: how many groups of texts were read.
+        texts_per_group: consecutive texts, or pieces of longer ones, in a group.
 
     Examples:
-        >>> about(np.ones(3), 1)["none"]
-        'the text has 3 groups of texts; intervals need 10 or more'
+        >>> about(12, 1)["none"]
+        '12 texts, or pieces of longer ones, were read; intervals need 20'
     """
-    known: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": len(sizes)}
-    known["texts_per_group"] = stretches
-    if len(sizes) < FEWEST_GROUPS:
-        known["none"] = f"the text has {len(sizes)} groups of texts; intervals need {FEWEST_GROUPS} or more"
-    return known
+    known: dict[str, Any] = {"method": "delete-one-group jackknife", "level": _LEVEL, "groups": groups}
+    known["texts_per_group"] = texts_per_group
+    why = _too_few(groups, texts_per_group)
+    return known if why is None else known | {"none": why}
+
+
+def _too_few(groups: int, texts_per_group: int) -> str | None:
+    """Why there is no interval, None where there is."""
+    if groups * texts_per_group < FEWEST_TEXTS:
+        return f"{groups * texts_per_group} texts, or pieces of longer ones, were read; intervals need {FEWEST_TEXTS}"
+    if groups < _FEWEST_GROUPS:
+        return f"what was read is from {groups} groups of texts; intervals need {_FEWEST_GROUPS}"
+    return None

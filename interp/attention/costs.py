@@ -9,7 +9,7 @@ from interp.attention.massive import position_bins
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
-from interp.run.groups import most_groups
+from interp.run.groups import MOST
 
 __all__ = ["cost", "dry_run"]
 
@@ -65,8 +65,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
     massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
     profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
-    groups = most_groups(n_layers * heads * classes)
-    by_class = (n_layers * (heads * (groups + 1) + 2) + 1) * classes + groups + 1
+    by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1
     others = 8 * (by_class + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
     numbers = {

@@ -1,6 +1,5 @@
 """Where attention goes: in one text, by class of the key, and what becomes of it without a dimension."""
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, sp
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, view
 from interp.models.verify import verify_values
-from interp.run.groups import most_groups
+from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
@@ -104,10 +103,9 @@ class AttentionByClass(KeyObserver):
         self.moves_values = _moves_values(model)
         shape = (model.cfg.n_heads, len(classes.names))
         self.add_to_layers(norm=shape, uniform=shape[1:], pairs=shape[1:])
-        most = most_groups(len(chosen) * math.prod(shape))
-        self.add_state("queries", (most,), "groups")
+        self.add_state("queries", (MOST,), "groups")
         for layer in chosen:
-            self.add_state(f"{layer}.attention", (most, *shape), "groups")
+            self.add_state(f"{layer}.attention", (MOST, *shape), "groups")
 
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("queries", batch.mask.sum(1), batch)
@@ -148,7 +146,7 @@ class AttentionByClass(KeyObserver):
     @property
     def intervals(self) -> dict[str, Any]:
         """What there is to say of these intervals (`interp.intervals.about`)."""
-        return about(self._queries.cpu().numpy(), self.stretches_per_group)
+        return about(len(self._queries), self.stretches_per_group)
 
     @property
     def _queries(self) -> Float[Tensor, " groups"]:
@@ -171,7 +169,7 @@ class AttentionByClass(KeyObserver):
         sums = self.of_layers("attention").movedim(1, 0)[self.state["queries"] > 0][..., self.present]
         others = (sums.sum(0) - sums) / (queries.sum() - queries)[:, None, None, None]
         whole, without = (of(one).cpu().numpy() for one in (sums.sum(0) / queries.sum(), others))
-        found = jackknife(whole, without, queries.cpu().numpy())
+        found = jackknife(whole, without, queries.cpu().numpy(), self.stretches_per_group)
         ends = {"sum": found.value, "sum_low": found.low.clip(0), "sum_high": found.high.clip(max=1)}
         return {name: torch.from_numpy(values) for name, values in ends.items()}
 
@@ -200,7 +198,7 @@ def attention_by_class(
     Returns the table `attention` (layer, head, key_class, sum, sum_low, sum_high, mean, norm_weighted, uniform,
     n_queries): `sum` is the attention to a class summed over its keys, averaged over all queries (Clark et al. 2019),
     so that it adds up to 1 over the classes, `sum_low` and `sum_high` its 95 % interval by leaving out groups of texts
-    (`interp.intervals.jackknife`), NaN where there are fewer than 10 of them; `mean` the average over (query, key)
+    (`interp.intervals.jackknife`), NaN of fewer than 20 texts; `mean` the average over (query, key)
     pairs; `norm_weighted` the sum of `‖α v W_O‖` averaged over queries (Kobayashi et al. 2020), NaN in a bridge with a
     norm or a gate between the values and W_O; `uniform` what `sum` would be if attention were uniform over the keys a
     query sees.

@@ -7,7 +7,7 @@ from interp.corpora.batching import MASK_RATE
 from interp.frequency.options import FrequencyOptions
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
-from interp.run.groups import most_groups
+from interp.run.groups import MOST
 
 __all__ = ["dry_run", "predictions"]
 
@@ -18,7 +18,7 @@ _TABLES = 5  # copies of the distributions, in float64
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums are `8 (2 n + 1) d_vocab`
-    bytes for n variants (a bias at a scale, one or two logit adjustments, and the model as it is), for each of up to 40
+    bytes for n variants (a bias at a scale, one or two logit adjustments, and the model as it is), for each of 20
     groups of texts.
 
     Raises as `interp.models.shapes.shape`.
@@ -33,11 +33,11 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         return Cost(lines=["word frequency: this model's prediction head has no bias to scale"])
     scales = list(asked.scales)
     n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
-    numbers = {"variants": n, "groups": _groups(size, n)}
+    numbers = {"variants": n}
     read = predictions(size, n, grouped=True)
-    leaving_out = _COPIES * 8 * numbers["groups"] * size.d_vocab
+    leaving_out = _COPIES * 8 * MOST * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
-    lines = [f"word frequency: {n} variants of the prediction head, {numbers['groups']} groups of texts"]
+    lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]
     return Cost(passes=(read,), between=read.sums + leaving_out, results=results, numbers=numbers, lines=lines)
 
 
@@ -45,7 +45,7 @@ def predictions(
     model: Shape, n_variants: int, what: str = "word frequency", *, grouped: bool = False, **more: Any
 ) -> Pass:
     """The pass of a `MeanPredictions` of some variants. Each costs, at a position, a product with all logits."""
-    groups = _groups(model, n_variants) if grouped else 1
+    groups = MOST if grouped else 1
     sums = 8 * (groups * ((2 * n_variants + 1) * model.d_vocab + 1) + 3)
     held: dict[str, Any] = {
         "per_batch": 2 * 8 * n_variants * model.d_vocab,
@@ -56,8 +56,3 @@ def predictions(
     share = MASK_RATE if model.encoder else 1.0
     defaults = {"text": "masked text" if model.encoder else "text", "share": share, "flops": share * flops}
     return Pass(what=what, sums=sums, head=True, **held, **defaults | more)
-
-
-def _groups(model: Shape, n_variants: int) -> int:
-    """How many groups of texts there is room for."""
-    return most_groups((2 * n_variants + 1) * model.d_vocab)

@@ -17,7 +17,7 @@ from interp.intervals import about
 from interp.models.head import prediction_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
-from interp.run.groups import most_groups
+from interp.run.groups import MOST
 from interp.run.observers import Observer, fingerprint
 
 __all__ = ["Distribution", "LogitsObserver", "MeanPredictions", "Means", "SiteMean", "Variant", "js", "kl"]
@@ -120,7 +120,7 @@ class MeanPredictions(LogitsObserver):
     `grouped`, `leaving_out`, the means without each group of texts, for `interp.intervals.jackknife`.
 
     Args:
-        grouped: keep the sums of up to 40 groups of texts apart (see `interp.run.groups`), in as many times the memory.
+        grouped: keep the sums of 20 groups of texts apart (see `interp.run.groups`), in as many times the memory.
 
     Raises:
         ValueError: a model that does not predict the tokens it reads, logits that are soft-capped (a shift of the
@@ -152,7 +152,7 @@ class MeanPredictions(LogitsObserver):
         shifts = self._shifts[self._shared]
         self._tops = shifts.amax(1, keepdim=True)
         self._weights = (shifts - self._tops).exp()
-        most = most_groups((2 * len(variants) + 1) * d_vocab) if grouped else 1
+        most = MOST if grouped else 1
         self.add_state("positions", (most,), "groups")
         self.add_state("probability", (most, len(variants), d_vocab), "groups")
         self.add_state("nll", (most, len(variants), d_vocab), "groups")
@@ -279,7 +279,7 @@ class MeanPredictions(LogitsObserver):
     @property
     def intervals(self) -> dict[str, Any]:
         """What there is to say of intervals from these groups (`interp.intervals.about`)."""
-        return about(self.sizes, self.stretches_per_group)
+        return about(len(self.sizes), self.stretches_per_group)
 
     @property
     def _groups(self) -> Int[Tensor, " groups"]:

@@ -58,9 +58,10 @@ def _jackknifed(predictions: MeanPredictions, u: Distribution, unedited: int) ->
     whole = table.to_numpy()
     without = [[[*_measured(one, u).values()] for one in predictions.leaving_out(number)] for number in numbers]
     others = np.array(without).swapaxes(0, 1)
-    known = jackknife(whole, others, predictions.sizes)
+    groups = predictions.sizes, predictions.stretches_per_group
+    known = jackknife(whole, others, *groups)
     with np.errstate(invalid="ignore"):  # between infinite perplexities
-        apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], predictions.sizes)
+        apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)
     found = {}
     for i, name in enumerate(map(str, table)):
         found[name] = Jackknife(*(part[:, i] for part in known))

@@ -47,7 +47,7 @@ class BiasEffect(Result):
       delta_perplexity, balanced_nll, n_tokens, n_scored): one row for each bias and scale. KL and JS in nats;
       `delta_…` is the difference from λ = 1; `n_tokens` positions read, `n_scored` of them with a known target.
       `kl_corrected` is KL(u‖q) without the bias of a mean over so few positions. Beside them the ends of their 95 %
-      intervals (`kl_low`, `kl_high`, `delta_kl_low`, …), NaN where there are fewer than 10 groups of texts.
+      intervals (`kl_low`, `kl_high`, `delta_kl_low`, …), NaN of fewer than 20 texts.
     - `types` (token_id, token, count, unigram, projection_ln, bias_last): one row for each token.
     - `probabilities` (token_id, bias, scale, probability): mean predicted probability of each token; an
       `interp.dense.Dense`, of which `probabilities(bias="ln", scale=0)` is a table and `probabilities.table` the whole.

@@ -8,21 +8,11 @@ room for. So the groups depend on the corpus alone, and those of parts of it add
 import torch
 from torch import Tensor
 
-__all__ = ["MOST", "coarser", "fitting", "most_groups"]
+__all__ = ["MOST", "coarser", "fitting"]
 
-MOST = 40
-_LEAST = 20
-_NUMBERS = 2**25  # 256 MiB of float64
-
-
-def most_groups(numbers: int) -> int:
-    """How many groups there may be of sums of so many numbers each: 40 in at most 256 MiB, but no fewer than 20.
-
-    Examples:
-        >>> most_groups(1_000), most_groups(1_000_000), most_groups(10_000_000)
-        (40, 33, 20)
-    """
-    return max(_LEAST, min(MOST, _NUMBERS // max(numbers, 1)))
+MOST = 20
+"""Groups that are kept apart. With as many groups of one text each as would fit, intervals hold the true value less
+often: a group of several texts is nearer to a normal distribution."""
 
 
 def fitting(stretch: int, most: int, size: int) -> int:
@@ -30,7 +20,7 @@ def fitting(stretch: int, most: int, size: int) -> int:
     groups.
 
     Examples:
-        >>> fitting(39, 40, 1), fitting(40, 40, 1), fitting(200, 40, 2)
+        >>> fitting(19, 20, 1), fitting(20, 20, 1), fitting(100, 20, 2)
         (1, 2, 8)
     """
     while stretch // size >= most:

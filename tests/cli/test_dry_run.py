@@ -62,7 +62,10 @@ def test_what_does_not_fit(large, capsys, monkeypatch):
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "does not fit in memory: at least " in text
-    assert " of 64.0 GiB available, weights 262.8 GiB; --backend bridge --dtype auto leaves the weights in their files" in text
+    assert (
+        " of 64.0 GiB available, weights 262.8 GiB; --backend bridge --dtype auto leaves the weights in their files"
+        in text
+    )
     assert "70,553,706,496 numbers in float32" in text, "by the config, where there are no weights"
     found = told(capsys, "attention", "--model", str(large))
     assert (found["fits"], found["advice"]) == (False, None)

@@ -9,7 +9,7 @@ import interp
 from interp import corpora
 from interp.frequency import bias_effect
 from interp.frequency.measures import correlations
-from interp.intervals import FEWEST_GROUPS
+from interp.intervals import FEWEST_TEXTS
 
 SCALES = [0.0, 0.5]
 
@@ -39,11 +39,13 @@ def jackknifed(groups, of, sizes):
     whole = of([row for group in groups for row in group])
     others = [of([row for i, group in enumerate(groups) if i != left for row in group]) for left in range(G)]
     corrected = G * whole - sum((1 - m / n) * other for m, other in zip(sizes, others, strict=True))
-    variance = 0.0
+    errors = []
     for m, other in zip(sizes, others, strict=True):
         h = n / m
-        variance = variance + (h * whole - (h - 1) * other - corrected) ** 2 / (h - 1) / G
-    return whole, corrected, stats.t.ppf(0.975, G - 1) * np.sqrt(variance)
+        errors.append((h * whole - (h - 1) * other - corrected) / np.sqrt(h - 1))
+    variance = sum(error**2 for error in errors) / G
+    degrees = 2 / (2 / (G - 1) + np.maximum(stats.kurtosis(errors), 0) / G)
+    return whole, corrected, stats.t.ppf(0.975, degrees) * np.sqrt(variance)
 
 
 @pytest.fixture
@@ -54,14 +56,14 @@ def counted(load_toy):
 
 
 def test_intervals_are_those_of_leaving_out_each_group(counted):
-    """50 rows are groups of two: 25 of them."""
+    """50 rows are groups of four, the last of two."""
     model, ids, counts = counted
     effect = bias_effect(model, ids, unigram=counts, scales=SCALES, progress=False)
     assert effect.provenance["intervals"] == {
-        "method": "delete-one-group jackknife", "level": 0.95, "groups": 25, "texts_per_group": 2
+        "method": "delete-one-group jackknife", "level": 0.95, "groups": 13, "texts_per_group": 4
     }  # fmt: skip
     u, effect_ln = counts / counts.sum(), model.ln_final.b.detach() @ model.W_U.detach()
-    groups = [[2 * number, 2 * number + 1] for number in range(25)]
+    groups = [list(range(start, min(start + 4, 50))) for start in range(0, 50, 4)]
     unedited = by_row(model, ids, 0 * effect_ln)
     for scale in SCALES:
         edited = by_row(model, ids, (scale - 1) * effect_ln)
@@ -70,7 +72,7 @@ def test_intervals_are_those_of_leaving_out_each_group(counted):
             both = [measured(p[rows], nll[rows], ids[rows], u) for p, nll in (edited, unedited)]
             return np.concatenate([both[0], both[0] - both[1]])
 
-        whole, corrected, half = jackknifed(groups, of, [24] * 25)
+        whole, corrected, half = jackknifed(groups, of, [48] * 12 + [24])
         row = effect.kl.query(f"scale == {scale}").iloc[0]
         kl, js, nll, balanced, _, delta_kl, _, _, _, delta_perplexity = range(10)
         close = {"rel": 1e-9}
@@ -98,11 +100,11 @@ def test_groups_do_not_depend_on_batches(kind, load_toy, texts):
 
 def test_a_short_text_has_no_interval_and_says_why(load_toy):
     model = load_toy("gpt2")
-    short = torch.randint(7, 67, (FEWEST_GROUPS - 1, 12), generator=torch.Generator().manual_seed(0))
+    short = torch.randint(7, 67, (FEWEST_TEXTS - 1, 12), generator=torch.Generator().manual_seed(0))
     effect = bias_effect(model, short, unigram=np.arange(67), progress=False)
     assert effect.kl.filter(regex="_low|_high|corrected").isna().all(axis=None)
     assert effect.kl[["kl_unigram_model", "delta_kl", "perplexity"]].notna().all(axis=None)
-    assert effect.provenance["intervals"]["none"] == "the text has 9 groups of texts; intervals need 10 or more"
+    assert effect.provenance["intervals"]["none"].startswith("19 texts, or pieces of longer ones")
 
 
 def test_the_unedited_model_differs_from_itself_by_nothing(load_toy, texts):

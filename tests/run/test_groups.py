@@ -9,9 +9,9 @@ import torch
 from scipy import stats
 
 from interp import corpora
-from interp.intervals import FEWEST_GROUPS, about, jackknife
+from interp.intervals import FEWEST_TEXTS, about, jackknife
 from interp.run import observers
-from interp.run.groups import coarser, fitting, most_groups
+from interp.run.groups import coarser, fitting
 from interp.run.observers import Observer, observe, part_of
 
 
@@ -127,7 +127,6 @@ def test_batches_made_by_hand_are_one_group(load_toy):
 def test_sizes_of_groups():
     assert [fitting(stretch, 4, 1) for stretch in (0, 3, 4, 7, 8, 63)] == [1, 1, 2, 2, 4, 16]
     assert coarser(torch.arange(6.0), 4).tolist() == [6.0, 9.0, 0.0, 0.0, 0.0, 0.0]
-    assert most_groups(2**25 // 30) == 30
 
 
 def sample(sizes, seed):
@@ -136,31 +135,57 @@ def sample(sizes, seed):
 
 
 def test_jackknife_of_a_mean_is_students_interval():
-    (x,) = sample([24], 0)
-    found = jackknife(x.mean(), np.array([np.delete(x, i).mean() for i in range(24)]), np.ones(24))
+    """Of values that are no more heavy-tailed than normal ones."""
+    x = np.random.default_rng(0).random(24)
+    found = jackknife(x.mean(), np.array([np.delete(x, i).mean() for i in range(24)]), np.ones(24), 1)
+    assert stats.kurtosis(x) < 0
     low, high = stats.t.interval(0.95, 23, loc=x.mean(), scale=stats.sem(x))
     np.testing.assert_allclose([found.low, found.high], [low, high], rtol=1e-12)
     assert found.corrected == pytest.approx(x.mean(), rel=1e-12)
 
 
+def test_heavy_tails_widen_the_interval():
+    x = np.random.default_rng(0).lognormal(size=24)
+    found = jackknife(x.mean(), np.array([np.delete(x, i).mean() for i in range(24)]), np.ones(24), 1)
+    centred = x - x.mean()
+    excess = (centred**4).mean() / (centred**2).mean() ** 2 - 3
+    assert excess > 0
+    degrees = 2 / (2 / 23 + excess / 24)
+    assert found.half == pytest.approx(stats.t.ppf(0.975, degrees) * stats.sem(x), rel=1e-12)
+
+
 def test_jackknife_takes_the_bias_of_a_variance_out():
     """The biased variance becomes the unbiased one, exactly; with groups of unequal size nearly."""
     (x,) = sample([24], 1)
-    found = jackknife(np.var(x), np.array([np.var(np.delete(x, i)) for i in range(24)]), np.ones(24))
+    found = jackknife(np.var(x), np.array([np.var(np.delete(x, i)) for i in range(24)]), np.ones(24), 1)
     assert found.corrected == pytest.approx(np.var(x, ddof=1), rel=1e-12)
     biased, corrected = [], []
     for seed in range(2_000):
         groups = sample([1, 2, 3] * 4, seed)
         without = np.array([np.var(np.concatenate([*groups[:i], *groups[i + 1 :]])) for i in range(12)])
-        found = jackknife(np.var(np.concatenate(groups)), without, np.array([1.0, 2.0, 3.0] * 4))
+        found = jackknife(np.var(np.concatenate(groups)), without, np.array([1.0, 2.0, 3.0] * 4), 2)
         biased.append(found.value)
         corrected.append(found.corrected)
     assert np.mean(biased) < 1.95, "of a variance of 2"
     assert np.mean(corrected) == pytest.approx(2.0, abs=0.04)
 
 
-def test_too_few_groups_have_no_interval():
-    found = jackknife(np.float64(1.0), np.ones(FEWEST_GROUPS - 1), np.ones(FEWEST_GROUPS - 1))
-    assert np.isnan([found.corrected, found.half]).all()
-    assert about(np.ones(FEWEST_GROUPS - 1), 2)["none"].startswith("the text has 9 groups")
-    assert "none" not in about(np.ones(FEWEST_GROUPS), 2)
+@pytest.mark.parametrize(
+    ("groups", "texts_per_group", "why"),
+    [
+        (FEWEST_TEXTS, 1, None),
+        (11, 2, None),
+        (FEWEST_TEXTS - 1, 1, "19 texts, or pieces of longer ones, were read; intervals need 20"),
+        (9, 4, "what was read is from 9 groups of texts; intervals need 10"),
+    ],
+)
+def test_too_few_texts_have_no_interval(groups, texts_per_group, why):
+    values = np.random.default_rng(0).random(groups)
+    found = jackknife(1.0, values, np.ones(groups), texts_per_group)
+    assert np.isnan([found.corrected, found.half]).all() == (why is not None)
+    assert about(groups, texts_per_group).get("none") == why
+
+
+def test_constant_values_have_an_interval_of_no_width():
+    found = jackknife(0.25, np.full(20, 0.25), np.ones(20), 1)
+    np.testing.assert_allclose([found.low, found.high], 0.25, rtol=1e-12)
