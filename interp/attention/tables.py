@@ -65,9 +65,8 @@ class AttentionStudy(Result):
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
-        means = self.by_layer.pivot(index="layer", columns="key_class", values="sum")[
-            [*self.by_layer["key_class"].unique()]
-        ]
+        means = self.by_layer.pivot(index="layer", columns="key_class", values="sum")
+        means = means[[*self.by_layer["key_class"].unique()]].reset_index()
         return {
             "attention": (f"attention by class of the key, mean over heads: {self.where}", means),
             "outliers": (f"outlier dimensions: {self.where}", self.outliers),
