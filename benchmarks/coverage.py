@@ -1,6 +1,6 @@
 """How often 95 % intervals hold the true value, by how many texts were read.
 
-`python benchmarks/coverage.py [--corpora 300] [--texts 10 20 40 160]`. Texts of 1 to 6 rows, each of which draws its
+`python benchmarks/coverage.py [--corpora 300] [--texts 19 20 40 160]`. Texts of 1 to 6 rows, each of which draws its
 words from a distribution of its own, so that tokens of a text are alike; a small decoder with random weights; the true
 values from a million positions. Prints a Markdown table, as docs/intervals.md shows it.
 """
@@ -72,15 +72,18 @@ def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpora", type=int, default=300)
-    parser.add_argument("--texts", type=int, nargs="+", default=[10, 20, 40, 160])
+    parser.add_argument("--texts", type=int, nargs="+", default=[19, 20, 40, 160])
     parser.add_argument("--positions", type=int, default=1_000_000, help="from which the true values come")
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", message="no token of class")
     share = covered(asked.corpora, asked.texts, asked.positions)
     of_attention = share.index.str.startswith("attention")
-    rows = {name: [f"{one:.1%}" for one in share.loc[name]] for name in MEASURES}
+    rows = {name: ["none" if np.isnan(one) else f"{one:.1%}" for one in share.loc[name]] for name in MEASURES}
     heads = share[of_attention]
-    spread = [f"{heads[n].mean():.1%} ({heads[n].min():.0%}–{heads[n].max():.0%})" for n in heads]
+    spread = [
+        "none" if heads[n].isna().all() else f"{heads[n].mean():.1%} ({heads[n].min():.0%}–{heads[n].max():.0%})"
+        for n in heads
+    ]
     rows[f"attention by class (mean and range of {of_attention.sum()} heads × classes)"] = spread
     print(f"| {asked.corpora} corpora of | " + " | ".join(f"{n} texts" for n in asked.texts) + " |")
     print("|---|" + "---|" * len(asked.texts))
