@@ -2,11 +2,15 @@
 
 from interp.attention.figures import (
     ablation,
+    all_contributions,
     attention_by_layer,
     attention_view,
     contribution_table,
     contributions,
+    contributions_by_layer,
     dimension_means,
+    means_by_dimension,
+    outlier_contributions,
     outlier_values,
 )
 from interp.encoding.figures import (
@@ -36,9 +40,10 @@ from interp.probing.figures import (
 )
 
 __all__ = [
-    "TextMeasure", "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve",
-    "contribution_table", "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics",
-    "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons",
-    "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims",
-    "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "beyond_words",
+    "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
+    "dimension_slopes", "direction_cosines", "dynamics", "gate_agreement", "general_probes", "generation_tradeoff",
+    "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons", "outlier_contributions", "outlier_values",
+    "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims", "show_images",
+    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

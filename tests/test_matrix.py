@@ -187,8 +187,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "totals": "layer head key_class",
         "attention": "layer head key_class sum mean n_queries",
         "dims": "state dim key_class mean sd max_abs n_tokens",
-        "outliers": "dim state mean z rank",
-        "ablation": "layer dim mode key_class attention_before attention_after",
+        "outliers": "dim state mean z robust_z rank",
+        "massive": "state dim first_position last_position n_activations n_tokens max_abs max_ratio",
+        "ablation": "layer dim magnitude removed mode key_class attention_before attention_after",
         "correlations": "layer dim log_unigram attention_received n_tokens",
     },
     encoding.EncodingStudy: {

@@ -1,4 +1,11 @@
-from . import costs as costs, patterns as patterns, profile as profile, scores as scores
+from . import (
+    claims as claims,
+    costs as costs,
+    massive as massive,
+    patterns as patterns,
+    profile as profile,
+    scores as scores,
+)
 from .patterns import (
     ablation_effect as ablation_effect,
     attention_by_class as attention_by_class,

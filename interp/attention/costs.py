@@ -1,9 +1,12 @@
 """What the decomposition of a model's attention scores costs, from its config alone."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from interp.attention.massive import position_bins
+from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
 from interp.run.groups import MOST
@@ -12,7 +15,7 @@ __all__ = ["cost", "dry_run"]
 
 _AT_ONCE = 2**22  # scores, see interp.models.qk
 _COPIES = 5  # of those: scaled, masked, their softmax, without a dimension
-_REMOVED = 13  # dimensions of a layer's keys: outliers and controls; and one for each class but `other`
+_REMOVED = 3 * (1 + 39) + 5  # dimensions of a layer's keys at most: outliers, controls, random ones
 _DENSE_ROWS = 5_000_000  # beyond these the scores are saved as arrays, see interp.dense
 _TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is saved
 
@@ -20,17 +23,20 @@ _TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.attention.study` with these options: `cost`, attention that is computed from queries and keys
     again (`2 T n_heads d_head` operations per token and layer, half of them in causal models), and, unless `ablation`
-    is off, a second pass."""
+    is off, a second pass: of the most dimensions that it may remove, since outliers that are alike share controls."""
     size, given = shape(name), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
     found = cost(name, n_classes=n_classes, layers=options.get("layers"))
     again = size.attention(size.row(options.get("context"))) / 2
     read, scored = found.passes
+    if options.get("average") == "sentence":  # all keys take sums of their own
+        more = 1 + 1 / found.numbers["n_classes"]
+        scored = replace(scored, sums=math.ceil(scored.sums * more), flops=scored.flops * more)
     passes = [replace(read, flops=read.flops + again)]
     passes.append(scored if options.get("sample") is None else replace(scored, text="a sample of the text"))
     if options.get("ablation", True):
         classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
-        variants = 1 + _REMOVED + classes - 1
+        variants = 1 + min(_REMOVED + classes - 1, size.d_model)
         sums = 8 * (n_layers * variants * size.n_heads + 1) * classes
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
         passes.append(Pass(what="ablation", step=1, sums=sums, flops=2 * variants * again, **held))
@@ -49,7 +55,7 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     Raises as `interp.models.shapes.shape`.
     """
     size = shape(name)
-    classes = n_classes or (4 if size.encoder else 3)
+    classes = n_classes or 4
     heads, d_model = size.n_heads, size.d_model
     n_layers = size.n_layers if layers is None else len(layers)
     product = 2.0 * heads * size.d_head * d_model
@@ -57,23 +63,24 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     centred = once if size.encoder else (classes - 1) * product
     rows = n_layers * heads * classes
     sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
-    profiles = 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
+    massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
+    profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
     by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1
     others = 8 * (by_class + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "contribution_bytes": sums,
         "profile_bytes": profiles, "forward": size.forward, "contributions": means, "centred": centring,
-        "rows": rows * d_model,
+        "rows": (rows + n_layers * heads) * d_model,
     }  # fmt: skip
     lines = [
         f"attention: {n_layers} layers, {classes} classes of keys",
         f"sums of contributions: {sums / 2**20:,.0f} MiB",
-        f"sums of the dimension profiles: {profiles / 2**20:,.0f} MiB",
+        f"sums of the dimension profiles, massive activations included: {profiles / 2**20:,.0f} MiB",
         f"mean contributions: {means / 1e9:,.3f} GFLOP per token",
         f"key-centred contributions: {centring / 1e9:,.3f} GFLOP per token",
         f"together {(means + centring) / size.forward:.1%} of the blocks of the forward pass",
-        f"table scores: {rows * d_model:,} rows",
+        f"table scores: {(rows + n_layers * heads) * d_model:,} rows",
     ]
     held: dict[str, Any] = {
         "per_token": _per_token(size),
@@ -91,6 +98,7 @@ def _per_token(size: Shape) -> float:
 
 
 def _results(rows: int) -> int:
-    """Bytes of scores and gaps, three and four columns, and of the tables that they are saved as."""
+    """Bytes of scores and gaps, three and four columns, and of the tables that they are saved as: for as many classes
+    as there are, scores having `all` too and gaps not `other`."""
     arrays = 7 * (8 if rows <= _DENSE_ROWS else 4)
     return rows * (arrays + (_TABLE_ROW if rows <= _DENSE_ROWS else arrays))

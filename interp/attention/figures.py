@@ -20,15 +20,19 @@ from interp.figures.style import (
     class_styles,
     figure,
     panels,
+    plain,
     ramp,
     translucent,
 )
 from interp.figures.views import safe, shielded
 
-__all__ = ["ablation", "attention_by_layer", "attention_view", "contribution_table", "contributions", "dimension_means"]
+__all__ = ["ablation", "all_contributions", "attention_by_layer", "attention_view", "contribution_table"]
+__all__ += ["contributions", "contributions_by_layer", "dimension_means", "means_by_dimension", "outlier_contributions"]
 __all__ += ["outlier_values"]
 
 _BLOCK = "layer (TransformerLens' block, from 0)"
+_DIMENSION = "dimension of the residual stream"
+_IN_ROW = 4  # panels
 _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
 _REMOVED = {
@@ -40,8 +44,8 @@ _REMOVED = {
 
 
 def dimension_means(study: AttentionStudy) -> go.Figure:
-    """Mean of every dimension by state: outlier dimensions as lines, the others as the range they fill (the paper's
-    figure 1).
+    """Mean of every dimension by state: outlier dimensions as lines, the others as the range they fill (see
+    `means_by_dimension` for the paper's figure 1).
 
     Examples:
         >>> import interp
@@ -54,7 +58,8 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     """
     table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
     others = table.drop(columns=study.outliers["dim"].unique())
-    subtitle = f"outliers: more than {study.provenance['k']:g} SD from the mean over dimensions"
+    measure = "robust SD from the median" if study.rule == "robust" else "SD from the mean"
+    subtitle = f"outliers: more than {study.provenance['k']:.3g} {measure} over dimensions"
     title = "Outlier dimensions of the residual stream"
     out = figure(title, "hidden state (0: embeddings)", "mean over tokens", subtitle=subtitle)
     for least, most, name, alpha in ((0, 1, "all other dimensions", 0.12), (0.05, 0.95, "90 % of them", 0.2)):
@@ -68,10 +73,34 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     return out.update_xaxes(dtick=1 if len(table) <= 16 else 4)
 
 
-def attention_by_layer(study: AttentionStudy) -> go.Figure:
+def means_by_dimension(study: AttentionStudy) -> go.Figure:
+    """Mean of every dimension, one line for each state (the paper's figure 1).
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> [(line.name, len(line.x)) for line in means_by_dimension(study).data]
+        [('state 0', 16), ('state 1', 16), ('state 2', 16)]
+    """
+    table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
+    subtitle = "one line for each hidden state (0: embeddings); dotted: outliers of most states"
+    out = figure("Mean of every dimension", _DIMENSION, "mean over tokens", subtitle=subtitle)
+    for colour, (state, means) in zip(ramp(len(table))[::-1], table.iterrows(), strict=True):
+        style = {"name": f"state {state}", "color": colour, "width": 1.2}
+        add_series(out, means.round(4), style, hover="dimension %{x}<br>mean %{y:.3f}")
+    _mark(out, _named(study)[:3])
+    return out
+
+
+def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = None) -> go.Figure:
     """Attention to each class by layer, averaged over heads, against what uniform attention would give (figure 2).
 
-    The class `other` is left out: it is what remains.
+    Args:
+        classes: to draw; all but `other` by default, which is what remains. The paper draws it too.
+
+    Raises ValueError for a class that is not in the study.
 
     Examples:
         >>> import interp
@@ -83,12 +112,12 @@ def attention_by_layer(study: AttentionStudy) -> go.Figure:
     """
     subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
     out = figure("Attention by class of the key", _BLOCK, "attention summed over the class", subtitle=subtitle)
-    names = [name for name in study.provenance["key_classes"] if name != "other"]
-    for number, (name, style) in enumerate(class_styles(names).items()):
-        if name not in study.special:
-            continue
+    names = study.special if classes is None else list(classes)
+    styles = class_styles(study.provenance["key_classes"])
+    for number, name in enumerate(names):
         shift = 0.1 * (number - (len(names) - 1) / 2)
         mean = only(study.by_layer, "key_class", name).set_index("layer").round(4)
+        style = styles[name]
         heads = only(study.attention, "key_class", name).groupby("layer")["sum"]
         bars = error_bars(mean["sum"], heads.min().round(4), heads.max().round(4))
         mean.index += shift
@@ -131,9 +160,10 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
 
 
 def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figure:
-    """Mean contribution of each dimension to the scores of one class of keys, for all heads of a layer (figures 4, 5).
+    """Mean contribution of each dimension to the scores of one class of keys, for all heads of a layer.
 
-    The forty largest of each head are drawn; outlier dimensions of the state that enters the layer are named.
+    The forty largest of each head are drawn; outlier dimensions of the state that enters the layer are named. The class
+    `all` is of all keys; `all_contributions` draws every dimension.
 
     Raises ValueError for a layer or class that is not in the study.
 
@@ -146,24 +176,109 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
         ['L1H0', 'L1H1', 'L1H2', 'L1H3']
     """
     part = study.scores(layer=layer, key_class=key_class)
-    unit = "nats" if study.provenance["scaled"] else "score × √d_head"
-    title = f"Scores of {class_styles(study.provenance['key_classes'])[key_class]['name']} keys by dimension"
     subtitle = f"block {layer}; {_POINTS} largest of each head; dotted: outliers"
-    out = figure(title, "dimension of the residual stream", f"mean contribution, {unit}", subtitle=subtitle)
+    out = figure(_scores_of(study, key_class), _DIMENSION, f"mean contribution, {_unit(study)}", subtitle=subtitle)
     shown = part[part["mean"].abs().groupby(part["head"]).rank(ascending=False) <= _POINTS].set_index("dim")
     colours = ramp(part["head"].nunique())
     for number, (head, means) in enumerate(shown.groupby("head")["mean"]):
         style = {"name": f"L{layer}H{head}", "color": colours[number], "symbol": number % 8}
         hover, marker = "dimension %{x}<br>%{y:.3f}", {"opacity": 0.8}
         add_series(out, means.round(4), style, hover=hover, size=7, mode="markers", marker=marker)
-    outlying = study.outliers[study.outliers["state"] == layer].sort_values("rank")["dim"]
-    for dim in outlying.head(_NAMED):
-        out.add_vline(x=dim, line=THIN | {"dash": "dot", "color": INK}, annotation_text=str(dim))
+    _mark(out, _outlying(study, layer))
     return out.add_hline(y=0, line=THIN)
 
 
+def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all") -> go.Figure:
+    """Mean contribution of every dimension, one line for each head of a layer, over all keys (the paper's figure 4).
+
+    Args:
+        key_class: the keys; all of them.
+
+    Raises ValueError for a layer or class that is not in the study.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> [(line.name, len(line.x)) for line in all_contributions(study, layer=1).data]
+        [('L1H0', 16), ('L1H1', 16), ('L1H2', 16), ('L1H3', 16)]
+    """
+    heads = study.scores(layer=layer, key_class=key_class).set_index("dim").groupby("head")["mean"]
+    subtitle = f"block {layer}; one line for each head; dotted: outliers"
+    out = figure(_scores_of(study, key_class), _DIMENSION, f"mean contribution, {_unit(study)}", subtitle=subtitle)
+    for colour, (head, means) in zip(ramp(len(heads)), heads, strict=True):
+        style = {"name": f"L{layer}H{head}", "color": colour, "width": 1}
+        add_series(out, means.round(3), style, hover="dimension %{x}<br>%{y:.3f}")
+    _mark(out, _outlying(study, layer))
+    return out
+
+
+def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> go.Figure:
+    """Mean contribution of every dimension in every layer, one panel for each (the paper's figure 5): mean over heads,
+    and the range that they fill.
+
+    Raises ValueError for a class that is not in the study.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> [panel.text for panel in contributions_by_layer(study).layout.annotations if "block" in panel.text]
+        ['block 0', 'block 1']
+    """
+    layers = study.scores.arrays.indexes["layer"].tolist()
+    wide = min(_IN_ROW, len(layers))
+    title, subtitle = _scores_of(study, key_class), "mean and range over heads; dotted: outliers"
+    out = panels(title, "dimension", subtitle=subtitle, names=[f"block {layer}" for layer in layers], columns=wide)
+    for number, layer in enumerate(layers):
+        heads = study.scores(layer=layer, key_class=key_class).groupby("dim")["mean"]
+        low, mean, high = (heads.agg(how).round(3) for how in ("min", "mean", "max"))
+        place: dict[str, Any] = {"row": number // wide + 1, "col": number % wide + 1}
+        look = {"showlegend": False, "legendgroup": "range"}
+        add_band(out, low, high, "rgba(128,128,128,0.35)", name="range", **look, **place)
+        hover = f"block {layer}, dimension %{{x}}<br>%{{y:.3f}}<extra></extra>"
+        out.add_scatter(x=mean.index, y=mean, line={"color": BLUE, "width": 1}, hovertemplate=hover, **look, **place)
+        _mark(out, _outlying(study, layer)[:3], **place)
+    out.update_yaxes(title_text=_unit(study), col=1)
+    return out.update_layout(height=120 + 220 * -(-len(layers) // wide), margin_t=96)
+
+
+def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int] | None = None) -> go.Figure:
+    """What each outlier dimension contributes to the scores of one layer, by class and head (the paper's table 1).
+
+    Args:
+        dims: by default the outlier dimensions of the state that enters the layer, at most six.
+
+    Raises ValueError for a layer or dimension that is not in the study, and where there is no outlier to choose.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> outlier_contributions(study, layer=1, dims=[3, 5]).data[0].z.shape  # heads; dimensions and classes
+        (4, 4)
+    """
+    chosen = _outlying(study, layer) if dims is None else list(dims)
+    if not chosen:
+        raise ValueError(f"no dimension is an outlier in state {layer}, which enters block {layer}; give dims")
+    part = study.scores(layer=layer, dim=chosen)
+    styles = class_styles([name for name in study.provenance["key_classes"] if name in set(part["key_class"])])
+    grid = part.pivot(index="head", columns=["dim", "key_class"], values="mean")
+    grid = grid[[(dim, name) for dim in chosen for name in styles]]
+    names = [(f"dimension {dim}", style["name"]) for dim in chosen for style in styles.values()]
+    grid.index = [f"L{layer}H{head}" for head in grid.index]
+    title, subtitle = f"Outlier dimensions in block {layer}", f"mean contribution to the score, {_unit(study)}"
+    out = figure(title, "class of the key", "head", subtitle=subtitle)
+    add_grid(out, grid, "%{y}, %{x}<br>%{z:.3f}", texttemplate="%{z:.2f}", colorbar_title_text="C")
+    out.update_traces(x=[list(of) for of in zip(*names, strict=True)])
+    return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
+
+
 def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure:
-    """What one dimension contributes to the scores of one layer, head by class (the paper's table 1).
+    """What one dimension contributes to the scores of one layer, head by class; see `outlier_contributions`.
 
     Raises ValueError for a layer or dimension that is not in the study.
 
@@ -247,3 +362,26 @@ def attention_view(shown: AttentionInText) -> Any:
 
 def _named(study: AttentionStudy) -> list[int]:
     return study.outliers.sort_values("rank")["dim"].drop_duplicates().head(_NAMED).tolist()
+
+
+def _outlying(study: AttentionStudy, layer: int) -> list[int]:
+    """Outlier dimensions of the state that enters a layer."""
+    return study.outliers[study.outliers["state"] == layer].sort_values("rank")["dim"].head(_NAMED).tolist()
+
+
+def _mark(out: go.Figure, dims: Sequence[int], **place: Any) -> None:
+    """Dotted lines at dimensions, with their numbers."""
+    for dim in dims:
+        out.add_vline(x=dim, line=THIN | {"dash": "dot", "color": INK}, annotation_text=str(dim), **place)
+
+
+def _unit(study: AttentionStudy) -> str:
+    return "nats" if study.provenance["scaled"] else "score × √d_head"
+
+
+def _scores_of(study: AttentionStudy, key_class: str) -> str:
+    """The title of contributions to a class of keys, or to all."""
+    if key_class == "all":
+        return "Scores of all keys by dimension"
+    style = class_styles(study.provenance["key_classes"]).get(key_class, {"name": plain(key_class)})
+    return f"Scores of {style['name']} keys by dimension"

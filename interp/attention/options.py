@@ -7,22 +7,29 @@ from typing import Literal
 from interp.declare import Analysis, Mode, option
 from interp.options import CountsOptions, KeyClasses, TextOptions
 
-__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Weights"]
+__all__ = ["ANALYSIS", "AttentionOptions", "Average", "Rule", "Weights"]
 
 Weights = Literal["mean", "attention"]
 Average = Literal["pair", "sentence"]
+Rule = Literal["robust", "sd"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions(CountsOptions, TextOptions):
     layers: Sequence[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
     key_classes: KeyClasses = option(
-        None, 'Classes of keys, as {"name": [token ids]}. Default: special tokens, commas and periods, other.', cli=dict
+        None,
+        'Classes of keys, as {"name": [token ids]}. Default: special tokens, the first position of '
+        "causal models, commas and periods, other.",
+        cli=dict,
     )
     weights: Weights = option("mean", "Each pair of query and key counts once, or by its attention.")
     scaled: bool = option(False, "Contributions in nats: divided by √d_head.")
     average: Average = option("pair", "Average over all pairs, or over the means of the sentences.")
-    k: float | int = option(3.0, "A dimension is an outlier beyond K standard deviations.")
+    rule: Rule = option("robust", "What outliers are measured by: median and MAD over dimensions, or mean and SD.")
+    k: float | int | None = option(
+        None, "An outlier lies beyond K of these. Default: where noise gives .05 outliers in a state; 3 with SD."
+    )
     mode: Mode = option("mean", "What a removed dimension is set to: zero or its mean.")
     ablation: bool = option(True, "Remove outlier dimensions from the keys in a second pass, and read attention again.")
     sample: int | None = option(None, "Take the contributions from N texts drawn at random.", least=1)
@@ -42,6 +49,6 @@ ANALYSIS = Analysis(
     sides="interp.attention.page:sides",
     cost="interp.attention.costs:dry_run",
     impossible="interp.attention.tables:why_impossible",
-    paper={"corpus": "stsb", "sample": 100, "scaled": False},
-    paper_help="STS-B sentences, contributions of 100 of them, unscaled",
+    paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd"},
+    paper_help="STS-B sentences, contributions of 100 of them, unscaled, outliers beyond 3 SD",
 )

@@ -8,6 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.attention import figures as plots
+from interp.attention.claims import CONTROLS, MOST_APART
+from interp.attention.profile import noise_count
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
@@ -16,10 +18,6 @@ from interp.figures.style import CHANCE, CLASS_NAME, figure, plain, run_styles
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
-_FROM = {
-    "outlier": "Of the outlier dimensions tried",
-    "driver": "Of the other dimensions tried (each has the largest gap of some class)",
-}
 _LEAST = 1e-4  # a change of attention that is printed
 
 DEFINITIONS = {
@@ -27,10 +25,15 @@ DEFINITIONS = {
     "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at "
     "m and a key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
     "Gap": "C_j of a class of keys less that of the other keys; n_dims_90 dimensions make 90 % of it.",
-    "Outlier dimension": "Its mean over tokens is over k SD from the mean over the state's dimensions; k is "
-    "in the provenance.",
-    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against "
-    "random dimensions and others of matched magnitude.",
+    "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
+    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
+    "dimensions lie beyond k in N(0, 1) noise.",
+    "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
+    "of the hidden state of its row (Sun et al. 2024).",
+    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against random "
+    "dimensions and others of which as much is removed (matched: in root mean square, within a factor of 1.5).",
+    "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
+    "attention| over all blocks and classes; NaN where fewer than 39 dimensions match.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
     "layers from 1 and calls that layer 4. State 0 is the embeddings, state L + 1 what leaves block L.",
 }
@@ -49,40 +52,56 @@ def section(study: AttentionStudy) -> Section:
         if name in set(study.ablation["key_class"]):
             figures[f"ablation_{number}"] = plots.ablation(study, name)
     overview = _outliers(study)
-    falls = {kind: _fall(study, kind) for kind in _FROM}
-    summary, fallen = falls["outlier"]
-    main = f"ablation_{study.special.index(fallen)}" if fallen in study.special else "attention"
-    finding = " ".join([overview, *(sentence for sentence, _ in falls.values() if sentence)])
+    claims = study.claims
+    tested = [_claimed(row) for _, row in claims.iterrows()]
+    main = "attention"
+    if tested and abs(claims["change"].iloc[0]) >= _LEAST:
+        main = f"ablation_{study.special.index(claims['key_class'].iloc[0])}"
+    finding = " ".join(filter(None, [overview, _massive(study), *tested, _driven(study)]))
     tables = {
         "Attention by layer and class, mean over heads": study.by_layer,
         "Outlier dimensions": study.outliers,
+        "Outlier dimensions by state and rule, beside how many noise would give": study.outlier_counts,
         "What sets a class apart, mean over heads": study.largest_gaps,
+        "Largest effect of each outlier dimension, against controls of its size": claims,
         "Change of attention with a key dimension removed": study.ablated,
     }
-    return Section(summary if fallen else overview, main, finding, DEFINITIONS, figures, tables, study.provenance)
+    if not study.massive.empty:
+        tables["Massive activations by state, dimension and position"] = study.massive
+    return Section(tested[0] if tested else overview, main, finding, DEFINITIONS, figures, tables, study.provenance)
 
 
-def _fall(study: AttentionStudy, kind: str) -> tuple[str, str]:
-    """What removing a dimension of some set does at most, and to which class: empty where no such was removed, the
-    class alone where nothing falls."""
+def _claimed(row: "pd.Series[Any]") -> str:
+    """The largest effect of removing an outlier dimension, and the test of it."""
+    dimension = f"outlier dimension {row['dim']}"
+    if abs(row["change"]) < _LEAST:
+        return f"Removed from the keys of any block, {dimension} changes attention to no class by {_LEAST:.4f} or more."
+    where = f"attention to {CLASS_NAME.get(row['key_class'], row['key_class'])} in block {row['layer']}"
+    how = f"from {row['attention_before']:.4f} to {row['attention_after']:.4f}"
+    effect = f"Removed from the keys of one block at a time, {dimension} changes {where} most, {how}"
+    if math.isnan(row["p_value"]):
+        few = f"fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g}"
+        return f"{effect}; nothing matches it in size ({few}), so size alone may do this."
+    beside = f"the largest change by any of {CONTROLS} dimensions of its size is {row['control_change']:.4f}"
+    return f"{effect} (p = {row['p_value']:.3f}; {beside})."
+
+
+def _driven(study: AttentionStudy) -> str:
+    """What removing a dimension with the largest gap does at most, beside all other dimensions but outliers."""
     table = study.changes
-    removed = table[table["set"] == kind].dropna(subset="change")
+    removed = table[table["set"] == "driver"].dropna(subset="change")
     if removed.empty:
-        return "", ""
+        return ""
+    tried = "Of the dimensions with the largest gap of some class"
     row = removed.sort_values("change").iloc[0]
-    before, key_class = row["attention_before"], str(row["key_class"])
     if -row["change"] < _LEAST:
-        return f"{_FROM[kind]}, none lowers attention to a class by {_LEAST:.4f} or more.", ""
-    beside = table[(table["layer"] == row["layer"]) & (table["key_class"] == key_class)]
-    control = beside.loc[beside["set"].isin(["random", "matched"]), "attention_after"].min()
-    against = f" (no control lowers it by {_LEAST:.4f} or more)"
-    if before - control >= _LEAST:
-        against = f" (the strongest control: to {control:.4f})"
-    elif math.isnan(control):
-        against = ""
-    attention = f"attention to {CLASS_NAME.get(key_class, key_class)}"
-    how = f"most when removed from the keys of block {row['layer']}: from {before:.4f} to {row['attention_after']:.4f}"
-    return f"{_FROM[kind]}, {row['dim']} lowers {attention} {how}{against}.", key_class
+        return f"{tried}, none lowers attention to a class by {_LEAST:.4f} or more."
+    controls = table[table["set"].isin(["random", "matched"]) & (table["dim"] != row["dim"])]
+    most = -controls["change"].min()
+    against = f" (control dimensions: by {max(most, 0):.4f} at most)" if len(controls) else ""
+    attention = f"attention to {CLASS_NAME.get(row['key_class'], row['key_class'])}"
+    how = f"most when removed from the keys of block {row['layer']}: from {row['attention_before']:.4f}"
+    return f"{tried}, {row['dim']} lowers {attention} {how} to {row['attention_after']:.4f}{against}."
 
 
 def _outliers(study: AttentionStudy) -> str:
@@ -91,7 +110,20 @@ def _outliers(study: AttentionStudy) -> str:
     first = study.outliers[study.outliers["rank"] == 1]
     found = count(study.outliers["dim"].nunique(), "outlier dimension")
     states = count(study.dims["state"].nunique(), "hidden state")
-    return f"{found}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
+    in_noise = noise_count(study.dims["dim"].nunique(), study.provenance["k"])
+    beside = f"where noise would give {in_noise:.2g} in each state"
+    return f"{found}, {beside}; dimension {first['dim'].iloc[0]} is one in {len(first)} of {states}."
+
+
+def _massive(study: AttentionStudy) -> str:
+    table = study.massive
+    if table.empty:
+        return ""
+    largest = table.sort_values("max_abs").iloc[-1]
+    dims = count(table["dim"].nunique(), "dimension")
+    states = f"states {table['state'].min()} to {table['state'].max()}"
+    which = f"the largest, {largest['max_abs']:,.0f} in dimension {largest['dim']:.0f} of state {largest['state']:.0f}"
+    return f"Massive activations in {dims} ({states}); {which}, is {largest['max_ratio']:,.0f} times the median."
 
 
 def sides(studies: Mapping[str, AttentionStudy]) -> Sides:

@@ -14,6 +14,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.attention.claims import CONTROLS, MOST_APART, apart_in_size
 from interp.attention.keys import KeyClassBatch, KeyObserver, activations, attention_hooks, is_edited, table_of
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
@@ -38,9 +39,10 @@ __all__ = ["AttentionByClass", "AttentionInText", "KeyAblation", "Where", "ablat
 __all__ += ["attention_by_class", "attention_in_text", "planned"]
 
 Where = Literal["keys", "residual"]
-_OUTLIERS = 3  # outlier dimensions that are ablated in each layer, the largest first
-_CONTROLS = 5  # random dimensions beside them, and as many of matched magnitude
-_COLUMNS = ["layer", "dim", "set", "magnitude", "where", "mode", "key_class", "attention_before", "attention_after"]
+_OUTLIERS = 3  # outlier dimensions that are ablated, those of the most states first
+_CONTROLS = 5  # random dimensions beside them, and as many of those that match nothing
+_COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
+_COLUMNS += ["attention_after"]
 _COLUMNS += ["head", "head_before", "head_after"]
 
 
@@ -251,24 +253,25 @@ class KeyAblation(KeyObserver):
     def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
         x = circuit.attn_input(x).to(keys.one_hot)
         turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
-        total = x.new_zeros(1 + len(fills), len(x), q.shape[2], x.shape[1])
+        total = x.new_zeros(1 + len(fills), q.shape[2], keys.one_hot.shape[2])
         for queries, seen, scores in circuit.scores(q, k, keys.real):
             asking = keys.real[:, queries].to(x)
             changed = chain([scores], self._without(circuit, fills, turned[:, queries], x[:, seen], scores))
             for number, one in enumerate(changed):
-                total[number, ..., seen] += einsum(
-                    one.softmax(-1), asking, "batch head query key, batch query -> batch head key"
-                )
-        self.add(f"{circuit.layer}.attention", torch.stack([keys.by_class(one) for one in total]))
+                got = einsum(one.softmax(-1), asking, "batch head query key, batch query -> batch head key")
+                of_class = keys.one_hot[:, seen]
+                total[number] += einsum(got, of_class, "batch head key, batch key classes -> head classes")
+        self.add(f"{circuit.layer}.attention", total)
 
     def _without(
         self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
     ) -> Iterator[Tensor]:
         """The scores with each dimension of the keys at its constant."""
+        directions = x.shape[1] if circuit.rotates else 1  # without RoPE all keys have the same one
         for dim, fill in fills.items():
-            direction = circuit.key_of(dim, x.shape[1]).to(x)
+            direction = circuit.key_of(dim, directions).to(x)
             along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
-            yield scores - along * (x[:, None, None, :, dim] - fill) / circuit.scale
+            yield torch.addcmul(scores, along, x[:, None, None, :, dim] - fill, value=-1 / circuit.scale)
 
     def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
         return self.per_query(f"{layer}.attention")[0]
@@ -294,23 +297,28 @@ def ablation_effect(
 ) -> Passes[pd.DataFrame]:
     """Does attention to a class fall when an outlier dimension is removed, and only then?
 
-    For each layer the outlier dimensions of the state that enters it (the three of largest |z|) are removed one at a
-    time (`set` outlier), then for each class the dimension with the largest gap (`driver`), the five others whose
-    root mean square is nearest to theirs (`matched`) and five random ones (`random`). Outliers are outlying, so look
-    at `magnitude` (the root mean square) before calling matched dimensions equal.
+    From each layer the first three dimensions of `outliers` are removed one at a time (`set` outlier), which are those
+    that are outliers in most states; then for each class the dimension with the largest gap there (`driver`), control
+    dimensions as large as the outliers (`matched`, the same in all layers) and five random ones (`random`). A control
+    is as large where the root mean square of what is taken away, `removed`, is within a factor of 1.5 of the
+    outlier's: the 39 nearest, which outliers share where they can; where there are fewer, nothing matches, and the five
+    nearest are removed for the figure. `interp.attention.claims.largest_effects` makes one test for each outlier.
 
     Args:
         outliers: the table of `find_outliers`.
         drivers: what `interp.attention.gaps` returns; by its mean over heads. None ablates outliers alone.
         layers: TransformerLens' block numbers; all.
         where: `"keys"` of the layer alone (see `interp.hooks.ablate_dims`): two passes in all. `"residual"`: the
-            residual stream that enters the layer, and the layer's attention then: a pass for each dimension and layer.
+            residual stream that enters the layer, and the layer's attention then: a pass for each dimension and layer,
+            and so five matched dimensions for each outlier and no test.
         mode: set the dimension to zero, or to its mean over tokens.
         seed: of the random dimensions.
 
-    Returns the table `ablation` (layer, dim, set, magnitude, where, mode, key_class, attention_before,
+    Returns the table `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before,
     attention_after, head, head_before, head_after): attention summed over the keys of a class, averaged over queries
-    and heads; and the same of the head in which it changes most.
+    and heads; and the same of the head in which it changes most. `magnitude` is the root mean square of the dimension,
+    `removed` that of its difference from what it is set to; in keys without RoPE its SD, since a constant in all keys
+    moves all scores of a query alike.
 
     Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
     runs, or with a state, layer or dimension that the model does not have.
@@ -339,7 +347,7 @@ def ablation_effect(
     prepared = as_batches(model, text_or_batches, batch_size=batch_size)
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
     yield [Reading("profile", prepared, [read])]
-    plan = planned(read.table, outliers, drivers, chosen, mode, seed)
+    plan = planned(model, read.table, outliers, drivers, chosen, mode, seed, where)
     return (yield from ablate(model, prepared, classes, plan, where, progress))
 
 
@@ -355,20 +363,36 @@ def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], v
 
 
 def planned(
-    profile: pd.DataFrame, outliers: pd.DataFrame, gaps: pd.DataFrame | None, layers: list[int], mode: Mode, seed: int
+    model: Model,
+    profile: pd.DataFrame,
+    outliers: pd.DataFrame,
+    gaps: pd.DataFrame | None,
+    layers: list[int],
+    mode: Mode,
+    seed: int,
+    where: Where = "keys",
 ) -> pd.DataFrame:
-    """What `ablate` removes, by the tables of `ablation_effect`: (layer, dim, set, magnitude, mode, fill)."""
+    """What `ablate` removes, by the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode, fill)."""
     every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
     every["magnitude"] = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
     every["fill"] = every["mean"] if mode == "mean" else 0.0
+    varies = mode == "mean" or (where == "keys" and not qk_circuit(model, 0).rotates)
+    every["removed"] = every["sd"] if varies else every["magnitude"]
     rng = np.random.default_rng(seed)
+    outlying = outliers["dim"].drop_duplicates().head(_OUTLIERS).tolist()
+    size = every["removed"].unstack("layer")[layers]
+    matched = _matched(size, outlying, outliers["dim"], CONTROLS if where == "keys" else _CONTROLS)
     rows = []
     for layer in layers:
         driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
-        sets = _sets(outliers[outliers["state"] == layer], driving, every["magnitude"].loc[layer], rng)
-        rows += [(layer, dim, kind) for dim, kind in sets.items()]
+        tested = (
+            dict.fromkeys(matched, "matched") | dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
+        )
+        rest = size.index.difference([*tested, *outliers["dim"]]).to_numpy()
+        random = rng.choice(rest, size=min(_CONTROLS, len(rest)) if tested else 0, replace=False)
+        rows += [(layer, dim, kind) for dim, kind in (tested | dict.fromkeys(random.tolist(), "random")).items()]
     plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
-    return plan.join(every[["magnitude", "fill"]], on=["layer", "dim"])
+    return plan.join(every[["magnitude", "removed", "fill"]], on=["layer", "dim"])
 
 
 def _drivers(gaps: pd.DataFrame) -> list[int]:
@@ -377,18 +401,14 @@ def _drivers(gaps: pd.DataFrame) -> list[int]:
     return means.groupby("key_class").tail(1).index.unique("dim").tolist()
 
 
-def _sets(outliers: pd.DataFrame, drivers: list[int], size: pd.Series, rng: np.random.Generator) -> dict[int, str]:
-    """The dimensions to ablate in a layer, by kind; none where it has neither outlier nor driver."""
-    outlying = outliers.sort_values("z", key=abs, ascending=False)["dim"].head(_OUTLIERS).tolist()
-    tested = dict.fromkeys([*outlying, *drivers], "driver") | dict.fromkeys(outlying, "outlier")
-    if not tested:
-        return {}
-    others = size.drop(list({*tested, *outliers["dim"]}))
-    distance = (np.log(others + 1e-12) - np.log(size[list(tested)].mean() + 1e-12)).abs()
-    matched = distance.nsmallest(_CONTROLS).index
-    rest = others.drop(matched).index
-    random = rng.choice(rest, size=min(_CONTROLS, len(rest)), replace=False)
-    return tested | dict.fromkeys(map(int, matched), "matched") | dict.fromkeys(map(int, random), "random")
+def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: int) -> list[int]:
+    """The dimensions as large as the outliers that are removed: the n nearest to each, or a few where these differ."""
+    found: dict[int, None] = {}
+    for dim in outlying:
+        near = apart_in_size(size, dim).drop(outliers).nsmallest(n)
+        matches = len(near) == n and near.iloc[-1] <= MOST_APART
+        found |= dict.fromkeys(near.index[: n if matches else _CONTROLS].tolist())
+    return list(found)
 
 
 def ablate(

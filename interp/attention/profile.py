@@ -2,16 +2,18 @@
 
 import os
 from functools import partial, reduce
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import pandas as pd
 import torch
 from einops import rearrange
 from jaxtyping import Float
+from scipy.stats import norm
 from torch import Tensor
 
 from interp.attention.keys import KeyClassBatch, KeyObserver, attention_hooks, table_of
-from interp.checks import check_table
+from interp.attention.options import Rule
+from interp.checks import check_choice, check_table
 from interp.corpora import token_classes
 from interp.corpora.batching import Batch, Text
 from interp.corpora.classes import KeyClasses, TokenClasses
@@ -21,9 +23,11 @@ from interp.models.sites import Model, Recipe, state_name
 from interp.run import moments
 from interp.run.observers import Observer, fingerprint
 
-__all__ = ["DimensionCorrelations", "DimensionProfile", "check_k", "dimension_profile", "find_outliers"]
+__all__ = ["DimensionCorrelations", "DimensionProfile", "check_rule", "dimension_profile", "find_outliers"]
+__all__ += ["noise_count", "outlier_counts", "outlier_threshold"]
 
 _Of: TypeAlias = Literal["residual", "attn_input"]
+_IN_NOISE = 0.05  # outlier dimensions that noise gives at the default threshold of the robust rule
 
 
 class DimensionProfile(KeyObserver):
@@ -135,36 +139,128 @@ def dimension_profile(
     return observer.table
 
 
-def find_outliers(profile: pd.DataFrame, *, k: float | int = 3.0) -> pd.DataFrame:
-    """The dimensions whose mean lies more than k SDs from the mean over dimensions: `|mean_j − μ| > k σ`.
+def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
+    """The dimensions whose mean lies far from those of the other dimensions of its state.
 
-    μ and σ (population) are over the dimensions of a state, of means over all tokens.
+    By the rule `robust`, `|x̄_j − median| > k · 1.4826 MAD`, where the median and the median absolute deviation are over
+    the dimensions of a state, of means over all tokens: outliers do not move what they are measured by. By the rule
+    `sd`, `|x̄_j − μ| > k σ`, with the mean and the population SD (Maruta and Matsuzaki, who read outliers off a figure):
+    one large outlier hides smaller ones. Where the MAD is 0, 1.2533 times the mean absolute deviation stands for
+    1.4826 MAD (Iglewicz and Hoaglin 1993).
 
     Args:
         profile: the table of `dimension_profile`.
-        k: 3 is our choice; the paper reads outliers off a figure.
+        k: by default that of `outlier_threshold`: where noise of as many dimensions gives .05 outliers by the rule
+            `robust` (4.0 for 768 dimensions, 4.4 for 4,096), 3 by the rule `sd`, where it gives 2.1 and 11.1.
+        rule: see above.
 
-    Returns the table `outliers` (dim, state, mean, z, rank, n_states): one row for each state in which a dimension is
-    an outlier; `rank` 1 is the dimension that is one in most states, ties by the largest |z|.
+    Returns the table `outliers` (dim, state, mean, z, robust_z, rank, n_states): one row for each state in which a
+    dimension is an outlier by the rule; `z` is `(x̄_j − μ)/σ` and `robust_z` is `(x̄_j − median)/(1.4826 MAD)`, whatever
+    the rule; `rank` 1 is the dimension that is an outlier in most states, ties by the largest score of the rule.
 
-    Raises ValueError for a k that is not above 0, and for a table with values missing or of two runs.
+    Raises ValueError for a k that is not above 0, an unknown rule, and for a table with values missing or of two runs.
+
+    Examples:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> means = 0.05 * rng.normal(size=768)
+        >>> means[[1, 2, 3]] = [100.0, 3.0, -2.0]
+        >>> profile = pd.DataFrame({"state": 0, "key_class": "all", "dim": range(768), "mean": means})
+        >>> find_outliers(profile)["dim"].tolist(), find_outliers(profile, rule="sd")["dim"].tolist()
+        ([1, 2, 3], [1])
     """
-    check_k(k)
-    key = ["state", "dim", "key_class"]
-    check_table(profile, "profile", [*key, "mean"], key)
-    table = profile.loc[profile["key_class"] == "all", ["dim", "state", "mean"]]
-    means = table.groupby("state")["mean"]
-    sd = means.transform("std", ddof=0)
-    table = table.assign(z=(table["mean"] - means.transform("mean")) / sd.where(sd > 0))
-    table = table[table["z"].abs() > k]
-    sizes = table["z"].abs().groupby(table["dim"])
+    check_rule(k, rule)
+    table = _scored(profile)
+    score = table["robust_z" if rule == "robust" else "z"].abs()
+    chosen = score > _thresholds(table, k, rule)
+    table, score = table[chosen], score[chosen]
+    sizes = score.groupby(table["dim"])
     of_dim = pd.DataFrame({"n_states": sizes.count(), "largest": sizes.max()})
     of_dim = of_dim.sort_values(["n_states", "largest"], ascending=False).assign(rank=range(1, len(of_dim) + 1))
     table = table.join(of_dim[["rank", "n_states"]], on="dim")
     return table.sort_values(["rank", "state"]).reset_index(drop=True)
 
 
-def check_k(k: float | int) -> None:
-    """Raise ValueError unless k is above 0."""
-    if not k > 0:
+def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
+    """How many dimensions of each state are outliers by either rule, beside how many noise would give.
+
+    Args:
+        k: of the rule; the other one has its default.
+
+    Returns a table (state, rule, k, n_outliers, in_noise); see `find_outliers` and `noise_count`.
+
+    Raises ValueError as `find_outliers` does.
+
+    Examples:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> profile = pd.DataFrame({"state": 0, "key_class": "all", "dim": range(768), "mean": rng.normal(size=768)})
+        >>> outlier_counts(profile).round(2)
+           state    rule     k  n_outliers  in_noise
+        0      0  robust  3.99           0      0.05
+        1      0      sd  3.00           4      2.07
+    """
+    check_rule(k, rule)
+    table = _scored(profile)
+    parts = []
+    for one in get_args(Rule):
+        found = find_outliers(profile, k=k if one == rule else None, rule=one).groupby("state").size()
+        limits = _thresholds(table, k if one == rule else None, one).groupby(table["state"]).agg(["first", "size"])
+        in_noise = [noise_count(size, limit) for limit, size in limits.itertuples(index=False)]
+        part = {"rule": one, "k": limits["first"], "n_outliers": found.reindex(limits.index, fill_value=0)}
+        parts.append(pd.DataFrame(part | {"in_noise": in_noise}))
+    return pd.concat(parts).rename_axis("state").reset_index().sort_values("state", kind="stable", ignore_index=True)
+
+
+def noise_count(d_model: int, k: float) -> float:
+    """How many of `d_model` dimensions lie beyond k in N(0, 1) noise: `2 d (1 − Φ(k))`.
+
+    With centre and spread estimated from these dimensions, as the rules do, noise gives .11 outliers in place of .05 by
+    the rule `robust` for 128 dimensions, .067 for 768 and .054 for 4,096; and 2.04 in place of 2.07 by the rule `sd`
+    for 768.
+
+    Examples:
+        >>> round(noise_count(768, 3.0), 2), round(noise_count(4096, 3.0), 2)
+        (2.07, 11.06)
+    """
+    return float(2 * d_model * norm.sf(k))
+
+
+def outlier_threshold(d_model: int, k: float | int | None = None, rule: Rule = "robust") -> float:
+    """The k of `find_outliers` for a state of `d_model` dimensions: what was given, or the default of the rule.
+
+    Examples:
+        >>> [round(outlier_threshold(d_model), 2) for d_model in (128, 768, 4096)]
+        [3.55, 3.99, 4.37]
+    """
+    if k is not None:
+        return float(k)
+    return 3.0 if rule == "sd" else float(norm.isf(_IN_NOISE / (2 * d_model)))
+
+
+def check_rule(k: float | int | None, rule: str) -> None:
+    """Raise ValueError unless k is above 0 (or None), and the rule is one of `find_outliers`."""
+    if k is not None and not k > 0:
         raise ValueError(f"k must be above 0, found {k}")
+    check_choice("rule", rule, get_args(Rule))
+
+
+def _scored(profile: pd.DataFrame) -> pd.DataFrame:
+    """The means over all tokens, with the scores of both rules."""
+    key = ["state", "dim", "key_class"]
+    check_table(profile, "profile", [*key, "mean"], key)
+    table = profile.loc[profile["key_class"] == "all", ["dim", "state", "mean"]]
+    state = table["state"]
+    means = table["mean"].groupby(state)
+    sd = means.transform("std", ddof=0)
+    apart = table["mean"] - means.transform("median")
+    spread = 1.4826 * apart.abs().groupby(state).transform("median")
+    spread = spread.where(spread > 0, 1.2533 * apart.abs().groupby(state).transform("mean"))
+    z = (table["mean"] - means.transform("mean")) / sd.where(sd > 0)
+    return table.assign(z=z, robust_z=apart / spread.where(spread > 0))
+
+
+def _thresholds(table: pd.DataFrame, k: float | int | None, rule: Rule) -> pd.Series:
+    """The k of each row."""
+    sizes = table.groupby("state")["dim"].transform("size")
+    return sizes.map({size: outlier_threshold(size, k, rule) for size in sizes.unique().tolist()})

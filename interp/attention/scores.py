@@ -80,7 +80,7 @@ class ScoreContributions(KeyObserver):
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, weights=weights, centred=centred, average=average)
         self.weights, self.scaled, self.centred, self.average = weights, scaled, centred, average
-        shape = (model.cfg.n_heads, len(classes.names))
+        shape = (model.cfg.n_heads, len(classes.names) + (average == "sentence"))
         of_dims = (*shape, model.cfg.d_model)
         self.add_to_layers(contribution=of_dims, query=(*shape, model.cfg.d_head), weight=shape, pairs=shape[1:])
         if centred:
@@ -109,10 +109,13 @@ class ScoreContributions(KeyObserver):
         """Add this batch's sums."""
         x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
         q = circuit.rotate(q).to(x) * keys.real[..., None, None]
-        counts = circuit.span.up_to(keys.counts)
+        one_hot, counts = keys.one_hot, circuit.span.up_to(keys.counts)
+        n_seen = counts.sum(-1).clamp(min=1)
+        if self.average == "sentence":  # the mean of all keys of a sentence is not made of those of its classes
+            one_hot, counts = (torch.cat([of, of.sum(-1, keepdim=True)], -1) for of in (one_hot, counts))
         mass = counts[:, :, None]
         if patterns is not None:
-            u, mass = _attended_queries(circuit, q, keys.one_hot, patterns)
+            u, mass = _attended_queries(circuit, q, one_hot, patterns)
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
@@ -122,15 +125,15 @@ class ScoreContributions(KeyObserver):
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
         weight = weight.to(q)
         if patterns is None and not circuit.span.causal:
-            contribution, centred, query = _by_row(circuit, q, x, keys.one_hot, weight[:, 0])
+            contribution, centred, query = _by_row(circuit, q, x, one_hot, weight[:, 0])
         else:
             if patterns is None:
                 u = _queries_by_key(circuit, q)
-            of_class = zip(keys.one_hot.bool().unbind(-1), weight.unbind(-1), strict=True)
+            of_class = zip(one_hot.bool().unbind(-1), weight.unbind(-1), strict=True)
             parts = [_sum_over_keys(circuit, u, x, chosen, of_row) for chosen, of_row in of_class]
             contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
             if self.centred:
-                share = (weight[:, None] * mass / counts.sum(-1).clamp(min=1)[:, :, None, None]).to(q)
+                share = (weight[:, None] * mass / n_seen[:, :, None, None]).to(q)
                 centred = contribution - self._key_means(circuit, keys, q, x, share, contribution)
         self.add(f"{layer}.contribution", contribution)
         self.add(f"{layer}.query", query)
@@ -147,7 +150,7 @@ class ScoreContributions(KeyObserver):
         means = torch.zeros_like(contribution)
         sums_to_one = self.weights == "mean" and self.average == "pair"
         for c in range(means.shape[1] - sums_to_one):
-            if keys.one_hot[..., c].any():
+            if share[..., c].any():
                 u = _queries_by_key(circuit, q * share[..., c, None])
                 means[:, c] = _sum_over_keys(circuit, u, x, keys.real, torch.ones_like(share[:, 0, :, c]))[0]
         if sums_to_one:
@@ -156,7 +159,8 @@ class ScoreContributions(KeyObserver):
 
     @property
     def scores(self) -> Dense:
-        """A row for each layer, head, class and dimension; classes without a token have none."""
+        """A row for each layer, head, class and dimension, with the class `all` too; classes without a token have
+        none."""
         heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
         labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
         shape = tuple(len(of_dim) for of_dim in labels.values())
@@ -170,7 +174,7 @@ class ScoreContributions(KeyObserver):
             if circuit.ln_bias is not None:
                 ln_bias = ln_bias if ln_bias.flags.writeable else np.zeros(shape, number)
                 ln_bias[place] = self._of_ln_bias(circuit, circuit.ln_bias).cpu()
-        pairs = self.of_layers("pairs")[:, self.present].long().cpu().numpy()
+        pairs = self._with_all(self.of_layers("pairs")).long().cpu().numpy()
         columns = {"mean": mean, "centred_mean": centred, "ln_bias_mean": ln_bias}
         return Dense.of(labels | columns | {"n_pairs": (SCORES["fewer"]["n_pairs"], pairs)}, KEY)
 
@@ -190,10 +194,19 @@ class ScoreContributions(KeyObserver):
         return (qk_circuit(self.model, layer) for layer in self.layers)
 
     def _mean(self, name: str, circuit: QKCircuit) -> Float[Tensor, "head classes d"]:
-        """A state of one layer, averaged over pairs: of the classes that have a token."""
-        sums, weight = (self.state[f"{circuit.layer}.{one}"][:, self.present] for one in (name, "weight"))
+        """A state of one layer, averaged over pairs: of the classes that have a token, and of all keys."""
+        sums, weight = (self._with_all(self.state[f"{circuit.layer}.{one}"]) for one in (name, "weight"))
         mean = sums / weight[..., None]
         return mean / circuit.scale if self.scaled else mean
+
+    @property
+    def names(self) -> list[str]:
+        return [*super().names, "all"]
+
+    def _with_all(self, sums: Float[Tensor, "rows classes *rest"]) -> Float[Tensor, "rows present *rest"]:
+        """Those of the classes that have a token, and of all keys."""
+        every = sums[:, -1:] if self.average == "sentence" else sums.sum(1, keepdim=True)
+        return torch.cat([sums[:, self.present], every], 1)
 
     def _of_ln_bias(
         self, circuit: QKCircuit, ln_bias: Float[Tensor, " d_model"]
@@ -304,7 +317,8 @@ def score_contributions(
 
     Returns the table `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs).
     `ln_bias_mean` is the part of `mean` that comes from the bias of the norm before x: without RoPE it is the same
-    for all keys, with RoPE it is not. A class without a token in the text has no row. The table takes 72 bytes a row:
+    for all keys, with RoPE it is not. The class `all` is of all keys (the paper's figure 4); a class without a token in
+    the text has no row. The table takes 72 bytes a row:
     of a model with billions of parameters, take `scores` of a `ScoreContributions`, or of a study.
 
     Raises ValueError where a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
@@ -315,7 +329,7 @@ def score_contributions(
         >>> from interp.testing import toy_decoder
         >>> classes = {"first": [7, 8]}
         >>> scores = score_contributions(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
-        >>> len(scores) == 2 * 4 * 2 * 16  # layers, heads, classes, dimensions
+        >>> len(scores) == 2 * 4 * 3 * 16  # layers, heads, classes and all keys, dimensions
         True
     """
     classes = token_classes(model, key_classes)
@@ -343,7 +357,7 @@ def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
         scores: the table of `score_contributions`, or `scores` of a study or of a `ScoreContributions`.
 
     Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs), of an
-    `interp.dense.Dense` another; empty where there is no class `other`.
+    `interp.dense.Dense` another, without the class `all`; empty where there is no class `other`.
 
     Raises ValueError for a table of two runs, with values missing, or without `other` for some heads or dimensions.
 
@@ -360,6 +374,7 @@ def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
     row_key = [*KEY]
     check_table(scores, "scores", [*row_key, "mean"], row_key)
     column = "centred_mean" if "centred_mean" in scores and scores["centred_mean"].notna().any() else "mean"
+    scores = scores[scores["key_class"] != "all"]
     is_other, beside = scores["key_class"] == "other", ["layer", "head", "dim"]
     other = scores[is_other].set_index(beside)[column].rename("other")
     table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=beside)
@@ -383,7 +398,7 @@ def _dense_gaps(scores: Dense) -> Dense:
     column, classes = "mean", arrays.indexes["key_class"]
     if "centred_mean" in arrays and any(part.arrays["centred_mean"].notnull().any() for part in scores.parts()):
         column = "centred_mean"
-    special = classes[classes != "other"] if "other" in classes else classes[:0]
+    special = classes[~classes.isin(["other", "all"])] if "other" in classes else classes[:0]
     labels = {dim: arrays.indexes[dim] for dim in KEY} | {"key_class": special}
     shape = tuple(len(of_dim) for of_dim in labels.values())
     number, whole = number_types(math.prod(shape))

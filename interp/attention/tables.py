@@ -7,9 +7,18 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.attention.options import AttentionOptions
+from interp.attention.claims import largest_effects
+from interp.attention.massive import MassiveActivations
+from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass, ablate, planned
-from interp.attention.profile import DimensionCorrelations, DimensionProfile, check_k, find_outliers
+from interp.attention.profile import (
+    DimensionCorrelations,
+    DimensionProfile,
+    check_rule,
+    find_outliers,
+    outlier_counts,
+    outlier_threshold,
+)
 from interp.attention.scores import GAPS, SCORES, ScoreContributions, gaps
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes
@@ -36,6 +45,7 @@ class AttentionStudy(Result):
     - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
       mean, norm_weighted, uniform): its mean over heads.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
+    - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
     """
@@ -49,14 +59,14 @@ class AttentionStudy(Result):
     by_layer: pd.DataFrame
     dims: pd.DataFrame
     outliers: pd.DataFrame
+    massive: pd.DataFrame
     ablation: pd.DataFrame
     correlations: pd.DataFrame
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
-        means = self.by_layer.pivot(index="layer", columns="key_class", values="sum")[
-            [*self.by_layer["key_class"].unique()]
-        ]
+        means = self.by_layer.pivot(index="layer", columns="key_class", values="sum")
+        means = means[[*self.by_layer["key_class"].unique()]].reset_index()
         return {
             "attention": (f"attention by class of the key, mean over heads: {self.where}", means),
             "outliers": (f"outlier dimensions: {self.where}", self.outliers),
@@ -66,6 +76,17 @@ class AttentionStudy(Result):
     def special(self) -> list[str]:
         """The classes of keys but `other`, of which there is a token."""
         return [name for name in self.attention["key_class"].unique() if name != "other"]
+
+    @property
+    def rule(self) -> Rule:
+        """What outliers are measured by; a result without it is of a version that knew the rule `sd` alone."""
+        rule: Rule = self.provenance.get("rule", "sd")
+        return rule
+
+    @property
+    def outlier_counts(self) -> pd.DataFrame:
+        """How many outliers each state has by either rule, beside how many noise would give (`outlier_counts`)."""
+        return outlier_counts(self.dims, k=self.provenance["k"], rule=self.rule)
 
     @property
     def largest_gaps(self) -> pd.DataFrame:
@@ -86,6 +107,11 @@ class AttentionStudy(Result):
         """The rows of `ablation` but of class `other`, with the `change` of attention."""
         change = self.ablation["attention_after"] - self.ablation["attention_before"]
         return self.ablation.assign(change=change.astype(float))[self.ablation["key_class"] != "other"]
+
+    @property
+    def claims(self) -> pd.DataFrame:
+        """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
+        return largest_effects(self.ablation)
 
     @property
     def ablated(self) -> pd.DataFrame:
@@ -125,7 +151,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         [1.0, 1.0]
     """
     chosen = check_layers(model, options.layers)
-    check_k(options.k)
+    check_rule(options.k, options.rule)
     check_mode(options.mode)
     seed = check_seed(options.seed)
     sample = None if options.sample is None else whole_number(options.sample, "sample", least=1)
@@ -140,21 +166,22 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     contributions = ScoreContributions(model, classes, layers=chosen, **how)
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
-    correlations = DimensionCorrelations(model, log_unigram)
+    correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations]),
+        Reading("attention", prepared, [attention, residual, inputs, correlations, massive]),
         Reading("attention scores", where, [contributions]),
     ]
     residual.warn_of_absent()
     dims, scores = residual.table, contributions.scores
-    outliers, apart = find_outliers(dims, k=options.k), gaps(scores)
+    outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
     removed = chosen if options.ablation else []
-    plan = planned(inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
+    plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
     ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
-        "k": float(options.k),
+        "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
+        "rule": options.rule,
         "mode": options.mode,
         "sample": sample,
         "key_classes": list(classes.names),
@@ -166,6 +193,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "by_layer": attention.by_layer,
         "dims": dims,
         "outliers": outliers,
+        "massive": massive.table,
         "ablation": ablation,
         "correlations": correlations.table,
     }

@@ -1,4 +1,4 @@
-"""Token classes: what kind of key a token is, by its id."""
+"""Token classes: what kind of key a token is, by its id or its position."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -49,8 +49,9 @@ class TokenClasses:
         return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int) -> dict[str, str]:
-        """What tells these classes from others in a checkpoint: their names, and a hash of each token's class."""
-        numbers = self(torch.arange(d_vocab)[None])
+        """What tells these classes from others in a checkpoint: their names, and a hash of each token's class at the
+        first position and at the second."""
+        numbers = self(torch.arange(d_vocab)[:, None].repeat(1, 2))
         return {"names": ",".join(self.names), "classes": xxhash.xxh3_64(numbers.numpy().tobytes()).hexdigest()}
 
 
@@ -61,8 +62,10 @@ KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int]] | None
 def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     """The classes of a model's tokens: its own by default, or a user's.
 
-    By default `cls`, `sep`, `comma_period` and `other` for encoders; `bos`, `comma_period` and `other` for causal
-    models. A mapping from names to token ids makes those classes, and `other` of the rest.
+    By default `cls`, `sep`, `comma_period` and `other` for encoders; `first`, `bos`, `comma_period` and `other` for
+    causal models, where `first` is the first position of each row, whatever token is there: much attention goes to it
+    (a sink), which would otherwise count as attention to that token's class. A mapping from names to token ids makes
+    those classes, and `other` of the rest.
 
     Raises ValueError for a model without tokenizer where none are given, and for ids outside the vocabulary or in
     two classes; TypeError for ids that are no whole numbers, and for what is no model.
@@ -90,7 +93,15 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
             if table[token_id] != len(by_name):
                 raise ValueError(f"token id {token_id} is in two classes; every token has one")
             table[token_id] = number
-    return TokenClasses((*by_name, "other"), lambda tokens: table.to(tokens.device)[tokens])
+    names = *by_name, "other"
+    if classes is not None or is_encoder(model):
+        return TokenClasses(names, lambda tokens: table.to(tokens.device)[tokens])
+    return TokenClasses(("first", *names), lambda tokens: _first_apart(table.to(tokens.device)[tokens]))
+
+
+def _first_apart(numbers: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+    """Class 0 at the first position, and the others after it."""
+    return (numbers + 1).masked_fill(torch.arange(numbers.shape[1]) == 0, 0)
 
 
 def _ids(name: str, ids: Iterable[int]) -> list[int]:

@@ -71,15 +71,26 @@ def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
     return out.update_xaxes(_AXIS, title_text=x).update_yaxes(_AXIS, title_text=y)
 
 
-def panels(title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None) -> go.Figure:
-    """Figures of that look side by side, with the same x: two, or one for each name, with a shared y."""
+def panels(
+    title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None, columns: int | None = None
+) -> go.Figure:
+    """Figures of that look side by side, with the same x: two, or one for each name, with a shared y and so many
+    `columns`."""
     n, space = (2, 0.22) if names is None else (len(names), 0.06)
-    out = make_subplots(rows=1, cols=n, shared_yaxes=names is not None, horizontal_spacing=space)
+    wide = columns or n
+    rows = -(-n // wide)
+    apart = {"horizontal_spacing": space, "vertical_spacing": 0.3 / rows}
+    places = [(number // wide + 1, number % wide + 1) for number in range(n)]
+    specs: list[list[dict[str, Any] | None]]
+    specs = [[{} if (row, column) in places else None for column in range(1, wide + 1)] for row in range(1, rows + 1)]
+    out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, **apart)
     above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
-    for column, name in enumerate(names or [], 1):
-        out.add_annotation(above, text=name, showarrow=False, row=1, col=column)
+    for (row, column), name in zip(places, names or [], strict=False):
+        out.add_annotation(above, text=name, showarrow=False, row=row, col=column)
     out.update_layout(_layout(title, subtitle))
-    return out.update_xaxes(_AXIS, title_text=x).update_yaxes(_AXIS)
+    for row, column in places[-wide:]:
+        out.update_xaxes(title_text=x, row=row, col=column)
+    return out.update_xaxes(_AXIS).update_yaxes(_AXIS)
 
 
 def _layout(title: str, subtitle: str) -> dict[str, Any]:

@@ -90,6 +90,11 @@ class QKCircuit:
         return None if (bias := self._attention.ln_bias) is None else bias.to(self.device)
 
     @property
+    def rotates(self) -> bool:
+        """Whether keys and queries are turned by their positions (RoPE)."""
+        return self._attention.rotation is not None
+
+    @property
     def scale(self) -> float:
         return self._attention.scale
 

@@ -1,5 +1,6 @@
 """Outlier dimensions and ablation, against transformers with the weight edited, scipy and numpy."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -132,23 +133,63 @@ def test_profile_is_that_of_hidden_states(kind, hf_directory, load_toy, texts):
             assert (rows["n_tokens"] == len(values)).all()
 
 
+def profile_of(means):
+    """A profile of states and dimensions, with a row of another class that must not count."""
+    rows = [(state, dim, "all", mean) for state, of_state in enumerate(means) for dim, mean in enumerate(of_state)]
+    return pd.DataFrame([*rows, (0, 5, "other", 99.0)], columns=["state", "dim", "key_class", "mean"])
+
+
 def test_outliers_by_hand():
     rng = np.random.default_rng(0)
     means = rng.normal(size=(3, 100)) * 0.1
     means[:, 7] = [2, 2, -2]
     means[1, 30] = -1.5
-    rows = [(state, dim, "all", means[state, dim]) for state in range(3) for dim in range(100)]
-    rows += [(0, 5, "other", 99.0)]
-    found = attention.profile.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]))
     z = stats.zscore(means, axis=1)
-    expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(z) > 3)}
-    assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
-    assert found["dim"].iloc[0] == 7
-    assert (found["rank"].iloc[0], found["n_states"].iloc[0]) == (1, 3)
-    for row in found.itertuples():
-        assert row.z == pytest.approx(z[row.state, row.dim])
-    with pytest.raises(ValueError, match="k must be above 0"):
-        attention.profile.find_outliers(pd.DataFrame(rows, columns=["state", "dim", "key_class", "mean"]), k=0)
+    apart = means - np.median(means, axis=1, keepdims=True)
+    robust = apart / stats.median_abs_deviation(means, axis=1, scale=1 / 1.4826)[:, None]
+    for rule, score, k in (("sd", z, 3), ("robust", robust, stats.norm.isf(0.05 / 200)), ("robust", robust, 2.5)):
+        given = {"k": k} if k == 2.5 else {}
+        found = attention.profile.find_outliers(profile_of(means), rule=rule, **given)
+        expected = {(int(s), int(d)) for s, d in np.argwhere(np.abs(score) > k)}
+        assert set(zip(found["state"], found["dim"], strict=True)) == expected >= {(0, 7), (1, 7), (2, 7), (1, 30)}
+        assert found["dim"].iloc[0] == 7
+        assert (found["rank"].iloc[0], found["n_states"].iloc[0]) == (1, 3)
+        for row in found.itertuples():
+            assert (row.z, row.robust_z) == pytest.approx((z[row.state, row.dim], robust[row.state, row.dim]))
+        counts = attention.profile.outlier_counts(profile_of(means), rule=rule, **given).query(f"rule == '{rule}'")
+        assert counts["n_outliers"].tolist() == [sum(state == one for one, _ in expected) for state in range(3)]
+        assert counts["k"].tolist() == pytest.approx([k] * 3)
+        assert counts["in_noise"].tolist() == pytest.approx([200 * stats.norm.sf(k)] * 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_large_outlier_hides_others_from_the_sd_alone(seed):
+    means = np.random.default_rng(seed).normal(size=(1, 768)) * 0.05
+    means[0, [10, 20, 30]] = [100, 3, -2]
+    found = {rule: attention.profile.find_outliers(profile_of(means), rule=rule) for rule in ("robust", "sd")}
+    assert found["robust"].groupby("dim")["robust_z"].first().abs().nlargest(3).index.tolist() == [10, 20, 30]
+    assert len(found["robust"]) <= 4
+    assert found["sd"]["dim"].tolist() == [10]
+
+
+def test_what_noise_gives():
+    """Over 600 states, each rule finds what is said of it, with the centre and spread from the same numbers."""
+    means = np.random.default_rng(0).normal(size=(600, 768))
+    counts = attention.profile.outlier_counts(profile_of(means))
+    found, said = (counts.groupby("rule")[name].mean() for name in ("n_outliers", "in_noise"))
+    assert said["robust"] == pytest.approx(0.05)
+    assert found["robust"] == pytest.approx(0.067, abs=0.035)
+    assert said["sd"] == pytest.approx(2.074, abs=0.001)
+    assert found["sd"] == pytest.approx(2.043, abs=0.2)
+
+
+def test_states_without_spread_have_outliers_only_where_something_sticks_out():
+    means = np.zeros((3, 40))
+    means[1, 3] = 1.0  # the MAD is 0
+    means[2, :] = 7.0
+    found = attention.profile.find_outliers(profile_of(means))
+    assert (found["state"].tolist(), found["dim"].tolist()) == ([1], [3])
+    assert found["robust_z"].item() == pytest.approx(40 / 1.2533)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -282,15 +323,16 @@ def test_through_the_residual_stream(bert_study):
 
 
 def test_tiny_bert_has_an_outlier_that_pulls_attention_to_cls(shared):
-    """Dimension by dimension: one that is outlying in every state, and matters more than its controls."""
+    """One that is outlying in every state, and matters more than 39 dimensions of its size."""
     model = interp.load("tiny-bert")
-    study = attention.study(model, shared / "data/stsb/stsb-en-dev.csv", progress=False)
+    study = attention.study(model, shared / "data/stsb/stsb-en-dev.csv", limit=400, progress=False)
     first = study.outliers[study.outliers["rank"] == 1]
     assert len(first) == 7
-    table = study.ablation.query("layer == 3 and key_class == 'cls'")
-    change = (table["attention_after"] - table["attention_before"]).groupby(table["set"]).min()
-    assert change["outlier"] < -0.004
-    assert change[["random", "matched"]].min() > -0.002
+    claim = study.claims.iloc[0]
+    assert (claim["dim"], claim["layer"], claim["key_class"]) == (first["dim"].iloc[0], 3, "cls")
+    assert claim["change"] < -0.004
+    assert claim["p_value"] == 1 / 40
+    assert study.claims["p_value"].iloc[1:].min() > 0.1
 
 
 def test_refusals(load_toy, texts, bert_study):
@@ -315,7 +357,8 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     _, _, study = bert_study
     figures = [plots.dimension_means(study), plots.attention_by_layer(study), plots.outlier_values(study)]
     figures += [plots.contributions(study, 1, "cls"), plots.contribution_table(study, 1, 48)]
-    figures += [plots.ablation(study, "sep")]
+    figures += [plots.ablation(study, "sep"), plots.means_by_dimension(study), plots.outlier_contributions(study, 5)]
+    figures += [plots.all_contributions(study, 5), plots.contributions_by_layer(study)]
     for figure in figures:
         assert 500 < len(figure.to_json()) < 200_000
         assert len(figure.data) > 0
@@ -332,6 +375,10 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
         lambda: plots.contribution_table(study, 1, 500),
         lambda: plots.outlier_values(study, [500]),
         lambda: plots.ablation(study, "verbs"),
+        lambda: plots.attention_by_layer(study, ["verbs"]),
+        lambda: plots.all_contributions(study, 1, "verbs"),
+        lambda: plots.contributions_by_layer(study, "verbs"),
+        lambda: plots.outlier_contributions(study, 1, [500]),
     ):
         with pytest.raises(ValueError, match="not in this result; found|expected dimensions"):
             call()
@@ -340,6 +387,30 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     assert "dim 21" in str(view)
     assert '"\\u003c|endoftext|>"' in str(view), "a token with < is escaped in the script, and shown as it is"
     assert "<|endoftext|>" not in str(view)
+
+
+def test_the_papers_figures_draw_what_the_tables_have(bert_study):
+    """Every dimension, head, layer and class, and the numbers of the tables."""
+    _, _, study = bert_study
+    scores, outliers = study.scores.table, study.outliers.query("state == 5").sort_values("rank")["dim"].tolist()
+    lines = plots.means_by_dimension(study).data
+    means = study.dims.query("key_class == 'all'").pivot(index="state", columns="dim", values="mean")
+    np.testing.assert_allclose([line.y for line in lines], means, atol=1e-4)
+    drawn = plots.attention_by_layer(study, study.provenance["key_classes"]).data
+    assert [trace.name for trace in drawn if trace.showlegend] == ["[CLS]", "[SEP]", "comma, period", "other"]
+    heads = plots.all_contributions(study, 5).data
+    every = scores.query("layer == 5 and key_class == 'all'").pivot(index="head", columns="dim", values="mean")
+    np.testing.assert_allclose([head.y for head in heads], every, atol=1e-3)
+    panels = [trace for trace in plots.contributions_by_layer(study, "sep").data if trace.name != "range"]
+    of_sep = scores.query("key_class == 'sep'").groupby(["layer", "dim"])["mean"].mean().unstack()
+    np.testing.assert_allclose([panel.y for panel in panels], of_sep, atol=1e-3)
+    grid = plots.outlier_contributions(study, 5).data[0]
+    columns = [(dim, name) for dim in outliers[:6] for name in study.provenance["key_classes"]]
+    table = scores.query("layer == 5").pivot(index="head", columns=["dim", "key_class"], values="mean")[columns]
+    np.testing.assert_allclose(grid.z, table, atol=1e-3)
+    assert list(grid.x[0]) == [f"dimension {dim}" for dim, _ in columns]
+    with pytest.raises(ValueError, match="no dimension is an outlier in state 5"):
+        plots.outlier_contributions(dataclasses.replace(study, outliers=study.outliers.iloc[:0]), 5)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])

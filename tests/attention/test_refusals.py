@@ -101,6 +101,8 @@ CASES: dict[str, Case] = {
     ),
     "a mode in capitals": (BAD, "unknown mode 'Mean'; expected one of zero", lambda w: studied(w, mode="Mean")),
     "k of NaN": (BAD, "k must be above 0, found nan", lambda w: attention.profile.find_outliers(profile(), k=np.nan)),
+    "k of 0": (BAD, "k must be above 0, found 0", lambda w: attention.profile.find_outliers(profile(), k=0)),
+    "no rule of outliers": (BAD, "unknown rule 'mad'; expected one of robust, sd", lambda w: studied(w, rule="mad")),
     "k of NaN in a study": (BAD, "k must be above 0, found nan", lambda w: studied(w, k=np.nan)),
     "a sample of none": (BAD, "sample must be at least 1, found 0", lambda w: studied(w, sample=0)),
     "a sample below none": (BAD, "sample must be at least 1, found -1", lambda w: studied(w, sample=-1)),

@@ -126,17 +126,17 @@ def expected_means(model, rows, layers, classes):
     for layer in layers:
         entries = [(brute(model, row, layer), labels(row, classes)) for row in rows]
         for head in range(model.cfg.n_heads):
-            for name in (*classes, "other"):
+            for name in (*classes, "other", "all"):
                 sums = {weights: [] for weights in ("mean", "attention")}
                 for e, of_key in entries:
-                    pairs = e.seen & (of_key == name)
+                    pairs = e.seen & ((of_key == name) | (name == "all"))
                     if not pairs.any():
                         continue
                     values = [part[head][pairs] for part in (e.C, e.centred, e.by_bias)]
                     values += [part[head][pairs][:, None] for part in (e.C.sum(-1), e.key_bias, e.score)]
                     for weights, a in (("mean", np.ones(pairs.sum())), ("attention", e.alpha[head][pairs])):
                         sums[weights].append((a @ np.concatenate(values, axis=1), a.sum()))
-                n_pairs = sum(int((e.seen & (of_key == name)).sum()) for e, of_key in entries)
+                n_pairs = sum(int((e.seen & ((of_key == name) | (name == "all"))).sum()) for e, of_key in entries)
                 for weights, parts in sums.items():
                     pooled = sum(v for v, _ in parts) / sum(a for _, a in parts)
                     by_sentence = np.mean([v / a for v, a in parts], axis=0)
@@ -229,6 +229,9 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
     columns = {"mean": [], "centred_mean": [], "ln_bias_mean": [], "n_pairs": []}
     for layer in observer.layers:
         state = {name.partition(".")[2]: sums for name, sums in observer.state.items() if name[0] == str(layer)}
+        for name, sums in state.items():
+            of_class = 0 if name == "pairs" else 1
+            state[name] = torch.cat([sums, sums.sum(of_class, keepdim=True)], of_class)
         circuit = qk_circuit(model, layer)
         weight = state["weight"][..., None]
         scale = circuit.scale if observer.scaled else 1.0
@@ -247,6 +250,42 @@ def test_scores_are_the_tidy_table_of_the_sums(kind, options, load_toy, short, m
     assert all(large.arrays[name].dtype == np.float32 for name in PARTS)
     for name in PARTS:
         np.testing.assert_array_equal(large.table[name], expected[name].astype(np.float32))
+
+
+def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
+    """Whatever token is there; encoders have [CLS] there. Attention to it is no other class's."""
+    assert "first" not in corpora.token_classes(load_toy("bert")).names
+    model = load_toy("gpt2", dtype=torch.float64)
+    bos = model.tokenizer.bos_token_id
+    tokens = torch.randint(7, 67, (6, 20), generator=torch.Generator().manual_seed(0))
+    tokens[:3, 0], tokens[:, 9] = bos, bos
+    classes = corpora.token_classes(model)
+    assert classes.names == ("first", "bos", "comma_period", "other")
+    numbers = classes(tokens)
+    assert (numbers[:, 0] == 0).all()
+    assert (numbers[:, 1:] != 0).all()
+    assert (numbers[:, 9] == 1).all()
+    observer = AttentionByClass(model, classes, layers=[1])
+    interp.observe(model, corpora.batches(model, tokens), observer, progress=False)
+    found = observer.table
+    _, cache = model.run_with_cache(tokens)
+    pattern = cache["blocks.1.attn.hook_pattern"]
+    sums = found.pivot(index="head", columns="key_class", values="sum")
+    np.testing.assert_allclose(sums["first"], pattern[..., 0].mean((0, 2)).detach(), rtol=1e-9)
+    np.testing.assert_allclose(sums["bos"], pattern[..., 9].mean((0, 2)).detach(), rtol=1e-9)
+    by_id = corpora.token_classes(model, {"bos": [bos], "comma_period": []})
+    assert classes.describe(67) != by_id.describe(67)
+
+
+def test_bos_at_the_first_position_is_no_absent_class(load_toy):
+    """A class that nothing is left for is said to be absent, but not BOS, whose place is the first."""
+    model = load_toy("gpt2")
+    tokens = torch.randint(20, 67, (6, 20), generator=torch.Generator().manual_seed(0))
+    tokens[:, 0] = model.tokenizer.bos_token_id
+    with pytest.warns(UserWarning, match="no token of class") as caught:
+        table = attention.attention_by_class(model, tokens, progress=False)
+    assert table["key_class"].unique().tolist() == ["first", "other"]
+    assert [str(one.message) for one in caught] == ["no token of class comma_period in this text; it has no rows"]
 
 
 def test_input_is_text_batches_or_token_ids(load_toy, short):

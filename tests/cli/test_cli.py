@@ -246,7 +246,7 @@ def test_attention_writes_a_run(tmp_path, capsys):
     assert printed.splitlines()[0].split("\t") == ["layer", "cls", "sep", "comma_period", "other"]
     assert printed.splitlines()[1].split("\t")[0] == "0"
     study = AttentionStudy.load(out)
-    assert len(study.scores) == 6 * 4 * 4 * 128
+    assert len(study.scores) == 6 * 4 * 5 * 128
     assert (out / "index.html").stat().st_size < 12e6
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
     assert main([*arguments, "--overwrite", "--layers", "2", "--scaled"]) == 0
@@ -277,7 +277,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    sums = 8 * 32 * 32 * 3 * (2 * 4096 + 128 + 1) / 2**20
+    sums = 8 * 32 * 32 * 4 * (2 * 4096 + 128 + 1) / 2**20
     assert f"sums of contributions: {sums:,.0f} MiB" in printed
     projections = 4096 * (4096 + 1024 + 1024 + 4096)
     forward = 2 * 32 * (projections + 3 * 4096 * 14336)
@@ -295,7 +295,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
         (["--corpus", "bundled"], "--out is missing"),
         (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of numbers"),
         (["--corpus", "bundled", "--out", "x", "--layers", "6"], "0 … 5"),
-        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample and --scaled itself"),
+        (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample, --scaled and --rule"),
     ],
 )
 def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):

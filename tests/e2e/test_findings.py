@@ -109,25 +109,29 @@ def test_a_layer_without_a_gap_is_left_out(attended):
     assert "contributions" not in none.figures
 
 
-def test_a_fall_of_attention_is_said_only_of_what_was_removed(attended):
-    table = attended.ablation
-    alone = table[table["set"].isin(["outlier", "driver"])]
-    section = pages.page.section(with_tables(attended, ablation=alone))
-    assert "lowers attention to" in section.finding
-    assert "control" not in section.summary + section.finding
-    still = table.assign(attention_after=table["attention_before"])
-    section = pages.page.section(with_tables(attended, ablation=still))
-    assert "none lowers attention to a class by 0.0001 or more." in section.finding
-    assert "most when removed" not in section.summary + section.finding
-    controls = table["set"].isin(["matched", "random"])
-    weak = table.assign(attention_after=table["attention_after"].mask(controls, table["attention_before"]))
-    section = pages.page.section(with_tables(attended, ablation=weak))
-    assert "(no control lowers it by 0.0001 or more)" in section.summary
-    assert section.summary in section.finding
-    drop = table[(table["set"] == "outlier") & (table["key_class"] != "other")]
-    lowest = drop.loc[(drop["attention_after"] - drop["attention_before"]).idxmin()]
-    assert f"from the keys of block {lowest['layer']}: from" in section.summary
-    assert f"from {lowest['attention_before']:.4f} to {lowest['attention_after']:.4f}" in section.summary
+def test_an_effect_on_attention_is_said_only_of_what_was_removed(attended):
+    table, claims = attended.ablation, attended.claims
+    first = claims.iloc[0]
+    section = pages.page.section(attended)
+    where = f"outlier dimension {first['dim']} changes attention to [CLS] in block {first['layer']} most"
+    assert where in section.summary
+    assert f"from {first['attention_before']:.4f} to {first['attention_after']:.4f}" in section.summary
+    assert f"(p = {first['p_value']:.3f}; " in section.summary
+    assert section.main == "ablation_0"
+    for _, row in claims.iterrows():
+        assert f"outlier dimension {row['dim']} changes attention to" in section.finding
+    alone = pages.page.section(with_tables(attended, ablation=table[table["set"].isin(["outlier", "driver"])]))
+    assert "nothing matches it in size" in alone.summary
+    assert "p = " not in alone.finding
+    assert "lowers attention to" in alone.finding
+    assert "control dimensions" not in alone.finding
+    still = pages.page.section(with_tables(attended, ablation=table.assign(attention_after=table["attention_before"])))
+    assert "changes attention to no class by 0.0001 or more." in still.summary
+    assert "none lowers attention to a class by 0.0001 or more." in still.finding
+    assert "most" not in still.finding
+    assert still.main == "attention"
+    none = pages.page.section(with_tables(attended, ablation=table[table["set"] == "driver"]))
+    assert none.summary.startswith("7 outlier dimensions, where noise would give 0.05 in each state; dimension 48 is")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from toys import toy
 
 from interp import corpora, encoding
+from interp.attention.massive import MassiveActivations
 from interp.attention.patterns import AttentionByClass, KeyAblation
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.attention.scores import ScoreContributions
@@ -40,6 +41,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
     "LogOdds": lambda model: LogOdds(model, [9, 10]),
+    "MassiveActivations": lambda model: MassiveActivations(model),
     "MeanPredictions": lambda model: MeanPredictions(
         model, [Variant(), Variant(shift=SHIFT), Variant(shift=40 * SHIFT)]
     ),

@@ -1,0 +1,84 @@
+"""One claim for each outlier dimension: its largest effect over layers and classes, against dimensions as large."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from interp.checks import check_table
+
+__all__ = ["CONTROLS", "MOST_APART", "apart_in_size", "largest_effects"]
+
+CONTROLS = 39
+"""Control dimensions of a claim: a p-value is then at least .025."""
+MOST_APART = 1.5
+"""The factor by which a control dimension may be larger or smaller than the dimension that it stands for."""
+_COLUMNS = ["dim", "removed", "layer", "key_class", "attention_before", "attention_after", "change"]
+_COLUMNS += ["n_controls", "control_removed", "control_change", "p_value"]
+
+
+def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
+    """The factor by which other dimensions are larger or smaller than one: the geometric mean over layers.
+
+    Args:
+        size: a row for each dimension, a column for each layer.
+
+    Examples:
+        >>> apart_in_size(pd.DataFrame([[1.0, 1.0], [2.0, 0.5], [1.0, 4.0]]), 0).round(6).tolist()
+        [1.0, 2.0, 2.0]
+    """
+    logs = (size + 1e-12).transform(np.log)
+    return (logs - logs.loc[dim]).abs().mean(axis=1).transform(np.exp)
+
+
+def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
+    """The largest effect of removing each outlier dimension, with a p-value: one test for all layers and classes.
+
+    The statistic is the largest |change of attention| over layers and classes but `other`, of one dimension removed
+    from the keys of one layer at a time. It is compared with the same maximum of the 39 control dimensions that are
+    nearest in size (max-T): no dimension has more chances than another, so no correction for the number of layers and
+    classes is due. `p = (1 + controls at least as large) / (1 + controls)`.
+
+    Size is the root mean square of what is taken away, the geometric mean over layers. Where fewer than 39 dimensions
+    are within a factor of 1.5 of the outlier's, nothing matches it: it may well matter by its size alone, and p is NaN.
+
+    Args:
+        ablation: the table of `interp.attention.ablation_effect`, `where="keys"`, or of a study. Dimensions that are
+            not removed from all of its layers are no controls.
+
+    Returns a table (dim, removed, layer, key_class, attention_before, attention_after, change, n_controls,
+    control_removed, control_change, p_value) in the order of the outliers' rank: where the effect is largest,
+    averaged over heads; how many controls match; the median of their sizes and the largest of their effects.
+
+    Raises ValueError for a table with values missing or of two runs.
+
+    Examples:
+        >>> after = {"layer": 0, "dim": range(40), "attention_before": 0.5, "attention_after": np.linspace(0, 0.5, 40)}
+        >>> kinds = {"set": ["outlier"] + ["matched"] * 39, "removed": 1.0, "key_class": "first"}
+        >>> largest_effects(pd.DataFrame(after | kinds))[["dim", "change", "n_controls", "p_value"]]
+           dim  change  n_controls  p_value
+        0    0    -0.5          39    0.025
+    """
+    key = ["layer", "dim", "key_class"]
+    check_table(ablation, "ablation", [*key, "set", "removed", "attention_before", "attention_after"], key)
+    size = ablation.drop_duplicates(["layer", "dim"]).pivot(index="dim", columns="layer", values="removed").dropna()
+    table = ablation[(ablation["key_class"] != "other") & ablation["dim"].isin(size.index)]
+    change = (table["attention_after"] - table["attention_before"]).astype(float)
+    table = table.assign(change=change).reset_index(drop=True)
+    table = table.loc[table["change"].abs().groupby(table["dim"], sort=False).idxmax()].set_index("dim")
+    effect, outlying = table["change"].abs(), pd.Index(ablation.loc[ablation["set"] == "outlier", "dim"].unique())
+    rows = []
+    for dim in table.index.intersection(outlying, sort=False):
+        apart = apart_in_size(size, dim).drop(outlying, errors="ignore").nsmallest(CONTROLS)
+        near = apart[apart <= MOST_APART].index
+        controls, about = effect[near], {"removed": _mean_size(size.loc[[dim]]).item(), "p_value": math.nan}
+        if len(near) == CONTROLS:
+            about["p_value"] = (1 + int((controls >= effect[dim]).sum())) / (1 + CONTROLS)
+        about |= {"control_removed": _mean_size(size.loc[near]).median(), "control_change": controls.max()}
+        rows.append(table.loc[dim].to_dict() | about | {"dim": dim, "n_controls": len(near)})
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _mean_size(size: pd.DataFrame) -> pd.Series:
+    """The geometric mean over layers."""
+    return (size + 1e-12).transform(np.log).mean(axis=1).transform(np.exp)
