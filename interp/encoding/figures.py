@@ -8,7 +8,22 @@ import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, only
-from interp.figures.style import BLUE, CHANCE, DIVERGING, GREEN, GREY, INK, LOG, VERMILION, Style, figure, panels, plain
+from interp.figures.style import (
+    AMBER,
+    BLUE,
+    CHANCE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    INK,
+    LOG,
+    PINK,
+    VERMILION,
+    Style,
+    figure,
+    panels,
+    plain,
+)
 
 __all__ = ["dimension_slopes", "direction_cosines", "dynamics", "neurons", "probability_fit", "pruning", "steering"]
 
@@ -21,9 +36,11 @@ _ORDERS: dict[str, Style] = {
     "reverse": {"name": "most |Spearman| first", "color": VERMILION, "dash": "dashdot", "symbol": "square"},
 }
 _SHIFTS: dict[str, Style] = {
-    "exact": {"name": "exact", "color": GREEN, "symbol": "diamond"},
+    "exact": {"color": GREEN, "symbol": "diamond"},
     "constant": {"name": "constant: log r", "color": BLUE, "symbol": "circle"},
-    "regression": {"name": "regression (paper)", "color": VERMILION, "symbol": "square"},
+    "regression, least norm": {"color": VERMILION, "symbol": "square"},
+    "regression, weighted": {"color": PINK, "symbol": "triangle-up"},
+    "regression, top": {"color": AMBER, "symbol": "cross"},
 }
 
 
@@ -109,22 +126,28 @@ def steering(study: EncodingStudy) -> go.Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[0.5, 2], progress=False)
         >>> [trace.name for trace in steering(study).data]
-        ['exact', 'constant: log r', 'regression (paper)', 'achieved = requested']
+        ['exact', 'constant: log r', 'regression, least norm', 'achieved = requested']
     """
     subtitle = "median and quartiles over tokens; dotted: other text"
     out = figure("Steering one token's probability", "requested ratio", "achieved ratio", subtitle=subtitle)
     table = study.steering.assign(log_achieved=np.log(study.steering["achieved"]))
-    for (shift, text), part in table.groupby(["shift", "text"], sort=False):
+    for (shift, weights, text), part in table.groupby(["shift", "weights", "text"], sort=False):
         log_achieved = part.groupby("requested")["log_achieved"]
         low, median, high = (np.exp(log_achieved.quantile(share)) for share in (0.25, 0.5, 0.75))
         fitted = text == "fitted"
-        style = _SHIFTS[str(shift)] | {"dash": "solid" if fitted else "dot"}
+        way = way_of_steering(str(shift), str(weights))
+        style = {"name": way} | _SHIFTS[way] | {"dash": "solid" if fitted else "dot"}
         bars = error_bars(median, low, high) if fitted else None
         add_series(
             out, median, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}", size=8, legend=fitted, error_y=bars
         )
     add_equal(out, table["requested"].min(), table["requested"].max(), "achieved = requested")
     return out.update_xaxes(LOG).update_yaxes(LOG)
+
+
+def way_of_steering(shift: str, weights: str) -> str:
+    """A shift by name, with the weights of a regression."""
+    return f"{shift}, {weights.replace('_', ' ')}" if weights else shift
 
 
 def direction_cosines(study: EncodingStudy) -> go.Figure:

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.encoding import figures as plots
+from interp.encoding.figures import way_of_steering
 from interp.encoding.tables import EncodingStudy, around
 from interp.figures.draw import add_series, only
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
@@ -25,8 +26,10 @@ DEFINITIONS = {
     "Adjusted R²": "1 − (1 − R²)(n − 1)/(n − d − 1), n types and d dimensions.",
     "Removed dimensions": "Set to zero in the input of the unembedding; KL(full‖pruned) is the mean over "
     "positions, top-1 agreement the share of positions whose likeliest token stays. The paper removes 30 %.",
-    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression, "
-    "the paper's), by log r (constant), or by the shift that solves for r (exact).",
+    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression), "
+    "by log r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
+    "weights Ω: here A_j²/‖A‖² (least norm), |A_j|/Σ|A| (weighted), or the same on the tenth of the dimensions with "
+    "the largest |A_j| (top).",
     "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
     "mean) ⊙ γ.",
 }
@@ -66,7 +69,8 @@ def _sentences(study: EncodingStudy) -> list[str]:
         removed = f"{_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
         sentences.append(f"Top-1 agreement {removed}{at_random}.")
     missed = study.steering_error.query("text == 'fitted'")
-    if parts := ", ".join(f"{shift} {value:.3f}" for shift, value in zip(missed["shift"], missed["all"], strict=True)):
+    named = zip(missed["shift"], missed["weights"], missed["all"], strict=True)
+    if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
         sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}.")
     return sentences
 
@@ -87,8 +91,9 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
         for basis, part in _ranked(study).groupby("basis", sort=False):
             at = part.iloc[(part["fraction"] - _PRUNED).abs().argmin()]
             rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
-        fitted = study.steering_error.query("text == 'fitted'").set_index("shift")["all"]
-        rows[name] |= {f"steering_{shift}": value for shift, value in fitted.items()}
+        for one in study.steering_error.query("text == 'fitted'").to_dict("records"):
+            kind = "" if one["weights"] in ("", "least_norm") else f"_{one['weights']}"
+            rows[name][f"steering_{one['shift']}{kind}"] = one["all"]
     numbers = numbers_of(rows)
     figures = {"fit": _fit(studies)}
     for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):

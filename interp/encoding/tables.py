@@ -1,7 +1,7 @@
 """Question 3 in whole, on one model and text."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -70,11 +70,12 @@ class EncodingStudy(Result):
 
     @property
     def steering_error(self) -> pd.DataFrame:
-        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift and group of tokens."""
+        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift, weights and group of tokens."""
         near = self.steering[self.steering["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
         error = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
-        median = error.groupby(["text", "shift", "group"], sort=False)["error"].median().unstack()
-        return median.assign(all=error.groupby(["text", "shift"], sort=False)["error"].median()).reset_index()
+        way = ["text", "shift", "weights"]
+        median = error.groupby([*way, "group"], sort=False)["error"].median().unstack()
+        return median.assign(all=error.groupby(way, sort=False)["error"].median()).reset_index()
 
 
 def around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
@@ -102,8 +103,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000 of
     the positions, drawn at random, and neurons over about 500; all else over every position.
 
-    Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, ratios, a seed,
-    counts or another text that they refuse.
+    Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, weights, ratios,
+    a seed, counts or another text that they refuse.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -115,9 +116,9 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     if why := why_impossible(model):
         raise ValueError(why)
     orders, bases = list(options.orders), list(options.bases)
-    ratios, shifts = list(options.ratios), list(options.shifts)
+    steered: dict[str, Any] = {name: list(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     check_orders(orders, bases)
-    check_asked(ratios, shifts)
+    check_asked(**steered)
     seed = options.seed
 
     def batches(one: Text) -> Batches:
@@ -130,13 +131,13 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, of_neurons = yield from side_by_side(
         _pruning(model, fitted, options),
-        steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
+        steering_report.passes(model, fitted, other=other, **steered, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
     tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": of_neurons}
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed), "dynamics": _dynamics(model)}
-    asked = {"orders": orders, "bases": bases, "shifts": shifts, "ratios": [float(ratio) for ratio in ratios]}
+    asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 

@@ -317,10 +317,13 @@ def test_encoding_writes_a_run(tmp_path, capsys):
     assert len(study.neurons) == 4 * 192
     assert list(study.dynamics["step"])[-1] > 1_000
     assert (tmp_path / "run/index.html").stat().st_size < 12e6
-    assert main([*arguments, str(tmp_path / "paper"), "--paper", "--other", "bundled"]) == 0
+    assert (
+        main([*arguments, str(tmp_path / "paper"), "--paper", "--other", "bundled", "--weights", "least_norm,top"]) == 0
+    )
     paper = EncodingStudy.load(tmp_path / "paper")
     assert set(paper.pruning["order"]) == {"spearman", "random"}
     assert set(paper.steering["shift"]) == {"regression"}
+    assert set(paper.steering["weights"]) == {"least_norm", "top"}
     assert set(paper.steering["text"]) == {"fitted", "other"}
     capsys.readouterr()
     assert main([*arguments, str(tmp_path / "x"), "--unigram", "words.txt"]) == 2

@@ -462,6 +462,27 @@ def test_a_sample_of_positions(kind, toy):
 # Steering.
 
 
+def weighted_inverse(A, weights):
+    """Ω · A⁻¹, element by element, with the weights Ω written out."""
+    size = np.abs(A)
+    n = max(1, round(len(A) / 10))
+    omega = {
+        "least_norm": A**2 / (A**2).sum(),
+        "weighted": size / size.sum(),
+        "top": (size >= np.sort(size)[-n]) / n,
+    }[weights]
+    assert omega.sum() == pytest.approx(1, abs=1e-12)
+    return omega * A**-1.0
+
+
+@pytest.mark.parametrize("weights", ["least_norm", "weighted", "top"])
+def test_weights_of_the_dimensions(weights, toy):
+    fit = toy("gpt2").fit
+    u = encoding.steering.steering_direction(fit, weights)
+    np.testing.assert_allclose(u, weighted_inverse(fit.slope, weights), rtol=1e-12, atol=1e-15)
+    assert u @ fit.slope == pytest.approx(1, abs=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
 def test_steering_gives_what_the_report_says(kind, case):
     it = case(kind)
@@ -471,17 +492,19 @@ def test_steering_gives_what_the_report_says(kind, case):
         other = corpora.batches(it.model, [f"w{i % 7} w{i % 31} w{i % 5}" for i in range(99)], mask_rate=0.3)
     tokens = [300, 700] if kind == "yelp" else [8, 30, 55]
     ratios = [0.3, 4] if kind == "yelp" else [0.2, 1, 3]
-    table = encoding.steering_report(it.model, it.fit, other=other, tokens=tokens, ratios=ratios, **QUIET)
-    assert len(table) == len(tokens) * len(ratios) * 3 * 2
-    u = it.fit.slope / (it.fit.slope @ it.fit.slope)
+    options = {"tokens": tokens, "ratios": ratios, "weights": ["least_norm", "weighted", "top"]}
+    table = encoding.steering_report(it.model, it.fit, other=other, **options, **QUIET)
+    assert len(table) == len(tokens) * len(ratios) * 5 * 2
     weight = it.hf.get_output_embeddings().weight
-    keys = zip(table["token_id"], table["requested"], table["shift"], strict=True)
-    recipes = {key: encoding.steer(it.model, *key[:2], it.fit, shift=key[2], **QUIET) for key in set(keys)}
+    recipes = {
+        key: encoding.steer(it.model, *key[:2], it.fit, shift=key[2], **{"weights": key[3]} if key[3] else {}, **QUIET)
+        for key in set(table[["token_id", "requested", "shift", "weights"]].itertuples(index=False, name=None))
+    }
     for name, rows in (("fitted", batches), ("other", other)):
         plain = ours(it.model, rows)
         q = array(plain.softmax(-1).mean(0))
         for row in table[table["text"] == name].itertuples():
-            logits = ours(it.model, rows, recipes[row.token_id, row.requested, row.shift])
+            logits = ours(it.model, rows, recipes[row.token_id, row.requested, row.shift, row.weights])
             change, rest = logits - plain, np.arange(len(q)) != row.token_id
             assert change[:, rest].abs().max() == 0
             steered = array(logits.softmax(-1).mean(0))
@@ -498,7 +521,9 @@ def test_steering_gives_what_the_report_says(kind, case):
             elif name == "fitted":  # the paper's edit of an untied output embedding
                 kept = weight[row.token_id].detach().clone()
                 with torch.no_grad():
-                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(u)
+                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(
+                        weighted_inverse(it.fit.slope, row.weights)
+                    )
                 expected = predictions(it.hf, rows)[0].log_softmax(-1)
                 weight.data[row.token_id] = kept
                 tolerance = 1e-4 if kind in ROUGH else 1e-8

@@ -152,7 +152,9 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(hf_dire
     directory = hf_directory("gpt2")
     size = os.path.getsize(directory / "model.safetensors")
     monkeypatch.setattr(memory, "available", lambda device="cpu": 3 * size // 4)
-    found = rf"{re.escape(str(directory))} has \d+ KiB of weights in float32, and \d+ KiB of memory is available on cpu; "
+    found = (
+        rf"{re.escape(str(directory))} has \d+ KiB of weights in float32, and \d+ KiB of memory is available on cpu; "
+    )
     with pytest.raises(ValueError, match=found + r"give a smaller dtype \(bfloat16: \d+ KiB\), or dtype='auto' with"):
         interp.load(directory)
     monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)

@@ -49,7 +49,9 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     ),
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),
-    "SteeredMeans": lambda model: SteeredMeans(model, [(9, 0.5, 0.0), (10, 0.0, 0.7)], np.linspace(-1, 1, 16)),
+    "SteeredMeans": lambda model: SteeredMeans(
+        model, [(9, 0.5, [0.0]), (10, 0.0, [0.7])], np.linspace(-1, 1, 16)[None]
+    ),
 }
 FOR_DECODERS = {"NeuronEffects"}
 
