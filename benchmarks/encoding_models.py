@@ -38,7 +38,8 @@ def main() -> None:
         batches = corpora.batches(model, text, **options)
         study = encoding.study(model, batches, weights=get_args(Weights), progress=False)
         fit = encoding.fit(model, batches, progress=False)
-        r2 = study.regression.set_index("target")["adj_r2"]
+        numbers = study.regression.set_index("target")
+        r2, whole = numbers["adj_r2"], numbers.loc["-log alpha"]
         cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
         error = study.steering_error.set_index(["shift", "weights"])["all"]
         ways = [("regression", weights) for weights in get_args(Weights)] + [("constant", ""), ("exact", "")]
@@ -46,6 +47,7 @@ def main() -> None:
             {
                 "model": name,
                 "adjusted R²": f"{r2['-log alpha']:.3f}",
+                "unseen types": "{cv_r2:.3f} [{cv_r2_low:.3f}, {cv_r2_high:.3f}]".format(**whole),
                 "shuffled": f"{r2['shuffled']:.3f}",
                 "cos(−A, E[h])": f"{cosine['-A', 'E[h]']:.2f}",
                 "cos(−A, b_LN)": f"{cosine['-A', 'b_LN']:.2f}" if ("-A", "b_LN") in cosine else "no b_LN",

@@ -58,7 +58,8 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
     types = study.types.sort_values("alpha", kind="stable")
     numbers = study.regression.set_index("target").loc["-log alpha"]
     axes = "−log α predicted, A·E + B (nats)", "−log α, nats"
-    subtitle = f"adjusted R² = {numbers['adj_r2']:.3f}, {numbers['n_types']:,.0f} types"
+    r2 = f"adjusted R² = {numbers['adj_r2']:.3f}, cross-validated {numbers['cv_r2']:.3f}"
+    subtitle = f"{r2}, {numbers['n_types']:,.0f} types"
     out = figure("Token probability from the output embedding", *axes, subtitle=subtitle)
     predicted, actual = -np.log(types["predicted"]), -np.log(types["alpha"])
     add_types(out, types, predicted, actual, {"color": BLUE}, "predicted %{x:.2f}<br>actual %{y:.2f}")
