@@ -238,8 +238,7 @@ def fit(
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
     unseen = cross_validated(embeddings, found, np.column_stack([y, null]))
-    place = numbers.columns.get_indexer(["n_types"])[0]
-    numbers = pd.concat([numbers.iloc[:, :place], unseen, numbers.iloc[:, place:]], axis=1)
+    numbers = numbers.join(unseen)[["target", "r2", "adj_r2", *unseen, "n_types", "n_dims", "rank"]]
     return Fit(
         alpha=alpha,
         used=used,
