@@ -13,6 +13,7 @@ from interp.encoding.figures import (
     dimension_slopes,
     direction_cosines,
     dynamics,
+    embedding_scatter,
     neurons,
     probability_fit,
     pruning,
@@ -38,7 +39,7 @@ from interp.probing.figures import (
 __all__ = [
     "TextMeasure", "ablation", "attention_by_layer", "attention_view", "beyond_words", "bias_curve",
     "contribution_table", "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics",
-    "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons",
-    "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims",
-    "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "embedding_scatter", "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap",
+    "neurons", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning",
+    "random_dims", "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

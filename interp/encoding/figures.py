@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
-from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, only
+from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
 from interp.figures.style import (
     AMBER,
     BLUE,
@@ -23,11 +23,14 @@ from interp.figures.style import (
     figure,
     panels,
     plain,
+    ramp,
 )
 
-__all__ = ["dimension_slopes", "direction_cosines", "dynamics", "neurons", "probability_fit", "pruning", "steering"]
+__all__ = ["dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons", "probability_fit"]
+__all__ += ["pruning", "steering", "way_of_steering"]
 
 _MOST_NEURONS = 1_500
+_MOST_TYPES = 3_000
 _PRUNED_BY_THE_PAPER = 0.3
 _ORDERS: dict[str, Style] = {
     "spearman": {"name": "least |Spearman| first", "color": BLUE, "dash": "solid", "symbol": "circle"},
@@ -64,6 +67,36 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
     predicted, actual = -np.log(types["predicted"]), -np.log(types["alpha"])
     add_types(out, types, predicted, actual, {"color": BLUE}, "predicted %{x:.2f}<br>actual %{y:.2f}")
     add_equal(out, actual.min(), actual.max(), "equal")
+    return out
+
+
+def embedding_scatter(study: EncodingStudy) -> go.Figure:
+    """Output embeddings on their first two principal axes, coloured by token probability; at most 3,000 types, evenly
+    taken over the ranks of α.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> len(embedding_scatter(study).data[0].x)
+        67
+    """
+    types = evenly(study.types.sort_values("alpha", kind="stable"), _MOST_TYPES)
+    components = only(study.dims, "basis", "pca").set_index("dim").loc[[0, 1]]
+    axes = [
+        f"principal axis {dim + 1} ({row['explained_variance']:.1%} of variance)" for dim, row in components.iterrows()
+    ]
+    first, second = components["spearman"].abs()
+    subtitle = f"|Spearman| with −log α: {first:.2f} along the first axis, {second:.2f} along the second"
+    out = figure("Output embeddings by token probability", *axes, subtitle=subtitle)
+    bar = {"thickness": 12, "title": {"text": "log₁₀ α"}}
+    marker = {"color": np.log10(types["alpha"]).round(3), "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
+    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": types["token"].map(plain)}
+    points = types["pc2"].set_axis(types["pc1"])
+    add_series(
+        out, points, {"symbol": "circle"}, hover="%{text}<br>log₁₀ α %{marker.color}<extra></extra>", size=5, **how
+    )
     return out
 
 

@@ -24,6 +24,7 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     shifts: Sequence[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
     weights: Sequence[Weights] = option(("least_norm",), "How the shift by the regression is shared among dimensions.")
     ratios: Sequence[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
+    steps: Sequence[int] | None = option(None, "Training steps whose checkpoints are studied too, for the dynamics.")
     seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
 
 

@@ -40,7 +40,8 @@ DEFINITIONS = {
 def section(study: EncodingStudy) -> Section:
     """What the page says of `interp encoding`; every number comes from the result."""
     sentences = _sentences(study)
-    figures = {"fit": plots.probability_fit(study), "dimensions": plots.dimension_slopes(study)}
+    figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
+    figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
     figures |= {"steering": plots.steering(study), "directions": plots.direction_cosines(study)}
     tables = {

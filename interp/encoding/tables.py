@@ -17,7 +17,7 @@ from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
-from interp.encoding.training import COLUMNS
+from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.models.head import token_names
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
@@ -36,9 +36,11 @@ class EncodingStudy(Result):
     """What `study` found.
 
     - `regression`, `dims`: see `interp.encoding.fit`; `few_shot`: see `interp.encoding.few_shot`.
-    - `types` (token_id, token, alpha, predicted): mean output probability and what the regression gives.
+    - `types` (token_id, token, alpha, predicted, pc1, pc2): mean output probability, what the regression gives, and the
+      coordinates of the output embedding on its first two principal axes, from the mean.
     - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
-    - `directions`, `neurons` (empty for encoders), `dynamics` (of models that ship with it): see the functions.
+    - `directions`, `neurons` (empty for encoders), `dynamics` (of `steps`, or as it ships with a model): see the
+      functions.
     """
 
     analysis: ClassVar[str] = "encoding"
@@ -101,7 +103,9 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     """Regression, pruning, steering, directions and neurons of one model.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000 of
-    the positions, drawn at random, and neurons over about 500; all else over every position.
+    the positions, drawn at random, and neurons over about 500; all else over every position. `steps` are those of the
+    model's own training, as `interp.encoding.training.checkpoints` finds them: in `checkpoints/step-N` of the directory
+    it is from, or by its name on the hub (Pythia). Each is loaded and reads the text once, in this process alone.
 
     Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, weights, ratios,
     a seed, counts or another text that they refuse.
@@ -136,7 +140,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
     tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": of_neurons}
-    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed), "dynamics": _dynamics(model)}
+    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
+    tables["dynamics"] = _dynamics(model, prepared, unigram, options)
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
@@ -161,14 +166,24 @@ def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     ids = np.flatnonzero(fitted.used)
-    [along] = raw_head(model).embeddings.of(fitted.used).dot(torch.from_numpy(fitted.slope)[None]).numpy()
+    directions = torch.from_numpy(np.vstack([fitted.slope, fitted.components[:2]]))
+    along, *axes = raw_head(model).embeddings.of(fitted.used).dot(directions).numpy()
     table = pd.DataFrame({"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids]})
-    return table.assign(predicted=np.exp(-(along + fitted.intercept)))
+    table["predicted"] = np.exp(-(along + fitted.intercept))
+    return table.assign(**{f"pc{number}": axis - axis.mean() for number, axis in enumerate(axes, 1)})
 
 
-def _dynamics(model: Model) -> pd.DataFrame:
-    """The table that ships with a model (`dynamics.csv` in its directory), or an empty one."""
-    directory = origin(model).directory
-    if directory is not None and (path := directory / "dynamics.csv").is_file():
+def _dynamics(model: Model, prepared: Batches, unigram: Unigrams, options: EncodingOptions) -> pd.DataFrame:
+    """Of the steps that were asked for; or the table that ships with a model (`dynamics.csv` in its directory), or an
+    empty one."""
+    source = origin(model)
+    if options.steps is not None:
+        if prepared.corpus is None:
+            raise ValueError(
+                "dynamics need the text, which other checkpoints read too; found token ids, or batches of them"
+            )
+        steps = checkpoints(source.directory or source.name, list(options.steps))
+        return dynamics(steps, prepared.corpus, unigram=unigram, progress=options.progress)
+    if source.directory is not None and (path := source.directory / "dynamics.csv").is_file():
         return pd.read_csv(path)
     return pd.DataFrame(columns=COLUMNS, dtype=float)

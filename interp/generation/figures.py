@@ -19,7 +19,11 @@ _TITLE = {
     "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
     "frequent_share": ("Frequent tokens in the text", "share of all tokens", "types that make up half of the corpus"),
     "repetition": ("Repetition within a text", "share of repeated 4-grams", ""),
-    "perplexity": ("Perplexity of the model on human text", "perplexity", "95 % interval"),
+    "perplexity": (
+        "Perplexity of the model on human text",
+        "perplexity",
+        "95 % interval over rows, the same ones at each λ",
+    ),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
 _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}

@@ -459,6 +459,20 @@ def test_a_sample_of_positions(kind, toy):
             corpora.batching.sample_positions(it.batches, share)
 
 
+def test_types_on_principal_axes(toy):
+    """Up to the sign, which scikit-learn may turn otherwise."""
+    it = toy("gpt2")
+    study = encoding.study(it.model, it.batches, orders=["random"], bases=["axis"], ratios=[2], **QUIET)
+    E = array(it.hf.get_output_embeddings().weight)
+    expected = PCA(2).fit_transform(E)
+    found = study.types[["pc1", "pc2"]].to_numpy()
+    np.testing.assert_allclose(found * np.sign((found * expected).sum(0)), expected, rtol=1e-7, atol=1e-9)
+    drawn = interp.plots.embedding_scatter(study).data[0]
+    order = np.argsort(it.fit.alpha, kind="stable")
+    np.testing.assert_allclose(np.stack([drawn.x, drawn.y], 1), found[order], atol=1e-6)
+    np.testing.assert_allclose(drawn.marker.color, np.log10(it.fit.alpha[order]), atol=1e-3)
+
+
 # Steering.
 
 
