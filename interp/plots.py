@@ -41,5 +41,6 @@ __all__ = [
     "contribution_table", "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics",
     "embedding_scatter", "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap",
     "neurons", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning",
-    "random_dims", "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "random_dims", "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes",
+    "transfer_matrix",
 ]  # fmt: skip

@@ -52,6 +52,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     fitted = replace(fitted, sums=fitted.sums + 8 * (size.d_model + 1))
     passes = [fitted, _pruned(size, asked, _share(_PRUNED, tokens, mask)), odds]
     passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
+    for number, _ in enumerate(options.get("steps") or []):  # each checkpoint is a second model
+        read = predictions(size, 1, "dynamics", text="text, by checkpoints")
+        passes.append(replace(read, step=10 + number, copies=4 * size.parameters))
     fit = 8 * (5 * _BLOCK + 6 * size.d_vocab + 4 * size.d_model**2)
     between = max(fit, 16 * n * size.d_vocab)
     lines = [f"token probability: {n} ways to steer a token, {len(asked.orders)} orders in which dimensions go"]

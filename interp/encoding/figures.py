@@ -84,16 +84,15 @@ def embedding_scatter(study: EncodingStudy) -> go.Figure:
     """
     types = evenly(study.types.sort_values("alpha", kind="stable"), _MOST_TYPES)
     components = only(study.dims, "basis", "pca").set_index("dim").loc[[0, 1]]
-    axes = [
-        f"principal axis {dim + 1} ({row['explained_variance']:.1%} of variance)" for dim, row in components.iterrows()
-    ]
+    shares = enumerate(components["explained_variance"], 1)
+    axes = [f"principal axis {number} ({share:.1%} of variance)" for number, share in shares]
     first, second = components["spearman"].abs()
     subtitle = f"|Spearman| with −log α: {first:.2f} along the first axis, {second:.2f} along the second"
     out = figure("Output embeddings by token probability", *axes, subtitle=subtitle)
     bar = {"thickness": 12, "title": {"text": "log₁₀ α"}}
     marker = {"color": np.log10(types["alpha"]).round(3), "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
     how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": types["token"].map(plain)}
-    points = types["pc2"].set_axis(types["pc1"])
+    points = types["pc2"].round(6).set_axis(types["pc1"].round(6))
     add_series(
         out, points, {"symbol": "circle"}, hover="%{text}<br>log₁₀ α %{marker.color}<extra></extra>", size=5, **how
     )

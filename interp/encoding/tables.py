@@ -1,5 +1,6 @@
 """Question 3 in whole, on one model and text."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -132,6 +133,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     prepared = batches(text)
     other = None if options.other is None else batches(options.other)
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
+    kept = _checkpoints(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, of_neurons = yield from side_by_side(
         _pruning(model, fitted, options),
@@ -141,7 +143,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
     tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": of_neurons}
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
-    tables["dynamics"] = _dynamics(model, prepared, unigram, options)
+    tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
@@ -173,17 +175,25 @@ def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     return table.assign(**{f"pc{number}": axis - axis.mean() for number, axis in enumerate(axes, 1)})
 
 
-def _dynamics(model: Model, prepared: Batches, unigram: Unigrams, options: EncodingOptions) -> pd.DataFrame:
-    """Of the steps that were asked for; or the table that ships with a model (`dynamics.csv` in its directory), or an
-    empty one."""
+def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> Iterator[tuple[int, Model]] | None:
+    """Those of the steps that were asked for, if any were."""
+    if options.steps is None:
+        return None
+    if prepared.corpus is None:
+        raise ValueError("other checkpoints read the text too, found token ids; give the text, or leave steps out")
     source = origin(model)
-    if options.steps is not None:
-        if prepared.corpus is None:
-            raise ValueError(
-                "dynamics need the text, which other checkpoints read too; found token ids, or batches of them"
-            )
-        steps = checkpoints(source.directory or source.name, list(options.steps))
-        return dynamics(steps, prepared.corpus, unigram=unigram, progress=options.progress)
-    if source.directory is not None and (path := source.directory / "dynamics.csv").is_file():
+    return checkpoints(source.directory or source.name, list(options.steps))
+
+
+def _dynamics(
+    model: Model, prepared: Batches, unigram: Unigrams, kept: Iterator[tuple[int, Model]] | None
+) -> pd.DataFrame:
+    """Of these checkpoints, which read the same text; or else the table that ships with a model (`dynamics.csv` in its
+    directory), or an empty one."""
+    if kept is not None:
+        settings = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos", "mask_rate", "seed")}
+        return dynamics(kept, prepared.corpus, unigram=unigram, settings=settings)
+    directory = origin(model).directory
+    if directory is not None and (path := directory / "dynamics.csv").is_file():
         return pd.read_csv(path)
     return pd.DataFrame(columns=COLUMNS, dtype=float)

@@ -57,6 +57,8 @@ def test_settings_of_a_report_count(capsys):
     weights = ["--ratios", "2", "--weights", "least_norm,weighted,top"]
     assert told(capsys, "encoding", "--model", "tiny-gpt2", *weights)["steered"] == 15 * 5
     assert told(capsys, "encoding", "--model", "tiny-gpt2", *weights, "--shifts", "exact")["steered"] == 15
+    alone, beside = (told(capsys, "encoding", "--model", "tiny-gpt2", *more) for more in ((), ("--steps", "0,10")))
+    assert beside["passes"] == alone["passes"] + 2
 
 
 def test_what_does_not_fit(large, capsys, monkeypatch):

@@ -830,6 +830,24 @@ def test_dynamics_are_those_of_each_checkpoint(run):
     pd.testing.assert_frame_equal(by_hand, some.iloc[:1])
 
 
+def test_a_study_of_steps(run):
+    """The dynamics of the steps that were asked for, on the text as the study reads it."""
+    model, counts = interp.load(run), Unigrams(np.arange(1, 301), "rising")
+    options = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2], "unigram": counts}
+    text = {"bos": True, "context": 16}
+    found = encoding.study(model, HELD_OUT, **options, **text, steps=[10, 2], **QUIET).dynamics
+    kept = encoding.training.checkpoints(run, [2, 10])
+    expected = encoding.dynamics(kept, HELD_OUT, unigram=counts, settings=text, **QUIET)
+    pd.testing.assert_frame_equal(found, expected)
+    [(_, last)] = encoding.training.checkpoints(run, [10])
+    effect = interp.frequency.bias_effect(last, HELD_OUT, unigram=counts, scales=[1], biases=["ln"], **text, **QUIET)
+    assert found["kl_unigram_model"][1] == pytest.approx(effect.kl["kl_unigram_model"][0], rel=1e-6)
+    with pytest.raises(FileNotFoundError, match=r"step-N for N of \[0, 2, 10\], expected \[3\]"):
+        encoding.study(model, HELD_OUT, **options, steps=[3], **QUIET)
+    with pytest.raises(ValueError, match="other checkpoints read the text too"):
+        encoding.study(model, torch.arange(40).view(2, 20), **options, steps=[2], **QUIET)
+
+
 def test_dynamics_that_are_refused(run, hf_directory):
     counts = Unigrams(np.ones(300, int), "ones")
     with pytest.raises(FileNotFoundError, match="checkpoints/step-N"):
