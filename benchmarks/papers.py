@@ -100,7 +100,7 @@ def attention(run: Callable[..., Path], model: str) -> tuple[list[Found], list[s
             ours = np.nan
             if layer <= study.provenance["n_layers"]:
                 table = study.scores(layer=layer - 1, head=head).query("key_class == @name and dim == @dim")
-                ours = table["contribution"].sum(min_count=1)
+                ours = table["mean"].sum(min_count=1)
             what = f"layer {layer} (block {layer - 1}), head {head + 1}, dimension {dim}, {name}"
             found.append(Found(what, ours, value))
     return found, _other_text(study.provenance, "stsb", None)
@@ -114,7 +114,7 @@ def encoding(run: Callable[..., Path], model: str) -> tuple[list[Found], list[st
     among = len(set(largest["neuron"]) & set(ENTROPY_NEURONS))
     found = [
         Found("share of dimensions that can go, top-1 agreement 95 % (published: more than)", removable, 0.30),
-        Found("entropy neurons of layer 11 that are published, among our 20 of largest |ΔH|", among, 6),
+        Found("entropy neurons of layer 11 that are published, among our 20 that change entropy most", among, 6),
     ]
     differs = ["the paper has no level of agreement: 95 % is ours"]
     return found, _other_text(study.provenance, "openwebtext", 5_000) + differs
