@@ -148,7 +148,12 @@ def _other_text(provenance: dict[str, Any], corpus: str, limit: int | None) -> l
     """In what the text that was read differs from the paper's."""
     read, n_texts = provenance["corpus"], provenance.get("limit")
     differs = [] if read == corpus else [f"the text is {read}, the paper's {corpus}"]
-    return differs + ([f"the first {n_texts:,} texts, the paper's {limit:,}"] if n_texts and n_texts != limit else [])
+    fewer = (
+        f"the first {n_texts:,} texts, the paper's {limit:,}"
+        if limit
+        else f"the first {n_texts} texts, the paper's all"
+    )
+    return differs + [fewer] * (n_texts not in (None, limit))
 
 
 def table(found: Sequence[Found]) -> list[dict[str, str]]:
