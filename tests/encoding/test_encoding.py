@@ -459,6 +459,34 @@ def test_a_sample_of_positions(kind, toy):
             corpora.batching.sample_positions(it.batches, share)
 
 
+@pytest.mark.parametrize("basis", ["axis", "pca"])
+def test_text_of_a_pruned_model(basis, toy, texts):
+    """Against transformers' greedy text with the dimensions taken out of an untied output matrix."""
+    it = toy("gpt2")
+    prompts = interp.generation.prompts(it.model, texts, n=6, prompt_tokens=3, new_tokens=8)
+    options = {"basis": basis, "fractions": [0, 0.3, 0.6], "order": "reverse"}
+    table = encoding.writing.pruned_text(it.model, prompts, fit=it.fit, **options, **QUIET)
+    head, ranked = it.hf.get_output_embeddings(), encoding.pruning.removal_order(it.fit, "reverse", basis)
+    axes = torch.eye(16, dtype=DOUBLE) if basis == "axis" else torch.from_numpy(it.fit.components)
+    ids, kept = torch.from_numpy(prompts.ids), head.weight.detach().clone()
+    found = []
+    for n_dims in table["n_dims"]:
+        gone = axes[ranked[:n_dims]]
+        with torch.no_grad():
+            head.weight.copy_(kept - kept @ gone.T @ gone)
+            end = {"eos_token_id": it.model.tokenizer.eos_token_id, "pad_token_id": 0}
+            new = it.hf.generate(ids, max_new_tokens=8, min_new_tokens=8, do_sample=False, **end)[:, 3:]
+        found.append(new.tolist())
+    for row, texts_of in zip(table.itertuples(), found, strict=True):
+        assert row.agreement == pytest.approx((np.array(texts_of) == np.array(found[0])).mean())
+        assert row.same_texts == np.mean([one == whole for one, whole in zip(texts_of, found[0], strict=True)])
+        measures = interp.generation.text_metrics(texts_of)
+        assert (row.diversity, row.n_tokens) == (pytest.approx(measures["diversity"]), measures["n_tokens"])
+    assert table["agreement"][0] == 1 > table["agreement"][2]
+    curve = encoding.pruning_curve(it.model, it.batches, fit=it.fit, **options, **QUIET)
+    np.testing.assert_allclose(table["perplexity"], curve["perplexity"])
+
+
 def test_types_on_principal_axes(toy):
     """Up to the sign, which scikit-learn may turn otherwise."""
     it = toy("gpt2")

@@ -21,7 +21,12 @@ LEVELS = (
     {"pages", "survey"},
     {"cli"},
 )
-DECLARED = {("encoding", "frequency"), ("generation", "frequency"), ("probing", "attention")}
+DECLARED = {
+    ("encoding", "frequency"),
+    ("encoding", "generation"),
+    ("generation", "frequency"),
+    ("probing", "attention"),
+}
 
 
 def imports(path: Path) -> set[str]:
