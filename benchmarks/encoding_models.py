@@ -6,13 +6,14 @@ Prints two Markdown tables. `python benchmarks/encoding_models.py`; INTERP_SHARE
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 from timing import markdown
 
 import interp
 from interp import corpora, encoding
+from interp.encoding.options import Weights
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -35,21 +36,24 @@ def main() -> None:
     for name, (source, text, options) in jobs().items():
         model = interp.load(source)
         batches = corpora.batches(model, text, **options)
-        study = encoding.study(model, batches, progress=False)
+        study = encoding.study(model, batches, weights=get_args(Weights), progress=False)
         fit = encoding.fit(model, batches, progress=False)
-        r2 = study.regression.set_index("target")["adj_r2"]
+        numbers = study.regression.set_index("target")
+        r2, whole = numbers["adj_r2"], numbers.loc["-log alpha"]
         cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
-        error = study.steering_error.set_index("shift")["all"]
+        error = study.steering_error.set_index(["shift", "weights"])["all"]
+        ways = [("regression", weights) for weights in get_args(Weights)] + [("constant", ""), ("exact", "")]
         rows.append(
             {
                 "model": name,
                 "adjusted R²": f"{r2['-log alpha']:.3f}",
+                "unseen types": "{cv_r2:.3f} [{cv_r2_low:.3f}, {cv_r2_high:.3f}]".format(**whole),
                 "shuffled": f"{r2['shuffled']:.3f}",
                 "cos(−A, E[h])": f"{cosine['-A', 'E[h]']:.2f}",
                 "cos(−A, b_LN)": f"{cosine['-A', 'b_LN']:.2f}" if ("-A", "b_LN") in cosine else "no b_LN",
                 "mean h·u": f"{fit.mean_input @ fit.slope / (fit.slope @ fit.slope):.2f}",
             }
-            | {mode: f"{error[mode]:.2g}" for mode in ("regression", "constant", "exact")}
+            | {weights or shift: f"{error[shift, weights]:.2g}" for shift, weights in ways}
         )
         curves = study.pruning.query("basis == 'axis' and order in ('spearman', 'random')")
         at_30 = curves[curves["fraction"] == 0.3].set_index("order")["top1_agreement"]

@@ -17,6 +17,7 @@ from interp.encoding.figures import (
     dimension_slopes,
     direction_cosines,
     dynamics,
+    embedding_scatter,
     neurons,
     probability_fit,
     pruning,
@@ -42,8 +43,9 @@ from interp.probing.figures import (
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "beyond_words",
     "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
-    "dimension_slopes", "direction_cosines", "dynamics", "gate_agreement", "general_probes", "generation_tradeoff",
-    "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons", "outlier_contributions", "outlier_values",
-    "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims", "show_images",
-    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
+    "generation_tradeoff", "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons",
+    "outlier_contributions", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection",
+    "pruning", "random_dims", "show_images", "sparse_probes", "steering", "text_measure", "token_views",
+    "topk_probes", "transfer_matrix",
 ]  # fmt: skip

@@ -77,7 +77,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     for name in [name for name, one in possible.items() if one.reads == "prompts"]:
         lengths = {key: own[name].pop(key) for key in _OF_PROMPTS if key in own[name]}
         try:
-            data[name] = prompts(model, source, bos=bool(bos), **lengths)
+            data[name] = prompts(model, source, bos=bool(bos), seed=options.seed, **lengths)
         except ValueError as error:
             warn(f"no {name}: {error}")
             del possible[name]
@@ -85,6 +85,8 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     def asked(analysis: Analysis) -> Passes[Result]:
         directory = None if options.directory is None else Path(options.directory) / analysis.name
         given = shared | {"directory": directory} | ({"bos": bos} if analysis.reads == "pairs" else {})
+        if analysis.reads == "prompts":
+            given |= {"layout": options.layout, "context": options.context}
         known = {item.name: given[item.name] for item in fields(analysis.options) if item.name in given}
         read = data[analysis.name if analysis.reads == "prompts" else analysis.reads]
         return find(analysis.answer).passes(model, read, **(known | own[analysis.name]))

@@ -12,17 +12,19 @@ from interp.cli import flags
 from interp.cli.dryrun import DryRunFlag
 from interp.cli.output import check_writable, show
 from interp.options import CORPUS, ModelOptions, TextOptions
-from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached, corpus_file, model_directory
+from interp.paths import BUNDLED, HUB_CORPORA, bundled_models, cached, corpus_file, is_counts, model_directory
 
 __all__ = ["compare", "corpora", "models", "page", "unigrams"]
 
+_ADD = "Another text, read like --corpus, or a file of counts, to add; may be given several times."
 _OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
 
 
 @flags.with_flags(*flags.parameters(TextOptions, ModelOptions, without=_OF_PASSES))
 def unigrams(
     model: flags.ModelFlag,
-    corpus: Annotated[str, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)],
+    corpus: Annotated[str | None, typer.Option(help=CORPUS, autocompletion=flags.complete_corpus)] = None,
+    add: Annotated[list[str] | None, typer.Option(help=_ADD, autocompletion=flags.complete_corpus)] = None,
     out: Annotated[Path | None, typer.Option(help="File to write the counts to (.safetensors).")] = None,
     *,
     dry_run: DryRunFlag = False,
@@ -30,12 +32,17 @@ def unigrams(
     as_json: flags.JsonFlag = False,
     **given: Any,
 ) -> None:
-    """Count a corpus's tokens, for --unigram."""
+    """Count the tokens of a corpus, or of several together, for --unigram."""
+    counted = [source for source in add or [] if is_counts(source)]
+    texts = [*([] if corpus is None else [corpus]), *(source for source in add or [] if source not in counted)]
+    if not texts and not counted:
+        raise ValueError("--corpus is missing; expected a text to count, or --add with texts and files of counts")
     if dry_run:
-        _say_count(model, corpus, flags.read(TextOptions, given), as_json=as_json)
+        _say_count(model, texts, flags.read(TextOptions, given), as_json=as_json)
         return
     model_directory(model)
-    corpus_file(corpus)
+    for text in texts:
+        corpus_file(text)
     if out is None:
         raise ValueError("--out is missing; expected a file to write the counts to (.safetensors)")
     if out.suffix != ".safetensors":
@@ -47,10 +54,11 @@ def unigrams(
         raise FileExistsError(f"{out} already exists; choose another --out or add --overwrite")
 
     from interp import corpora, models
+    from interp.corpora.counts import added_unigrams
 
-    source = corpora.load(corpus, **flags.read(TextOptions, given))
+    sources = [corpora.load(text, **flags.read(TextOptions, given)) for text in texts]
     loaded = models.load(model, **flags.read(ModelOptions, given))
-    counts = corpora.count_unigrams(loaded, source, processes=os.cpu_count() or 1)
+    counts = added_unigrams(loaded, [*sources, *counted], processes=os.cpu_count() or 1)
     counts.save(out)
     n_types = int((counts.counts > 0).sum())
     if as_json:
@@ -59,20 +67,24 @@ def unigrams(
         typer.echo(f"{counts.n_tokens:,} tokens of {n_types:,} types written to {out}")
 
 
-def _say_count(model: str, corpus: str, options: Mapping[str, Any], *, as_json: bool) -> None:
+def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool) -> None:
     """What would be counted."""
     model_directory(model, weights=False)
 
     from interp.corpora.sources import roughly_tokens
     from interp.models.shapes import shape
 
-    tokens = roughly_tokens(corpus, limit=options.get("limit"), column=options.get("column"))
+    each = [roughly_tokens(text, limit=options.get("limit"), column=options.get("column")) for text in texts]
+    known = [tokens for tokens in each if tokens is not None]
+    tokens = sum(known) if len(known) == len(each) else None
     d_vocab = shape(model).d_vocab
     if as_json:
         typer.echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
         return
     size = "a text of unknown length" if tokens is None else f"about {tokens:,} tokens"
-    typer.echo(f"{model}: counts {size} of {corpus} by its tokenizer, over {d_vocab:,} types; reads no weights")
+    typer.echo(
+        f"{model}: counts {size} of {' + '.join(texts)} by its tokenizer, over {d_vocab:,} types; reads no weights"
+    )
 
 
 def page(

@@ -1,8 +1,10 @@
 """Unigram counts of a corpus with a model's tokenizer."""
 
 import os
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Integer
@@ -10,14 +12,14 @@ from jaxtyping import Integer
 from interp.corpora import unigrams
 from interp.corpora.batching import Batches
 from interp.corpora.sentences import tokenizer_of
-from interp.corpora.sources import Source, load
+from interp.corpora.sources import Corpus, Source, load
 from interp.corpora.tokens import Unknown, tokens_of, unknown_id
 from interp.corpora.unigrams import Unigrams
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.paths import is_counts
 
-__all__ = ["Counts", "count_unigrams", "shipped_counts", "unigrams_of"]
+__all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of"]
 
 Counts: TypeAlias = Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str]
 """What `unigrams_of` takes: counts, an array of them, a file of them, or a text to count (a file or a name)."""
@@ -49,6 +51,50 @@ def count_unigrams(
     return found
 
 
+def added_unigrams(
+    model: Model,
+    sources: Sequence[Unigrams | Source],
+    *,
+    column: str | None = None,
+    limit: int | None = None,
+    separator: str = "",
+    processes: int = 1,
+) -> Unigrams:
+    """Unigram counts of several corpora together, some of which may have been counted before.
+
+    Args:
+        sources: counts, files of counts, and what `count_unigrams` takes.
+        column, limit, separator: of each corpus that is not loaded yet, see `interp.corpora.load`.
+        processes: see `interp.corpora.unigrams.count`.
+
+    Raises ValueError for no source, counts of another vocabulary or tokenizer, and as `count_unigrams`; TypeError for
+    one string in place of a list of sources.
+
+    Examples:
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> before = count_unigrams(model, ["w1 w2 w2"])
+        >>> added_unigrams(model, [before, ["w2 w3"]]).n_tokens
+        5
+    """
+    if isinstance(sources, str | os.PathLike | Unigrams):
+        raise TypeError(
+            f"sources must be a list of corpora and counts, found {type(sources).__name__}; put it in a list"
+        )
+    if not len(sources):
+        raise ValueError("there is nothing to add; expected corpora or counts, at least one")
+    known: list[Unigrams | Corpus] = []
+    for source in sources:
+        one: Any = source
+        if isinstance(source, str | os.PathLike) and is_counts(str(source)):
+            one = unigrams.load(source)
+        elif not isinstance(source, Unigrams | Corpus):
+            one = load(source, column=column, limit=limit, separator=separator)
+        known.append(checked(model, one) if isinstance(one, Unigrams) else one)
+    counted = (one if isinstance(one, Unigrams) else count_unigrams(model, one, processes=processes) for one in known)
+    return reduce(Unigrams.merge, counted)
+
+
 def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None) -> Unigrams:
     """The word frequencies to compare with: those given, those that ship with the model, or this text's own.
 
@@ -65,6 +111,11 @@ def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *,
     counts = Unigrams(counts, "given counts") if isinstance(counts, np.ndarray) else counts
     if not isinstance(counts, Unigrams):
         raise TypeError(f"unigram counts are Unigrams, an array or a file of them, found {type(counts).__name__}")
+    return checked(model, counts)
+
+
+def checked(model: Model, counts: Unigrams) -> Unigrams:
+    """The same counts. Raises ValueError for those of another vocabulary or tokenizer."""
     found, expected, what = len(counts.counts), model.W_U.shape[1], f"the unigram counts ({counts.corpus})"
     how = "count with this model's tokenizer"
     if found != expected:

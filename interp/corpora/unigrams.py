@@ -87,11 +87,15 @@ class Unigrams:
         return np.where(real, np.log(smoothed / smoothed[real].sum()), 0.0)
 
     def merge(self, other: "Unigrams") -> "Unigrams":
-        """Counts of both corpora together. Raises ValueError where the vocabularies differ in size."""
+        """Counts of both corpora together, whose tokenizer is known where that of both is.
+
+        Raises ValueError where the tokenizers differ, or the sizes of the vocabularies.
+        """
         n, m = len(self.counts), len(other.counts)
         if n != m or len({self.tokenizer, other.tokenizer} - {None}) > 1:
             raise ValueError(f"cannot merge counts over {n} and {m} types: they come from different tokenizers")
-        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", self.tokenizer)
+        tokenizer = self.tokenizer if self.tokenizer == other.tokenizer else None
+        return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", tokenizer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file with one int64 tensor `counts`, and the corpus and the tokenizer as metadata.

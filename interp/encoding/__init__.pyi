@@ -1,4 +1,4 @@
-from . import pruning as pruning, regression as regression, training as training
+from . import pruning as pruning, regression as regression, training as training, writing as writing
 from .neurons import frequency_neurons as frequency_neurons
 from .pruning import pruning_curve as pruning_curve
 from .regression import few_shot as few_shot, fit as fit

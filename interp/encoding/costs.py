@@ -31,12 +31,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
 
     Raises as `interp.models.shapes.shape`.
     """
-    keys = ("orders", "bases", "shifts", "ratios")
+    keys = ("orders", "bases", "shifts", "weights", "ratios")
     size, asked = shape(name), EncodingOptions(**{key: options[key] for key in keys if key in options})
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
     n_tokens = min(_STEERED, size.d_vocab)
-    n = n_tokens * len(list(asked.ratios)) * len(list(asked.shifts))
+    shifts = list(asked.shifts)
+    ways = len(shifts) + ("regression" in shifts) * (len(list(asked.weights)) - 1)
+    n = n_tokens * len(list(asked.ratios)) * ways
     at_head: dict[str, Any] = {"text": text, "head": True, "share": mask}
     odds = Pass(
         what="log-odds", step=1, sums=8 * (2 + n_tokens * _BINS), per_logit=8 * 5,
@@ -50,6 +52,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     fitted = replace(fitted, sums=fitted.sums + 8 * (size.d_model + 1))
     passes = [fitted, _pruned(size, asked, _share(_PRUNED, tokens, mask)), odds]
     passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
+    for number, _ in enumerate(options.get("steps") or []):  # each checkpoint is a second model
+        read = predictions(size, 1, "dynamics", text="text, by checkpoints")
+        passes.append(replace(read, step=10 + number, copies=4 * size.parameters))
     fit = 8 * (5 * _BLOCK + 6 * size.d_vocab + 4 * size.d_model**2)
     between = max(fit, 16 * n * size.d_vocab)
     lines = [f"token probability: {n} ways to steer a token, {len(asked.orders)} orders in which dimensions go"]

@@ -7,12 +7,30 @@ import numpy as np
 import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
-from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, only
-from interp.figures.style import BLUE, CHANCE, DIVERGING, GREEN, GREY, INK, LOG, VERMILION, Style, figure, panels, plain
+from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
+from interp.figures.style import (
+    AMBER,
+    BLUE,
+    CHANCE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    INK,
+    LOG,
+    PINK,
+    VERMILION,
+    Style,
+    figure,
+    panels,
+    plain,
+    ramp,
+)
 
-__all__ = ["dimension_slopes", "direction_cosines", "dynamics", "neurons", "probability_fit", "pruning", "steering"]
+__all__ = ["dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons", "probability_fit"]
+__all__ += ["pruning", "steering", "way_of_steering"]
 
 _MOST_NEURONS = 1_500
+_MOST_TYPES = 3_000
 _PRUNED_BY_THE_PAPER = 0.3
 _ORDERS: dict[str, Style] = {
     "spearman": {"name": "least |Spearman| first", "color": BLUE, "dash": "solid", "symbol": "circle"},
@@ -21,9 +39,11 @@ _ORDERS: dict[str, Style] = {
     "reverse": {"name": "most |Spearman| first", "color": VERMILION, "dash": "dashdot", "symbol": "square"},
 }
 _SHIFTS: dict[str, Style] = {
-    "exact": {"name": "exact", "color": GREEN, "symbol": "diamond"},
+    "exact": {"color": GREEN, "symbol": "diamond"},
     "constant": {"name": "constant: log r", "color": BLUE, "symbol": "circle"},
-    "regression": {"name": "regression (paper)", "color": VERMILION, "symbol": "square"},
+    "regression, least norm": {"color": VERMILION, "symbol": "square"},
+    "regression, weighted": {"color": PINK, "symbol": "triangle-up"},
+    "regression, top": {"color": AMBER, "symbol": "cross"},
 }
 
 
@@ -41,11 +61,41 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
     types = study.types.sort_values("alpha", kind="stable")
     numbers = study.regression.set_index("target").loc["-log alpha"]
     axes = "−log α predicted, A·E + B (nats)", "−log α, nats"
-    subtitle = f"adjusted R² = {numbers['adj_r2']:.3f}, {numbers['n_types']:,.0f} types"
+    r2 = f"adjusted R² = {numbers['adj_r2']:.3f}, cross-validated {numbers['cv_r2']:.3f}"
+    subtitle = f"{r2}, {numbers['n_types']:,.0f} types"
     out = figure("Token probability from the output embedding", *axes, subtitle=subtitle)
     predicted, actual = -np.log(types["predicted"]), -np.log(types["alpha"])
     add_types(out, types, predicted, actual, {"color": BLUE}, "predicted %{x:.2f}<br>actual %{y:.2f}")
     add_equal(out, actual.min(), actual.max(), "equal")
+    return out
+
+
+def embedding_scatter(study: EncodingStudy) -> go.Figure:
+    """Output embeddings on their first two principal axes, coloured by token probability; at most 3,000 types, evenly
+    taken over the ranks of α.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
+        >>> len(embedding_scatter(study).data[0].x)
+        67
+    """
+    types = evenly(study.types.sort_values("alpha", kind="stable"), _MOST_TYPES)
+    components = only(study.dims, "basis", "pca").set_index("dim").loc[[0, 1]]
+    shares = enumerate(components["explained_variance"], 1)
+    axes = [f"principal axis {number} ({share:.1%} of variance)" for number, share in shares]
+    first, second = components["spearman"].abs()
+    subtitle = f"|Spearman| with −log α: {first:.2f} along the first axis, {second:.2f} along the second"
+    out = figure("Output embeddings by token probability", *axes, subtitle=subtitle)
+    bar = {"thickness": 12, "title": {"text": "log₁₀ α"}}
+    marker = {"color": np.log10(types["alpha"]).round(3), "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
+    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": types["token"].map(plain)}
+    points = types["pc2"].round(6).set_axis(types["pc1"].round(6))
+    add_series(
+        out, points, {"symbol": "circle"}, hover="%{text}<br>log₁₀ α %{marker.color}<extra></extra>", size=5, **how
+    )
     return out
 
 
@@ -109,22 +159,28 @@ def steering(study: EncodingStudy) -> go.Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[0.5, 2], progress=False)
         >>> [trace.name for trace in steering(study).data]
-        ['exact', 'constant: log r', 'regression (paper)', 'achieved = requested']
+        ['exact', 'constant: log r', 'regression, least norm', 'achieved = requested']
     """
     subtitle = "median and quartiles over tokens; dotted: other text"
     out = figure("Steering one token's probability", "requested ratio", "achieved ratio", subtitle=subtitle)
     table = study.steering.assign(log_achieved=np.log(study.steering["achieved"]))
-    for (shift, text), part in table.groupby(["shift", "text"], sort=False):
+    for (shift, weights, text), part in table.groupby(["shift", "weights", "text"], sort=False):
         log_achieved = part.groupby("requested")["log_achieved"]
         low, median, high = (np.exp(log_achieved.quantile(share)) for share in (0.25, 0.5, 0.75))
         fitted = text == "fitted"
-        style = _SHIFTS[str(shift)] | {"dash": "solid" if fitted else "dot"}
+        way = way_of_steering(str(shift), str(weights))
+        style = {"name": way} | _SHIFTS[way] | {"dash": "solid" if fitted else "dot"}
         bars = error_bars(median, low, high) if fitted else None
         add_series(
             out, median, style, hover="requested %{x:.3g}<br>achieved %{y:.3g}", size=8, legend=fitted, error_y=bars
         )
     add_equal(out, table["requested"].min(), table["requested"].max(), "achieved = requested")
     return out.update_xaxes(LOG).update_yaxes(LOG)
+
+
+def way_of_steering(shift: str, weights: str) -> str:
+    """A shift by name, with the weights of a regression."""
+    return f"{shift}, {weights.replace('_', ' ')}" if weights else shift
 
 
 def direction_cosines(study: EncodingStudy) -> go.Figure:

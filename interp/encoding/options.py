@@ -7,11 +7,12 @@ from typing import Literal, get_args
 from interp.declare import Analysis, option
 from interp.options import CountsOptions, MaskedTextOptions, Text
 
-__all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift"]
+__all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift", "Weights"]
 
 Order = Literal["spearman", "slope", "random", "reverse"]
 Basis = Literal["axis", "pca"]
 Shift = Literal["exact", "constant", "regression"]
+Weights = Literal["least_norm", "weighted", "top"]
 RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 
 
@@ -21,7 +22,9 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     orders: Sequence[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
     bases: Sequence[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
     shifts: Sequence[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
+    weights: Sequence[Weights] = option(("least_norm",), "How the shift by the regression is shared among dimensions.")
     ratios: Sequence[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
+    steps: Sequence[int] | None = option(None, "Training steps whose checkpoints are studied too, for the dynamics.")
     seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.encoding import figures as plots
+from interp.encoding.figures import way_of_steering
 from interp.encoding.tables import EncodingStudy, around
 from interp.figures.draw import add_series, only
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
@@ -23,10 +24,14 @@ DEFINITIONS = {
     "α, A, B": "α_w is the mean output probability of token w, E_w its output embedding; −log α_w ≈ A·E_w + B "
     "by least squares over the vocabulary.",
     "Adjusted R²": "1 − (1 − R²)(n − 1)/(n − d − 1), n types and d dimensions.",
+    "Cross-validated R²": "R² of types, a tenth at a time, by the regression on the other nine tenths, with a 95 % "
+    "interval.",
     "Removed dimensions": "Set to zero in the input of the unembedding; KL(full‖pruned) is the mean over "
     "positions, top-1 agreement the share of positions whose likeliest token stays. The paper removes 30 %.",
-    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression, "
-    "the paper's), by log r (constant), or by the shift that solves for r (exact).",
+    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression), "
+    "by log r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
+    "weights Ω: here A_j²/‖A‖² (least norm), |A_j|/Σ|A| (weighted), or the same on the tenth of the dimensions with "
+    "the largest |A_j| (top).",
     "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
     "mean) ⊙ γ.",
 }
@@ -35,7 +40,8 @@ DEFINITIONS = {
 def section(study: EncodingStudy) -> Section:
     """What the page says of `interp encoding`; every number comes from the result."""
     sentences = _sentences(study)
-    figures = {"fit": plots.probability_fit(study), "dimensions": plots.dimension_slopes(study)}
+    figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
+    figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
     figures |= {"steering": plots.steering(study), "directions": plots.direction_cosines(study)}
     tables = {
@@ -54,11 +60,14 @@ def section(study: EncodingStudy) -> Section:
 
 
 def _sentences(study: EncodingStudy) -> list[str]:
-    fitted = study.regression.set_index("target")["adj_r2"]
+    numbers = study.regression.set_index("target")
+    fitted, whole = numbers["adj_r2"], numbers.loc["-log alpha"]
     untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
     before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
     r2 = f"adjusted R² {fitted['-log alpha']:.3f} ({fitted['shuffled']:.3f} with α shuffled{before})"
-    sentences = [f"A linear fit of −log α on the output embeddings has {r2}."]
+    interval = f"[{whole['cv_r2_low']:.3f}, {whole['cv_r2_high']:.3f}]"
+    unseen = f"of types that it has not seen it explains {whole['cv_r2']:.3f} {interval}"
+    sentences = [f"A linear fit of −log α on the output embeddings has {r2}; {unseen}."]
     axes = study.pruning[study.pruning["basis"] == "axis"]
     curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
     if not curves["spearman"].empty:
@@ -66,7 +75,8 @@ def _sentences(study: EncodingStudy) -> list[str]:
         removed = f"{_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
         sentences.append(f"Top-1 agreement {removed}{at_random}.")
     missed = study.steering_error.query("text == 'fitted'")
-    if parts := ", ".join(f"{shift} {value:.3f}" for shift, value in zip(missed["shift"], missed["all"], strict=True)):
+    named = zip(missed["shift"], missed["weights"], missed["all"], strict=True)
+    if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
         sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}.")
     return sentences
 
@@ -82,13 +92,15 @@ def _fall(curve: pd.DataFrame) -> str:
 def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
     rows: dict[str, dict[str, Any]] = {}
     for name, study in studies.items():
-        r2 = study.regression.set_index("target")["adj_r2"]
-        rows[name] = {"adj_r2": r2["-log alpha"], "adj_r2_shuffled": r2["shuffled"]}
+        r2 = study.regression.set_index("target")
+        rows[name] = {"adj_r2": r2.loc["-log alpha", "adj_r2"], "adj_r2_shuffled": r2.loc["shuffled", "adj_r2"]}
+        rows[name] |= {column: r2.loc["-log alpha", column] for column in ("cv_r2", "cv_r2_low", "cv_r2_high")}
         for basis, part in _ranked(study).groupby("basis", sort=False):
             at = part.iloc[(part["fraction"] - _PRUNED).abs().argmin()]
             rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
-        fitted = study.steering_error.query("text == 'fitted'").set_index("shift")["all"]
-        rows[name] |= {f"steering_{shift}": value for shift, value in fitted.items()}
+        for one in study.steering_error.query("text == 'fitted'").to_dict("records"):
+            kind = "" if one["weights"] in ("", "least_norm") else f"_{one['weights']}"
+            rows[name][f"steering_{one['shift']}{kind}"] = one["all"]
     numbers = numbers_of(rows)
     figures = {"fit": _fit(studies)}
     for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):

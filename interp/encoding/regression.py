@@ -18,6 +18,7 @@ from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.counts import Counts, unigrams_of
 from interp.encoding.decomposition import Decomposition, decompose
 from interp.encoding.dimensions import dimensions
+from interp.encoding.validation import cross_validated
 from interp.frequency.distributions import Distribution, MeanPredictions, SiteMean, Variant
 from interp.models.embeddings import Embeddings
 from interp.models.head import PredictionHead, prediction_head
@@ -202,10 +203,14 @@ def fit(
         seed: of the shuffles that the nulls come from.
         directory: see `interp.run.passes.execute`.
 
-    Returns a `Fit` with the tables `regression` (target, r2, adj_r2, n_types, n_dims, rank, n_not_tokens,
-    n_never_predicted), target `-log alpha` and the same with α `shuffled` over types; and `dims` (basis, dim, slope,
-    standardised_slope, spearman, spearman_shuffled, explained_variance), basis `axis` or `pca`: slope A_j and
-    A_j·SD(E_j), Spearman of the embeddings' coordinate with −log α, and its share of the embeddings' variance.
+    Returns a `Fit` with two tables.
+
+    - `regression` (target, r2, adj_r2, cv_r2, cv_r2_low, cv_r2_high, n_types, n_dims, rank, n_not_tokens,
+      n_never_predicted): target `-log alpha`, and the same with α `shuffled` over types. `cv_r2` is of types that the
+      regression has not seen (ten-fold), with its 95 % interval: see `interp.encoding.validation.cross_validated`.
+    - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): basis `axis` or
+      `pca`; slope A_j and A_j·SD(E_j), Spearman of the embeddings' coordinate with −log α, and its share of the
+      embeddings' variance.
 
     Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions, a
     seed below 0.
@@ -232,6 +237,8 @@ def fit(
     found, (fitted, by_chance) = _least_squares(embeddings, y, null)
     numbers = pd.DataFrame([fitted, by_chance]).drop(columns=["slope", "intercept"])
     numbers.insert(0, "target", ["-log alpha", "shuffled"])
+    unseen = cross_validated(embeddings, found, np.column_stack([y, null]))
+    numbers = numbers.join(unseen)[["target", "r2", "adj_r2", *unseen, "n_types", "n_dims", "rank"]]
     return Fit(
         alpha=alpha,
         used=used,

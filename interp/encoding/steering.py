@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from torch import Tensor
 
-from interp.checks import check_seed, unicode_text, whole_number
+from interp.checks import check_choice, check_seed, unicode_text, whole_number
 from interp.corpora.batching import Text, predicted_batches
 from interp.corpora.sentences import encode, tokenizer_of
-from interp.encoding.options import RATIOS, Shift
+from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver, kl
 from interp.hooks import capture
@@ -25,9 +25,11 @@ from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["SHIFTS", "LogOdds", "SteeredMeans", "check_asked", "log_odds", "sample_tokens", "steer", "steering_report"]
-__all__ += ["token_id_of"]
+__all__ += ["steering_direction", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+_TOP = 0.1  # of the dimensions
 _LOG_ODDS = 60.0
 _BINS = 2400  # of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
@@ -72,35 +74,38 @@ def log_odds(logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int]) -> 
 
 
 class SteeredMeans(LogitsObserver):
-    """Mean probabilities with one token's logit shifted by `s + t · h·u`, for many tokens and shifts at once.
+    """Mean probabilities with one token's logit shifted by `s + h·v`, for many tokens, s and v at once.
 
     A shifted logit changes the token's probability to `p' = σ(log-odds + δ)` and multiplies all others by
     `(1 − p')/(1 − p)`, so nothing is unembedded again.
 
     Args:
-        variants: `(token id, s, t)`.
-        direction: u `[d_model]`.
+        variants: `(token id, s, t)`: v is a sum of directions, each `t` times.
+        directions: rows.
     """
 
     def __init__(
-        self, model: Model, variants: Sequence[tuple[int, float, float]], direction: Float[np.ndarray, " d_model"]
+        self,
+        model: Model,
+        variants: Sequence[tuple[int, float, Sequence[float]]],
+        directions: Float[np.ndarray, "n_directions d_model"],
     ) -> None:
-        self.token_ids, shifts = [variant[0] for variant in variants], np.array([variant[1:] for variant in variants])
-        described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "direction": fingerprint(direction)}
+        self.token_ids, shifts = [token_id for token_id, *_ in variants], np.array([[s, *t] for _, s, t in variants])
+        described = {"tokens": self.token_ids, "shifts": fingerprint(shifts), "directions": fingerprint(directions)}
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
         self.head.refuse_cap("a steered token's probability has no closed form")
-        self.direction = torch.from_numpy(direction).to(model.W_U.device)
-        self.s, self.t = torch.from_numpy(shifts).to(self.direction).T[..., None]
+        self.directions = torch.from_numpy(directions).to(model.W_U.device)
+        self.s, self.t = torch.from_numpy(shifts).to(self.directions).split([1, len(directions)], 1)
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
 
     def read(
         self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
     ) -> None:
-        along, p = h.to(self.direction) @ self.direction, logits.softmax(1)
+        along, p = self.directions @ h.to(self.directions).T, logits.softmax(1)
         tokens, which = np.unique(self.token_ids, return_inverse=True)
         odds = log_odds(logits, tokens.tolist())[:, which].T.to(along)
-        shifted = odds + self.s + self.t * along
+        shifted = odds + self.s + self.t @ along
         softplus = torch.nn.functional.softplus
         others = (softplus(odds) - softplus(shifted)).exp()  # (1 − p')/(1 − p), [variants, pos]
         steered = others.to(p) @ p
@@ -142,7 +147,14 @@ def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
 
 
 def steer(
-    model: Model, token: str | int, ratio: float | int, fit: Fit, *, shift: Shift = "exact", progress: bool = True
+    model: Model,
+    token: str | int,
+    ratio: float | int,
+    fit: Fit,
+    *,
+    shift: Shift = "exact",
+    weights: Weights = "least_norm",
+    progress: bool = True,
 ) -> Recipe:
     """Multiply a token's mean probability α by `ratio`, by its logit alone; the model is untouched.
 
@@ -150,13 +162,13 @@ def steer(
     |---|---|
     | `exact` | the constant s for which `E_x[p eˢ/(1 − p + p eˢ)] = ratio · α` on the fitted text (one pass) |
     | `constant` | `log ratio` |
-    | `regression` | `−log(ratio) h·u` with `u = A/‖A‖²`: as if `−log(ratio) u` were added to its output embedding |
+    | `regression` | `−log(ratio) h·u`: as if `−log(ratio) u` were added to its output embedding, with `A·u = 1` |
 
     `regression` is Cho et al. (2025), §6: then `A·E` falls by log ratio. It takes `h·u` for −1 at every position,
-    which it is not: see `steering_report`.
+    which it is not: see `steering_report`. Which u depends on `weights`, see `steering_direction`.
 
     Raises ValueError for a fit of another model, text that is not one token, a token that the fit left out, a ratio
-    that is not positive, and `ratio · α ≥ 1`.
+    that is not positive, `ratio · α ≥ 1`, and an unknown shift or weights.
 
     Examples:
         >>> from interp import encoding
@@ -172,14 +184,14 @@ def steer(
     head = prediction_head(model)
     head.refuse_cap("a token cannot be steered exactly")
     token_id = token_id_of(model, token, fit)
-    check_asked([ratio], [shift])
+    check_asked([ratio], [shift], [weights])
     if (mean := ratio * fit.alpha[token_id]) >= 1:
         raise ValueError(f"ratio {ratio:g} would make a mean probability of {mean:.3g}; it must stay below 1")
     odds = LogOdds(model, [token_id])
     if shift == "exact":
         observe(model, fit.batches, odds, progress=progress)
     s, t = _shift(fit, odds, token_id, ratio, shift)
-    s, step = s / head.scale, torch.from_numpy(t / head.scale * _direction(fit)).to(model.W_U)
+    s, step = s / head.scale, torch.from_numpy(t / head.scale * steering_direction(fit, weights)).to(model.W_U)
     seen: dict[str, Tensor] = {}
 
     def add(logits: Tensor, hook: Any) -> Tensor:
@@ -198,8 +210,37 @@ def _shift(fit: Fit, odds: LogOdds, token_id: int, ratio: float | int, shift: Sh
     return (math.log(ratio), 0.0) if shift == "constant" else (0.0, -math.log(ratio))
 
 
-def _direction(fit: Fit) -> Float[np.ndarray, " d_model"]:
-    return fit.slope / (fit.slope @ fit.slope)
+def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.ndarray, " d_model"]:
+    """The u of `E ← E − log(ratio) u`, with `A·u = 1`: element by element `u = Ω · A⁻¹`, the weights Ω adding up to 1.
+
+    | weights | Ω_j | u |
+    |---|---|---|
+    | `least_norm` | `A_j² / ‖A‖²` | `A / ‖A‖²`, the shortest u there is |
+    | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, as far along every dimension |
+    | `top` | 1/k on the k largest |A_j|, a tenth of the dimensions, else 0 | `1 / (k A_j)` there |
+
+    Source: Cho et al. (2025), §6, which leaves Ω open; the three are ours. For the slope all are alike; how the token's
+    probability changes depends on `E[h·u]`, which is theirs (see `steering_report`).
+
+    Raises ValueError for unknown weights.
+
+    Examples:
+        >>> from interp import encoding
+        >>> from interp.testing import toy_decoder
+        >>> fit = encoding.fit(toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20, progress=False)
+        >>> [round(float(fit.slope @ steering_direction(fit, weights)), 9) for weights in WEIGHTS]
+        [1.0, 1.0, 1.0]
+    """
+    check_choice("weights", weights, WEIGHTS)
+    slope, size = fit.slope, np.abs(fit.slope)
+    if weights == "least_norm":
+        return slope / (slope @ slope)
+    if weights == "weighted":
+        return np.sign(slope) / size.sum()
+    largest = np.argsort(-size, kind="stable")[: max(1, round(_TOP * len(size)))]
+    u = np.zeros_like(slope)
+    u[largest] = 1 / (len(largest) * slope[largest])
+    return u
 
 
 def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
@@ -220,12 +261,14 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
     return drawn
 
 
-def check_asked(ratios: Sequence[float | int], shifts: Sequence[str]) -> None:
-    """Raise ValueError unless there are ratios, all positive numbers, and shifts, all known."""
+def check_asked(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
+    """Raise ValueError unless there are ratios, all positive numbers, and shifts and weights, all known."""
     if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
         raise ValueError(f"each ratio must be a positive number, found {ratios}")
     if not shifts or not set(shifts) <= set(SHIFTS):
         raise ValueError(f"expected shifts of {', '.join(SHIFTS)}, found {shifts}")
+    if not weights or len(set(weights)) < len(weights) or not set(weights) <= set(WEIGHTS):
+        raise ValueError(f"weights must be one or more different ones of {', '.join(WEIGHTS)}; found {weights}")
 
 
 @runs
@@ -237,6 +280,7 @@ def steering_report(
     tokens: Sequence[str | int] | None = None,
     ratios: Sequence[float | int] = RATIOS,
     shifts: Sequence[Shift] = SHIFTS,
+    weights: Sequence[Weights] = ("least_norm",),
     seed: int = 0,
     progress: bool = True,
 ) -> Passes[pd.DataFrame]:
@@ -246,13 +290,15 @@ def steering_report(
         other: text that the fit has not seen.
         tokens: which; by default five each of frequent, middling and rare ones with α < .05.
         ratios: requested; those that would make a mean probability of 1 or more are left out.
+        weights: of the shift `regression`, one or several (see `steering_direction`).
 
-    Returns the table `steering` (token, token_id, group, text, shift, alpha, requested, achieved, kl_others): `text` is
-    `fitted` or `other`; `achieved` the ratio of mean probabilities on that text, `kl_others` the KL divergence (nats)
-    between the mean distributions over all other tokens, renormalised (at each position they keep their proportions).
+    Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved, kl_others):
+    `text` is `fitted` or `other`; `weights` is empty for other shifts than `regression`; `achieved` is the ratio of
+    mean probabilities on that text, `kl_others` the KL divergence (nats) between the mean distributions over all other
+    tokens, renormalised (at each position they keep their proportions).
 
-    Raises ValueError as `steer` does, for unknown shifts, no tokens or ratios, and a seed below 0; TypeError for one
-    string in place of a list of tokens.
+    Raises ValueError as `steer` does, for unknown shifts or weights, no tokens or ratios, and a seed below 0; TypeError
+    for one string in place of a list of tokens.
 
     Examples:
         >>> from interp import encoding
@@ -263,8 +309,8 @@ def steering_report(
         >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
         [2.0]
     """
-    ratios, shifts = list(ratios), list(shifts)
-    check_asked(ratios, shifts)
+    ratios, shifts, weights = list(ratios), list(shifts), list(weights)
+    check_asked(ratios, shifts, weights)
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")
     fit.require(model)
@@ -275,15 +321,20 @@ def steering_report(
     texts = {"fitted": fit.batches} | ({} if other is None else {"other": predicted_batches(model, other)})
     odds = LogOdds(model, list(groups))
     yield [Reading("log-odds", fit.batches, [odds])]
-    asked = [one for one in product(groups, map(float, ratios), shifts) if one[1] * fit.alpha[one[0]] < 1]
+    ways = [(shift, one) for shift in shifts for one in (weights if shift == "regression" else [""])]
+    asked = [one for one in product(groups, map(float, ratios), ways) if one[1] * fit.alpha[one[0]] < 1]
     if not asked:
         raise ValueError(f"every ratio of {ratios} would make a mean probability of 1 or more; ask for smaller ones")
-    variants = [(token_id, *_shift(fit, odds, token_id, ratio, shift)) for token_id, ratio, shift in asked]
-    table = pd.DataFrame(asked, columns=["token_id", "requested", "shift"])
+    variants = []
+    for token_id, ratio, (shift, one) in asked:
+        s, t = _shift(fit, odds, token_id, ratio, shift)
+        variants.append((token_id, s, [t * (one == other) for other in weights]))
+    table = pd.DataFrame([(*one, *way) for *one, way in asked], columns=["token_id", "requested", "shift", "weights"])
     ids = table["token_id"]
     table = table.assign(token=token_names(model, ids), group=ids.map(groups), alpha=fit.alpha[ids])
-    means = {name: SteeredMeans(model, variants, _direction(fit)) for name in texts}
+    along = np.stack([steering_direction(fit, one) for one in weights])
+    means = {name: SteeredMeans(model, variants, along) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
-    order = ["token", "token_id", "group", "text", "shift", "alpha", "requested", "achieved", "kl_others"]
+    order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved", "kl_others"]
     return pd.concat(parts, ignore_index=True)[order]

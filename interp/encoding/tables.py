@@ -1,7 +1,8 @@
 """Question 3 in whole, on one model and text."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
-from interp.encoding.training import COLUMNS
+from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.models.head import token_names
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
@@ -36,9 +37,11 @@ class EncodingStudy(Result):
     """What `study` found.
 
     - `regression`, `dims`: see `interp.encoding.fit`; `few_shot`: see `interp.encoding.few_shot`.
-    - `types` (token_id, token, alpha, predicted): mean output probability and what the regression gives.
+    - `types` (token_id, token, alpha, predicted, pc1, pc2): mean output probability, what the regression gives, and the
+      coordinates of the output embedding on its first two principal axes, from the mean.
     - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
-    - `directions`, `neurons` (empty for encoders), `dynamics` (of models that ship with it): see the functions.
+    - `directions`, `neurons` (empty for encoders), `dynamics` (of `steps`, or as it ships with a model): see the
+      functions.
     """
 
     analysis: ClassVar[str] = "encoding"
@@ -70,11 +73,12 @@ class EncodingStudy(Result):
 
     @property
     def steering_error(self) -> pd.DataFrame:
-        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift and group of tokens."""
+        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift, weights and group of tokens."""
         near = self.steering[self.steering["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
         error = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
-        median = error.groupby(["text", "shift", "group"], sort=False)["error"].median().unstack()
-        return median.assign(all=error.groupby(["text", "shift"], sort=False)["error"].median()).reset_index()
+        way = ["text", "shift", "weights"]
+        median = error.groupby([*way, "group"], sort=False)["error"].median().unstack()
+        return median.assign(all=error.groupby(way, sort=False)["error"].median()).reset_index()
 
 
 def around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
@@ -100,10 +104,12 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     """Regression, pruning, steering, directions and neurons of one model.
 
     `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000 of
-    the positions, drawn at random, and neurons over about 500; all else over every position.
+    the positions, drawn at random, and neurons over about 500; all else over every position. `steps` are those of the
+    model's own training, as `interp.encoding.training.checkpoints` finds them: in `checkpoints/step-N` of the directory
+    it is from, or by its name on the hub (Pythia). Each is loaded and reads the text once, in this process alone.
 
-    Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, ratios, a seed,
-    counts or another text that they refuse.
+    Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, weights, ratios,
+    a seed, counts or another text that they refuse.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -115,9 +121,9 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     if why := why_impossible(model):
         raise ValueError(why)
     orders, bases = list(options.orders), list(options.bases)
-    ratios, shifts = list(options.ratios), list(options.shifts)
+    steered: dict[str, Any] = {name: list(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     check_orders(orders, bases)
-    check_asked(ratios, shifts)
+    check_asked(**steered)
     seed = options.seed
 
     def batches(one: Text) -> Batches:
@@ -127,16 +133,18 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     prepared = batches(text)
     other = None if options.other is None else batches(options.other)
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
+    kept = _checkpoints(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, of_neurons = yield from side_by_side(
         _pruning(model, fitted, options),
-        steering_report.passes(model, fitted, other=other, shifts=shifts, ratios=ratios, seed=seed),
+        steering_report.passes(model, fitted, other=other, **steered, seed=seed),
         _neurons(model, fitted, unigram, seed),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
     tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": of_neurons}
-    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed), "dynamics": _dynamics(model)}
-    asked = {"orders": orders, "bases": bases, "shifts": shifts, "ratios": [float(ratio) for ratio in ratios]}
+    tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
+    tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
+    asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 
@@ -160,13 +168,31 @@ def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:
     ids = np.flatnonzero(fitted.used)
-    [along] = raw_head(model).embeddings.of(fitted.used).dot(torch.from_numpy(fitted.slope)[None]).numpy()
+    directions = torch.from_numpy(np.vstack([fitted.slope, fitted.components[:2]]))
+    along, *axes = raw_head(model).embeddings.of(fitted.used).dot(directions).numpy()
     table = pd.DataFrame({"token_id": ids, "token": token_names(model, ids), "alpha": fitted.alpha[ids]})
-    return table.assign(predicted=np.exp(-(along + fitted.intercept)))
+    table["predicted"] = np.exp(-(along + fitted.intercept))
+    return table.assign(**{f"pc{number}": axis - axis.mean() for number, axis in enumerate(axes, 1)})
 
 
-def _dynamics(model: Model) -> pd.DataFrame:
-    """The table that ships with a model (`dynamics.csv` in its directory), or an empty one."""
+def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> Iterator[tuple[int, Model]] | None:
+    """Those of the steps that were asked for, if any were."""
+    if options.steps is None:
+        return None
+    if prepared.corpus is None:
+        raise ValueError("other checkpoints read the text too, found token ids; give the text, or leave steps out")
+    source = origin(model)
+    return checkpoints(source.directory or source.name, list(options.steps))
+
+
+def _dynamics(
+    model: Model, prepared: Batches, unigram: Unigrams, kept: Iterator[tuple[int, Model]] | None
+) -> pd.DataFrame:
+    """Of these checkpoints, which read the same text; or else the table that ships with a model (`dynamics.csv` in its
+    directory), or an empty one."""
+    if kept is not None:
+        settings = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos", "mask_rate", "seed")}
+        return dynamics(kept, prepared.corpus, unigram=unigram, settings=settings)
     directory = origin(model).directory
     if directory is not None and (path := directory / "dynamics.csv").is_file():
         return pd.read_csv(path)

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from jaxtyping import Integer
 from scipy import stats
 
 from interp import models
+from interp.checks import whole_number
 from interp.corpora import batches, load
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import unigrams_of
@@ -38,21 +39,23 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     Raises ValueError for a hub name without steps, FileNotFoundError for a directory without such checkpoints.
     """
     root = Path(source)
-    steps = list(steps or [])
+    wanted = [whole_number(step, "a step", least=0) for step in steps or []]
     if not root.is_dir():
-        if not steps:
+        if not wanted:
             raise ValueError(f"{source} is no directory; for a hub name give the steps of its checkpoints")
-        for step in steps:
-            yield step, models.load(str(source), checkpoint=step)
-        return
+        return ((step, models.load(str(source), checkpoint=step)) for step in wanted)
     found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
-    if not found or not set(steps) <= set(found):
-        raise FileNotFoundError(f"{root} has checkpoints/step-N for N of {sorted(found)}, expected {steps or 'some'}")
-    for step in sorted(steps or found):
-        with tempfile.TemporaryDirectory() as directory:
-            for path in (*root.glob("*token*.json"), *found[step].iterdir()):
-                shutil.copy(path, directory)
-            yield step, models.load(directory)
+    if not found or not set(wanted) <= set(found):
+        raise FileNotFoundError(f"{root} has checkpoints/step-N for N of {sorted(found)}, expected {wanted or 'some'}")
+    return ((step, _of_directory(root, found[step])) for step in sorted(wanted or found))
+
+
+def _of_directory(root: Path, checkpoint: Path) -> Model:
+    """A checkpoint with the tokenizer of its run."""
+    with tempfile.TemporaryDirectory() as directory:
+        for path in (*root.glob("*token*.json"), *checkpoint.iterdir()):
+            shutil.copy(path, directory)
+        return models.load(directory)
 
 
 def dynamics(
@@ -60,6 +63,7 @@ def dynamics(
     text: Any,
     *,
     unigram: Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str],
+    settings: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
     """How the encoding of frequency comes about in training: one row for each (step, model).
@@ -71,6 +75,7 @@ def dynamics(
     Args:
         text: what `interp.corpora.load` takes.
         unigram: token counts with the checkpoints' tokenizer.
+        settings: of `interp.corpora.batches`, such as `bos` and `context`.
 
     Raises:
         ValueError: no checkpoint, a folded one, or counts of another vocabulary or tokenizer.
@@ -88,7 +93,8 @@ def dynamics(
     rows = []
     for step, model in checkpoints:
         head = raw_head(model)
-        prepared = batches(model, corpus, mask_rate=MASK_RATE if is_encoder(model) else None)
+        masked = {"mask_rate": MASK_RATE} if is_encoder(model) else {}
+        prepared = batches(model, corpus, **masked | dict(settings or {}))
         u = unigrams_of(model, prepared, unigram).distribution
         predictions = MeanPredictions(model, [Variant()])
         observe(model, prepared, predictions, progress=progress)

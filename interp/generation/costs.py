@@ -1,6 +1,7 @@
 """What generating text costs, from a model's config alone."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from interp.frequency.costs import predictions
@@ -17,8 +18,8 @@ _SCALES = 3
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.generation.study` with these options: prompts and what people wrote after them are read once,
-    and every decoder writes at every λ, with `2 n_layers n_key_value_heads d_head` numbers kept for each token.
+    """The cost of `interp.generation.study` with these options: the text is read once for the perplexity, and every
+    decoder writes at every λ, with `2 n_layers n_key_value_heads d_head` numbers kept for each token.
 
     Raises as `interp.models.shapes.shape`.
 
@@ -36,9 +37,11 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     settings = len(decoders) * len(scales)
     kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
     length = prompt + new
-    judged = default_rows(size, length, itemsize=4, room=float("inf"))
+    context = size.row(options.get("context"))
+    judged = default_rows(size, context, itemsize=4, room=float("inf"))
+    read = predictions(size, len(scales) + 2, "perplexity", size=(judged, context))
     passes = (
-        predictions(size, len(scales) + 2, "perplexity", text="prompts", size=(min(n, judged), length)),
+        replace(read, flops=read.flops + 4.0 * len(scales) * size.d_vocab),
         Pass(what="generated text", text="generated text", step=1, head=True, share=1 / prompt, size=(rows, prompt),
              per_token=kept * length / prompt, per_batch=4 * 4 * rows * size.d_vocab),
     )  # fmt: skip

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -80,8 +79,11 @@ def prompts(
     limit: int | None = None,
     column: str | None = None,
     bos: bool = False,
+    seed: int = 0,
 ) -> Prompts:
-    """The first tokens of the first texts that are long enough to hold a human continuation too.
+    """The first tokens of texts drawn at random from those that are long enough to hold a human continuation too.
+
+    The whole corpus is read, and each text that is long enough is as likely to be drawn; prompts stand in its order.
 
     Args:
         text: anything `interp.corpora.load` takes. Texts shorter than `prompt_tokens + new_tokens` tokens are left out.
@@ -90,10 +92,11 @@ def prompts(
         new_tokens: of a continuation.
         limit, column: see `interp.corpora.load`.
         bos: put the beginning-of-sequence token before each.
+        seed: of the draw.
 
     Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
-    without a tokenizer, or a tokenizer without a beginning-of-sequence token where one is asked for; TypeError for
-    numbers that are not whole.
+    without a tokenizer, a tokenizer without a beginning-of-sequence token where one is asked for, or a seed below 0;
+    TypeError for numbers that are not whole.
 
     Examples:
         >>> import interp
@@ -102,6 +105,7 @@ def prompts(
         ((3, 10), (3, 50))
     """
     check_model(model)
+    seed = check_seed(seed)
     n, prompt_tokens = whole_number(n, "n", least=1), whole_number(prompt_tokens, "prompt_tokens", least=1)
     if (new_tokens := whole_number(new_tokens, "new_tokens")) < 4:
         raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
@@ -113,7 +117,7 @@ def prompts(
     if bos and tokenizer.bos_token_id is None:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
     corpus = load(text, limit=limit, column=column)
-    found = list(islice((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n))
+    found = _drawn((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n, seed)
     if len(found) < n:
         long = f"{len(found)} texts of at least {whole} tokens"
         raise ValueError(f"{corpus.name} has {long}, expected {n}; lower n or the lengths, or give more text")
@@ -122,10 +126,21 @@ def prompts(
     settings = {
         "corpus": corpus.name, "fingerprint": corpus.fingerprint, "limit": corpus.limit,
         "separator": corpus.separator, "tokenizer": tokenizer_hash(tokenizer), "n_prompts": n,
-        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": bos,
+        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "bos": bos, "prompt_seed": seed,
         "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
     }  # fmt: skip
     return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)
+
+
+def _drawn(rows: Iterable[list[int]], n: int, seed: int) -> list[list[int]]:
+    """So many rows, each as likely, in the order in which they came: Algorithm R of Vitter (1985), which keeps `n`."""
+    rng = np.random.default_rng(seed)
+    kept: dict[int, tuple[int, list[int]]] = {}
+    for number, row in enumerate(rows):
+        place = number if number < n else int(rng.integers(number + 1))
+        if place < n:
+            kept[place] = number, row
+    return [row for _, row in sorted(kept.values())]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.figures.draw import add_series
+from interp.figures.draw import add_series, error_bars
 from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
 from interp.generation import GenerationStudy
 from interp.generation.tables import HUMAN
@@ -19,7 +19,11 @@ _TITLE = {
     "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
     "frequent_share": ("Frequent tokens in the text", "share of all tokens", "types that make up half of the corpus"),
     "repetition": ("Repetition within a text", "share of repeated 4-grams", ""),
-    "perplexity": ("Perplexity of the model on human text", "perplexity", ""),
+    "perplexity": (
+        "Perplexity of the model on human text",
+        "perplexity",
+        "95 % interval over rows, the same ones at each λ",
+    ),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}
 _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
@@ -93,6 +97,8 @@ def _draw(out: go.Figure, written: pd.DataFrame, x: str, y: str, error: str | No
     for decoder, style in decoder_styles(list(written["decoder"].unique())).items():
         part = written[written["decoder"] == decoder].sort_values("scale").set_index(x, drop=False)
         bars = None if error is None else {"array": part[error], "thickness": 1, "width": 3}
+        if y == "perplexity":
+            bars = error_bars(part[y], part["perplexity_low"], part["perplexity_high"])
         more = part[["scale", "perplexity"]]
         add_series(out, part[y], style, hover=hover, size=8, customdata=more, error_y=bars, showlegend=True)
 

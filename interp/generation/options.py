@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from interp.declare import Analysis, option
+from interp.declare import Analysis, Layout, option
 from interp.options import CountsOptions
 
 __all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions"]
@@ -33,8 +33,12 @@ class GenerationOptions(CountsOptions):
     column: str | None = option(None, "Field or column that holds the text.")
     bos: bool | None = option(None, "Beginning-of-sequence token before each prompt.")
     features: Model | str | None = option(None, "MAUVE by the features of this model (upstream: gpt2-large).", cli=str)
+    layout: Layout | None = option(
+        None, "Rows that perplexity is measured on, as in interp frequency. Default: packed."
+    )
+    context: int | None = option(None, "Tokens in such a row. Default: the model's context, at most 1,024.", least=1)
     batch_size: int = option(32, "Prompts at once; what is sampled depends on it.", least=1)
-    seed: int = option(0, "Of the sampling.", least=0)
+    seed: int = option(0, "Of the draw of prompts and the sampling.", least=0)
 
 
 ANALYSIS = Analysis(

@@ -24,7 +24,8 @@ DEFINITIONS = {
     "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
     "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all "
     "texts; within each text in the columns that end in _text.",
-    "Perplexity": "That of the model with λ b_LN on the human texts.",
+    "Perplexity": "That of the model with λ b_LN on the whole text that the prompts are from, with a 95 % interval "
+    "over its rows.",
     "Frequent tokens": "The most frequent types, which make up half of the corpus.",
     "MAUVE": "How much of the generated text is like human text and the other way round, 1 at best (Pillutla "
     "et al. 2021).",
@@ -60,9 +61,11 @@ def _sentences(metrics: pd.DataFrame) -> tuple[str, str]:
     summary = f"From {largest} to {smallest} diversity of the text by {name} {how}."
     shares = {name: [f"{one['frequent_share']:.3f}" for one in both] for name, both in decoders.items()}
     frequent = ", ".join(f"{name} {first} to {last}" for name, (first, last) in shares.items())
+    interval = f"{before['perplexity']:.1f} [{before['perplexity_low']:.1f}, {before['perplexity_high']:.1f}]"
     return summary, (
-        f"From {largest} to λ = {smallest} perplexity on human text {perplexity}. {_diversity(decoders)}; human text "
-        f"has {of_human}. Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
+        f"From {largest} to λ = {smallest} perplexity on human text {perplexity}; at {largest} it is {interval}. "
+        f"{_diversity(decoders)}; human text has {of_human}. "
+        f"Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
     )
 
 

@@ -19,20 +19,22 @@ from transformers import GenerationConfig
 
 from interp import models
 from interp.checks import check_seed, whole_number
-from interp.corpora import batches
+from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
+from interp.corpora.unigrams import Unigrams
 from interp.frequency import bias_effect
 from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
+from interp.generation.perplexity import RowLosses
 from interp.hooks import scale_bias
 from interp.models.head import prediction_head
 from interp.models.sites import Model
 from interp.paths import check_mauve
 from interp.results import Result, provenance
 from interp.run.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
-from interp.run.passes import Passes, asks
+from interp.run.passes import Passes, Reading, asks, execute, side_by_side
 
 __all__ = ["HUMAN", "GenerationStudy", "study"]
 
@@ -45,9 +47,11 @@ class GenerationStudy(Result):
     """What `study` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
-    - `metrics` (decoder, scale, diversity, diversity_se, perplexity, mauve_mean, mauve_sd, frequent_share, repetition,
-      distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text, n_texts, n_tokens): see
-      `text_metrics`. `perplexity` is that of the model with b_LN scaled, on the human texts, whatever the decoder.
+    - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
+      mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
+      n_texts, n_tokens): see `text_metrics`. `perplexity` is that of the model with b_LN scaled on the whole text that
+      the prompts are from, as `interp.frequency.bias_effect` has it, whatever the decoder, with its 95 % interval (see
+      `interp.generation.perplexity.RowLosses`).
     """
 
     analysis: ClassVar[str] = "generation"
@@ -68,8 +72,9 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     `text` is what `prompts` returns, or a text that it takes. Every text gets as many new tokens as its human
     continuation has, the end-of-sequence token being held back: distinct n-grams are comparable for equal amounts of
     text alone. `decoders` are names, or `GenerationConfig`s by names of yours. Word frequencies are those that ship
-    with the model, or else of the corpus of the prompts, all of it. MAUVE compares the texts (prompt and continuation)
-    by the last hidden states of the model `features`; mauve-text's own is `MAUVE_MODEL`.
+    with the model, or else of the corpus of the prompts, all of it. Perplexity is that of `bias_effect` with the same
+    `layout` and `context`, on all of the text that the prompts are from. MAUVE compares the texts (prompt and
+    continuation) by the last hidden states of the model `features`; mauve-text's own is `MAUVE_MODEL`.
     Source: Kobayashi et al. 2023, table 2.
 
     Raises ValueError for an encoder, a model without b_LN, scales that are not finite or repeated, no or unknown
@@ -95,14 +100,14 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     given = _prompts(model, text, options)
     configs = _configs(model, options.decoders, given.human.shape[1])
     described = {name: json.loads(config.to_json_string()) for name, config in configs.items()}
-    prepared = batches(model, given.corpus)
+    prepared = batches(
+        model, given.corpus, bos=given.settings.get("bos", False), layout=options.layout, context=options.context
+    )
     tokenizer = prepared.settings["tokenizer"]
     if given.settings.get("tokenizer", tokenizer) != tokenizer:
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
-    whole = torch.from_numpy(np.concatenate([given.ids, given.human], 1))
-    kl = bias_effect(model, whole, unigram=counts, biases=["ln"], scales=list(options.scales), progress=False).kl
-    perplexity: dict[float, float] = dict(zip(kl["scale"], kl["perplexity"], strict=True))
+    perplexity = _perplexity(model, prepared, counts, list(options.scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
 
@@ -122,7 +127,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         "features": None if judge is None else models.identity.weight_hash(judge),
     }  # fmt: skip
     work = []
-    for decoder, scale in product(configs, perplexity):
+    for decoder, scale in product(configs, perplexity.index):
         own = {"decoder": described[decoder], "scale": scale}
         checkpoint = Checkpoint.within(directory, f"{quote(decoder, safe='')}-{scale}", run | own)
         work.append((checkpoint, partial(one, decoder, scale, checkpoint)))
@@ -131,29 +136,43 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         parts = [_measured(HUMAN, np.nan, human, len(rows), unigram=counts), *kept_each(work)]
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
-    about = {"scales": list(perplexity), "decoders": described, "seed": seed, "batch_size": batch_size}
+    about = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
     mauve = None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
     return GenerationStudy(
         provenance=provenance(model, given.settings, **about, mauve=mauve),
         texts=texts[_TEXTS],
-        metrics=metrics.assign(perplexity=metrics["scale"].map(perplexity))[_METRICS],
+        metrics=metrics.join(perplexity, on="scale")[_METRICS],
     )
 
 
 _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
-_SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "mauve_mean", "mauve_sd", "frequent_share"]
-_SHOWN += ["repetition"]
+_SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perplexity_low", "perplexity_high"]
+_SHOWN += ["mauve_mean", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
+
+
+def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:
+    """Perplexity on a text at each scale of b_LN, as `bias_effect` has it, and its interval, from one pass."""
+    effect = bias_effect.passes(model, prepared, unigram=counts, biases=["ln"], scales=scales)
+    found, rows = execute(model, side_by_side(effect, _row_losses(model, prepared, scales)), progress=False)
+    ends = rows.set_index("scale")[["perplexity_low", "perplexity_high"]]
+    return found.kl.set_index("scale")[["perplexity"]].join(ends)
+
+
+def _row_losses(model: Model, prepared: Batches, scales: Sequence[float | int]) -> Passes[pd.DataFrame]:
+    losses = RowLosses(model, list(map(float, scales)))
+    yield [Reading("perplexity", prepared, [losses])]
+    return losses.table
 
 
 def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
     names = ("n", "prompt_tokens", "new_tokens", "limit", "column", "bos")
     asked = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if not isinstance(text, Prompts):
-        return prompts(model, text, **asked)
+        return prompts(model, text, **asked, seed=options.seed)
     if asked:
         raise ValueError(f"these prompts are made; set {', '.join(asked)} in interp.generation.prompts")
     return text

@@ -18,6 +18,7 @@ from interp.analyses import analyses
 from interp.attention import AttentionStudy
 from interp.cli import main
 from interp.cli.flags import complete_corpus, complete_model, flag, numbers as parse_scales
+from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams
 from interp.declare import find
 from interp.encoding import EncodingStudy
@@ -67,6 +68,41 @@ def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
     arguments = ["--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]
     assert main(["unigrams", *arguments]) == 2, "no file is written over"
     assert capsys.readouterr().out.startswith(f"{n:,} tokens of ")
+
+
+def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
+    """Texts and files of counts, in one file, as if all of the text had been counted at once."""
+    gpt2 = ["--model", str(hf_directory("gpt2"))]
+    more, files = tmp_path / "more.txt", [str(tmp_path / f"{name}.safetensors") for name in "abcd"]
+    more.write_text("w1 w2 w3\nw4 w4\n")
+    both = tmp_path / "both.txt"
+    both.write_text(corpus.read_text().rstrip("\n") + "\n" + more.read_text())
+    assert main(["unigrams", *gpt2, "--corpus", str(both), "--out", files[0]]) == 0
+    assert main(["unigrams", *gpt2, "--corpus", str(corpus), "--add", str(more), "--out", files[1]]) == 0
+    assert main(["unigrams", *gpt2, "--corpus", str(more), "--out", files[2]]) == 0
+    assert main(["unigrams", *gpt2, "--add", files[2], "--add", files[1], "--add", str(more), "--out", files[3]]) == 0
+    once, added, part, three = map(unigrams.load, files)
+    assert once.counts.tolist() == added.counts.tolist()
+    assert added.tokenizer == once.tokenizer is not None
+    assert added.corpus == f"{corpus.name} + more.txt"
+    assert part.n_tokens == 5
+    assert three.counts.tolist() == (once.counts + 2 * part.counts).tolist()
+    assert main(["unigrams", *gpt2, "--add", str(more), "--add", files[2], "--out", files[2], "--overwrite"]) == 0
+    assert unigrams.load(files[2]).n_tokens == 10, "into the file that was there"
+    capsys.readouterr()
+
+    Unigrams(once.counts, "cased", "another").save(tmp_path / "cased.safetensors")
+    Unigrams(np.arange(1, 60), "other").save(tmp_path / "other.safetensors")
+    for wrong, message in (
+        (["--add", str(tmp_path / "cased.safetensors")], "the unigram counts (cased) were made with another tokenizer"),
+        (["--add", str(tmp_path / "other.safetensors")], "over 59 types, this model's vocabulary has 67"),
+        (["--add", str(tmp_path / "gone.safetensors")], "gone.safetensors' do not exist"),
+        (["--add", str(tmp_path / "gone.txt")], "gone.txt' does not exist"),
+        ([], "--corpus is missing"),
+    ):
+        assert main(["unigrams", *gpt2, *wrong, "--out", str(tmp_path / "x.safetensors")]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "x.safetensors").exists()
 
 
 def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp_path, capsys):
@@ -317,10 +353,13 @@ def test_encoding_writes_a_run(tmp_path, capsys):
     assert len(study.neurons) == 4 * 192
     assert list(study.dynamics["step"])[-1] > 1_000
     assert (tmp_path / "run/index.html").stat().st_size < 12e6
-    assert main([*arguments, str(tmp_path / "paper"), "--paper", "--other", "bundled"]) == 0
+    assert (
+        main([*arguments, str(tmp_path / "paper"), "--paper", "--other", "bundled", "--weights", "least_norm,top"]) == 0
+    )
     paper = EncodingStudy.load(tmp_path / "paper")
     assert set(paper.pruning["order"]) == {"spearman", "random"}
     assert set(paper.steering["shift"]) == {"regression"}
+    assert set(paper.steering["weights"]) == {"least_norm", "top"}
     assert set(paper.steering["text"]) == {"fitted", "other"}
     capsys.readouterr()
     assert main([*arguments, str(tmp_path / "x"), "--unigram", "words.txt"]) == 2

@@ -54,6 +54,11 @@ def test_settings_of_a_report_count(capsys):
     few = json.dumps({"encoding": {"orders": ["random"], "ratios": [2]}, "probing": {"states": [1]}})
     found = told(capsys, "report", "--model", "tiny-gpt2", "--settings", few)
     assert (found["steered"], found["n_states"]) == (15 * 3, 1)
+    weights = ["--ratios", "2", "--weights", "least_norm,weighted,top"]
+    assert told(capsys, "encoding", "--model", "tiny-gpt2", *weights)["steered"] == 15 * 5
+    assert told(capsys, "encoding", "--model", "tiny-gpt2", *weights, "--shifts", "exact")["steered"] == 15
+    alone, beside = (told(capsys, "encoding", "--model", "tiny-gpt2", *more) for more in ((), ("--steps", "0,10")))
+    assert beside["passes"] == alone["passes"] + 2
 
 
 def test_what_does_not_fit(large, capsys, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -234,6 +235,28 @@ def test_counts_equal_a_plain_count(load_toy, texts):
     parallel = corpora.count_unigrams(model, many, processes=2)
     assert (parallel.counts == 200 * counts.counts).all()
     assert counts.distribution.sum() == pytest.approx(1)
+
+
+def test_counts_that_are_added(load_toy, texts, tmp_path):
+    model = load_toy("gpt2")
+    whole, half = corpora.count_unigrams(model, texts), corpora.count_unigrams(model, texts[:5])
+    half.save(tmp_path / "half.safetensors")
+    for rest in (texts[5:], corpora.load(texts[5:]), pd.Series(texts[5:])):
+        for first in (half, tmp_path / "half.safetensors"):
+            added = corpora.counts.added_unigrams(model, [first, rest])
+            assert (added.counts == whole.counts).all()
+            assert added.tokenizer == whole.tokenizer is not None
+    limited = corpora.counts.added_unigrams(model, [texts, half], limit=5)
+    assert (limited.counts == 2 * half.counts).all()
+    unknown = corpora.counts.added_unigrams(model, [half, Unigrams(half.counts, "from anywhere")])
+    assert unknown.tokenizer is None, "nobody knows that of a part"
+    for wrong, message in (
+        ([half, Unigrams(half.counts, "x", "another")], "another tokenizer"),
+        ([half, Unigrams(np.arange(5), "x")], "over 5 types"),
+        ([], "nothing to add"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            corpora.counts.added_unigrams(model, wrong)
 
 
 def test_counts_are_kept(tmp_path):

@@ -156,10 +156,12 @@ def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
 
 def test_a_fit_is_said_beside_that_before_training(encoded):
     fitted = encoded.regression.set_index("target")["adj_r2"]
+    unseen = encoded.regression.set_index("target").loc["-log alpha", ["cv_r2", "cv_r2_low", "cv_r2_high"]]
     step = encoded.dynamics.set_index("step")["adj_r2"]
     assert pages.page.section(encoded).summary == (
         f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
-        f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training)."
+        f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training); of types that it has not seen it "
+        "explains {:.3f} [{:.3f}, {:.3f}].".format(*unseen)
     )
     without = with_tables(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
     assert "before training" not in pages.page.section(without).summary

@@ -459,7 +459,70 @@ def test_a_sample_of_positions(kind, toy):
             corpora.batching.sample_positions(it.batches, share)
 
 
+@pytest.mark.parametrize("basis", ["axis", "pca"])
+def test_text_of_a_pruned_model(basis, toy, texts):
+    """Against transformers' greedy text with the dimensions taken out of an untied output matrix."""
+    it = toy("gpt2")
+    prompts = interp.generation.prompts(it.model, texts, n=6, prompt_tokens=3, new_tokens=8)
+    options = {"basis": basis, "fractions": [0, 0.3, 0.6], "order": "reverse"}
+    table = encoding.writing.pruned_text(it.model, prompts, fit=it.fit, **options, **QUIET)
+    head, ranked = it.hf.get_output_embeddings(), encoding.pruning.removal_order(it.fit, "reverse", basis)
+    axes = torch.eye(16, dtype=DOUBLE) if basis == "axis" else torch.from_numpy(it.fit.components)
+    ids, kept = torch.from_numpy(prompts.ids), head.weight.detach().clone()
+    found = []
+    for n_dims in table["n_dims"]:
+        gone = axes[ranked[:n_dims]]
+        with torch.no_grad():
+            head.weight.copy_(kept - kept @ gone.T @ gone)
+            end = {"eos_token_id": it.model.tokenizer.eos_token_id, "pad_token_id": 0}
+            new = it.hf.generate(ids, max_new_tokens=8, min_new_tokens=8, do_sample=False, **end)[:, 3:]
+        found.append(new.tolist())
+    for row, texts_of in zip(table.itertuples(), found, strict=True):
+        assert row.agreement == pytest.approx((np.array(texts_of) == np.array(found[0])).mean())
+        assert row.same_texts == np.mean([one == whole for one, whole in zip(texts_of, found[0], strict=True)])
+        measures = interp.generation.text_metrics(texts_of)
+        assert (row.diversity, row.n_tokens) == (pytest.approx(measures["diversity"]), measures["n_tokens"])
+    assert table["agreement"][0] == 1 > table["agreement"][2]
+    curve = encoding.pruning_curve(it.model, it.batches, fit=it.fit, **options, **QUIET)
+    np.testing.assert_allclose(table["perplexity"], curve["perplexity"])
+
+
+def test_types_on_principal_axes(toy):
+    """Up to the sign, which scikit-learn may turn otherwise."""
+    it = toy("gpt2")
+    study = encoding.study(it.model, it.batches, orders=["random"], bases=["axis"], ratios=[2], **QUIET)
+    E = array(it.hf.get_output_embeddings().weight)
+    expected = PCA(2).fit_transform(E)
+    found = study.types[["pc1", "pc2"]].to_numpy()
+    np.testing.assert_allclose(found * np.sign((found * expected).sum(0)), expected, rtol=1e-7, atol=1e-9)
+    drawn = interp.plots.embedding_scatter(study).data[0]
+    order = np.argsort(it.fit.alpha, kind="stable")
+    np.testing.assert_allclose(np.stack([drawn.x, drawn.y], 1), found[order], atol=1e-6)
+    np.testing.assert_allclose(drawn.marker.color, np.log10(it.fit.alpha[order]), atol=1e-3)
+
+
 # Steering.
+
+
+def weighted_inverse(A, weights):
+    """Ω · A⁻¹, element by element, with the weights Ω written out."""
+    size = np.abs(A)
+    n = max(1, round(len(A) / 10))
+    omega = {
+        "least_norm": A**2 / (A**2).sum(),
+        "weighted": size / size.sum(),
+        "top": (size >= np.sort(size)[-n]) / n,
+    }[weights]
+    assert omega.sum() == pytest.approx(1, abs=1e-12)
+    return omega * A**-1.0
+
+
+@pytest.mark.parametrize("weights", ["least_norm", "weighted", "top"])
+def test_weights_of_the_dimensions(weights, toy):
+    fit = toy("gpt2").fit
+    u = encoding.steering.steering_direction(fit, weights)
+    np.testing.assert_allclose(u, weighted_inverse(fit.slope, weights), rtol=1e-12, atol=1e-15)
+    assert u @ fit.slope == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
@@ -471,17 +534,19 @@ def test_steering_gives_what_the_report_says(kind, case):
         other = corpora.batches(it.model, [f"w{i % 7} w{i % 31} w{i % 5}" for i in range(99)], mask_rate=0.3)
     tokens = [300, 700] if kind == "yelp" else [8, 30, 55]
     ratios = [0.3, 4] if kind == "yelp" else [0.2, 1, 3]
-    table = encoding.steering_report(it.model, it.fit, other=other, tokens=tokens, ratios=ratios, **QUIET)
-    assert len(table) == len(tokens) * len(ratios) * 3 * 2
-    u = it.fit.slope / (it.fit.slope @ it.fit.slope)
+    options = {"tokens": tokens, "ratios": ratios, "weights": ["least_norm", "weighted", "top"]}
+    table = encoding.steering_report(it.model, it.fit, other=other, **options, **QUIET)
+    assert len(table) == len(tokens) * len(ratios) * 5 * 2
     weight = it.hf.get_output_embeddings().weight
-    keys = zip(table["token_id"], table["requested"], table["shift"], strict=True)
-    recipes = {key: encoding.steer(it.model, *key[:2], it.fit, shift=key[2], **QUIET) for key in set(keys)}
+    recipes = {
+        key: encoding.steer(it.model, *key[:2], it.fit, shift=key[2], **{"weights": key[3]} if key[3] else {}, **QUIET)
+        for key in set(table[["token_id", "requested", "shift", "weights"]].itertuples(index=False, name=None))
+    }
     for name, rows in (("fitted", batches), ("other", other)):
         plain = ours(it.model, rows)
         q = array(plain.softmax(-1).mean(0))
         for row in table[table["text"] == name].itertuples():
-            logits = ours(it.model, rows, recipes[row.token_id, row.requested, row.shift])
+            logits = ours(it.model, rows, recipes[row.token_id, row.requested, row.shift, row.weights])
             change, rest = logits - plain, np.arange(len(q)) != row.token_id
             assert change[:, rest].abs().max() == 0
             steered = array(logits.softmax(-1).mean(0))
@@ -498,7 +563,9 @@ def test_steering_gives_what_the_report_says(kind, case):
             elif name == "fitted":  # the paper's edit of an untied output embedding
                 kept = weight[row.token_id].detach().clone()
                 with torch.no_grad():
-                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(u)
+                    weight[row.token_id] -= np.log(row.requested) * torch.tensor(
+                        weighted_inverse(it.fit.slope, row.weights)
+                    )
                 expected = predictions(it.hf, rows)[0].log_softmax(-1)
                 weight.data[row.token_id] = kept
                 tolerance = 1e-4 if kind in ROUGH else 1e-8
@@ -789,6 +856,24 @@ def test_dynamics_are_those_of_each_checkpoint(run):
     [(step, model)] = encoding.training.checkpoints(run, [2])
     by_hand = encoding.dynamics([(step, model)], HELD_OUT, unigram=counts, **QUIET)
     pd.testing.assert_frame_equal(by_hand, some.iloc[:1])
+
+
+def test_a_study_of_steps(run):
+    """The dynamics of the steps that were asked for, on the text as the study reads it."""
+    model, counts = interp.load(run), Unigrams(np.arange(1, 301), "rising")
+    options = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2], "unigram": counts}
+    text = {"bos": True, "context": 16}
+    found = encoding.study(model, HELD_OUT, **options, **text, steps=[10, 2], **QUIET).dynamics
+    kept = encoding.training.checkpoints(run, [2, 10])
+    expected = encoding.dynamics(kept, HELD_OUT, unigram=counts, settings=text, **QUIET)
+    pd.testing.assert_frame_equal(found, expected)
+    [(_, last)] = encoding.training.checkpoints(run, [10])
+    effect = interp.frequency.bias_effect(last, HELD_OUT, unigram=counts, scales=[1], biases=["ln"], **text, **QUIET)
+    assert found["kl_unigram_model"][1] == pytest.approx(effect.kl["kl_unigram_model"][0], rel=1e-6)
+    with pytest.raises(FileNotFoundError, match=r"step-N for N of \[0, 2, 10\], expected \[3\]"):
+        encoding.study(model, HELD_OUT, **options, steps=[3], **QUIET)
+    with pytest.raises(ValueError, match="other checkpoints read the text too"):
+        encoding.study(model, torch.arange(40).view(2, 20), **options, steps=[2], **QUIET)
 
 
 def test_dynamics_that_are_refused(run, hf_directory):

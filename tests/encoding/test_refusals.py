@@ -44,7 +44,9 @@ CASES: dict[str, Case] = {
     "soft-capped logits": (
         BAD,
         "soft-caps its logits",
-        lambda w: encoding.steering.SteeredMeans(w.toy(output_logits_soft_cap=5.0), [(3, 1.0, 0.0)], np.ones(16)),
+        lambda w: encoding.steering.SteeredMeans(
+            w.toy(output_logits_soft_cap=5.0), [(3, 1.0, [0.0])], np.ones((1, 16))
+        ),
     ),
     "a ratio of NaN to steer by": (
         BAD,
@@ -120,6 +122,13 @@ CASES: dict[str, Case] = {
     ),
     "an unknown basis": (BAD, "different ones of axis, pca; found ['ica']", lambda w: encoded(w, bases=["ica"])),
     "an unknown mode": (BAD, "expected shifts of exact, constant", lambda w: encoded(w, shifts=["Exact"])),
+    "unknown weights": (BAD, "weights must be one or more different ones of", lambda w: encoded(w, weights=["equal"])),
+    "no weights": (BAD, "weights must be one or more different ones", lambda w: encoded(w, weights=[])),
+    "unknown weights of a recipe": (
+        BAD,
+        "weights must be",
+        lambda w: encoding.steer(w.model("gpt2"), "w3", 2, w.fit(), shift="regression", weights="equal", **quiet),
+    ),
     "a ratio of NaN": (BAD, "ratio must be a positive number, found [nan]", lambda w: encoded(w, ratios=[np.nan])),
     "another vocabulary": (BAD, "over 5 types", lambda w: encoded(w, unigram=np.arange(5))),
     "another tokenizer": (BAD, "with another tokenizer", lambda w: encoded(w, unigram=other_tokenizer(w))),

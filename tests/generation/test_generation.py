@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from scipy import stats
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 from transformers import GenerationConfig
 
@@ -428,9 +429,11 @@ def test_features_are_the_last_hidden_state(kind, load_toy, hf_directory, texts)
 def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
     given = prompts(gpt2, texts, n=5, prompt_tokens=3, new_tokens=9, bos=True)
     encoded = gpt2.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    long = [ids for ids in encoded if len(ids) >= 12][:5]
-    assert given.ids.tolist() == [[gpt2.tokenizer.bos_token_id, *ids[:3]] for ids in long]
-    assert given.human.tolist() == [ids[3:12] for ids in long]
+    long = [(ids[:3], ids[3:12]) for ids in encoded if len(ids) >= 12]
+    drawn = list(zip(given.ids[:, 1:].tolist(), given.human.tolist(), strict=True))
+    places = [long.index(one) for one in drawn]
+    assert places == sorted(set(places)), "different ones, in the order of the text"
+    assert set(given.ids[:, 0]) == {gpt2.tokenizer.bos_token_id}
     assert given.settings["n_prompts"] == 5
     n_long = sum(len(text.split()) >= 12 for text in texts)
     for options, message in (
@@ -441,6 +444,26 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
     ):
         with pytest.raises(ValueError, match=message):
             prompts(gpt2, texts, **({"n": 5, "prompt_tokens": 3, "new_tokens": 9, "bos": True} | options))
+
+
+def test_prompts_are_drawn_at_random(gpt2):
+    """Each text that is long enough as often as any other, whatever its place; the same ones for the same seed."""
+    texts = [f"w{i} " + "w1 " * 6 if i % 2 else f"w{i}" for i in range(40)]
+    firsts = [ids[0] for ids in gpt2.tokenizer(texts, add_special_tokens=False)["input_ids"] if len(ids) >= 5]
+    drawn = np.zeros(20)
+    for seed in range(400):
+        given = prompts(gpt2, texts, n=5, prompt_tokens=1, new_tokens=4, seed=seed)
+        places = [firsts.index(first) for first in given.ids[:, 0].tolist()]
+        assert len(set(places)) == 5
+        drawn[places] += 1
+    assert stats.chisquare(drawn).pvalue > 1e-3
+    assert drawn[:5].mean() < 1.4 * drawn.mean(), "the first are not preferred"
+    one, again, other = (prompts(gpt2, texts, n=5, prompt_tokens=1, new_tokens=4, seed=seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one.ids, again.ids)
+    assert not np.array_equal(one.ids, other.ids)
+    assert one.settings != other.settings
+    whole = prompts(gpt2, texts, n=20, prompt_tokens=1, new_tokens=4, seed=9)
+    np.testing.assert_array_equal(whole.ids, prompts(gpt2, texts, n=20, prompt_tokens=1, new_tokens=4, seed=8).ids)
 
 
 @pytest.fixture(scope="module")
@@ -481,9 +504,12 @@ def test_sweep(tiny, some, tmp_path):
     )
     for name, value in wanted.items():
         assert measured[name] == pytest.approx(value), name
-    corpus = torch.from_numpy(np.concatenate([some.ids, some.human], 1))
-    perplexity = bias_effect(tiny, corpus, unigram=counts, scales=(0.5,), progress=False).kl["perplexity"].item()
-    assert measured["perplexity"] == pytest.approx(perplexity)
+    text = interp.corpora.batches(tiny, "bundled", bos=True)
+    perplexity = bias_effect(tiny, text, unigram=counts, scales=(1, 0.5), progress=False).kl["perplexity"]
+    greedy = found.metrics.query("decoder == 'greedy'")
+    assert greedy["perplexity"].tolist() == perplexity.tolist(), "that of interp frequency, on the same text"
+    assert measured["perplexity"] == perplexity[1]
+    assert measured["perplexity_low"] < perplexity[1] < measured["perplexity_high"]
     assert found.metrics["n_tokens"].eq(144).all()
     contract = {
         "texts": "decoder scale prompt_id prompt text n_tokens",
@@ -497,6 +523,16 @@ def test_sweep(tiny, some, tmp_path):
     pd.testing.assert_frame_equal(again.metrics, found.metrics)
     assert list(map(tuple, again.texts["token_ids"])) == list(map(tuple, found.texts["token_ids"]))
     assert again.provenance == found.provenance
+
+
+def test_perplexity_is_of_rows_as_asked(tiny, some):
+    """On rows of the same layout and length as `bias_effect`'s, not of prompts."""
+    options = {"scales": [1], "decoders": ["greedy"], "progress": False}
+    for layout, context in (("texts", 64), ("packed", 48)):
+        found = study(tiny, some, layout=layout, context=context, **options).metrics
+        text = interp.corpora.batches(tiny, "bundled", bos=True, layout=layout, context=context)
+        effect = bias_effect(tiny, text, scales=[1], progress=False)
+        assert found["perplexity"].dropna().tolist() == effect.kl["perplexity"].tolist()
 
 
 @pytest.mark.e2e

@@ -1,11 +1,14 @@
 """The harness of the benchmarks, on contestants whose times are known, and the figures that the README quotes."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 
+import pandas as pd
 import pytest
 from toys import ROOT
 
@@ -75,6 +78,60 @@ def test_a_benchmark_prints_its_rows():
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     assert {row["what"] for row in rows} == {"240 L0 probes side by side"}
     assert all(RATIO.fullmatch(row["it / interp"]) for row in rows)
+
+
+@pytest.fixture
+def papers(timing):
+    import papers
+
+    yield papers
+    sys.modules.pop("papers")
+
+
+def test_published_numbers_are_those_of_the_docs(papers):
+    """Every row of the tables of docs/papers.md that is compared stands in the script, and the other way round."""
+    docs = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    short = lambda value: f"{value:g}".replace("0.", ".") if abs(value) < 1 else f"{value:.1f}"  # noqa: E731
+    for name, values in papers.KL.items():
+        cells = " | ".join(f"{value:.2f}".replace("0.", ".", 1) for value in values.values())
+        assert f"| `{name}` | {cells} |" in docs
+    for values in papers.TEXT.values():
+        for scale, row in values.items():
+            cells = [f"{value:.2f}".replace("0.", ".", 1) for value in row[:-1]]
+            assert f"| {short(scale) if 0 < scale < 1 else scale} | {' | '.join(cells)} | {row[-1]:.1f} |" in docs
+    for values in papers.CONTRIBUTIONS.values():
+        assert ", ".join(short(value).replace("-", "−") for value in values) in docs
+    assert all(str(neuron) in docs for neuron in papers.ENTROPY_NEURONS)
+
+
+def test_what_was_not_measured_stays_open(papers):
+    measured, missing = papers.table([papers.Found("a", 0.5, 0.2), papers.Found("b", float("nan"), 0.2)])
+    assert measured == {"what": "a", "ours": "0.500", "published": "0.2", "difference": "+0.300"}
+    assert missing == {"what": "b", "ours": "", "published": "0.2", "difference": ""}
+
+
+@pytest.mark.e2e
+def test_a_paper_from_the_cache_of_the_hub(hf_directory, texts, tmp_path):
+    """A small model under the name of a published one, and no network."""
+    place = tmp_path / "hub" / "models--gpt2"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("abc")
+    shutil.copytree(hf_directory("gpt2"), place / "snapshots" / "abc")
+    (tmp_path / "text.txt").write_text("\n".join(texts))
+    script = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "papers.py"), "--paper", "1"]
+    asked = ["--corpus", str(tmp_path / "text.txt"), "--n", "5", "--prompt-tokens", "3", "--new-tokens", "4"]
+    offline = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    how = {"capture_output": True, "text": True, "check": False, "env": offline}
+    run = subprocess.run([*script, "--model", "gpt2", *asked, "--out", str(tmp_path / "runs")], **how)
+    assert run.returncode == 0, run.stderr
+    kl = pd.read_parquet(tmp_path / "runs/frequency/kl.parquet").query("scale == 0")["kl_unigram_model"].item()
+    assert f"| KL(u‖q) without b_ln | {kl:.3f} | 0.83 | {kl - 0.83:+.3f} |" in run.stdout
+    assert "- differs: the text is text.txt, the paper's webtext" in run.stdout
+    assert "- differs: 5 prompts, the paper's 100" in run.stdout
+    assert run.stdout.count("| perplexity, λ = ") == 3
+    run = subprocess.run([*script, "--model", "tiny-gpt2"], **how)
+    assert run.returncode == 2
+    assert "paper 1 has no numbers of tiny-gpt2; it has them of bert-base-cased" in run.stderr
 
 
 def test_quoted_ratios_were_measured():

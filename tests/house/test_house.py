@@ -21,7 +21,12 @@ LEVELS = (
     {"pages", "survey"},
     {"cli"},
 )
-DECLARED = {("encoding", "frequency"), ("generation", "frequency"), ("probing", "attention")}
+DECLARED = {
+    ("encoding", "frequency"),
+    ("encoding", "generation"),
+    ("generation", "frequency"),
+    ("probing", "attention"),
+}
 
 
 def imports(path: Path) -> set[str]:
@@ -143,7 +148,8 @@ def test_public_names_are_few():
 
 MANY_OPTIONS = {
     "attention.patterns.ablation_effect", "attention.scores.score_contributions", "corpora.batching.batches",
-    "encoding.neurons.frequency_neurons", "encoding.pruning.pruning_curve", "generation.decoding.generate",
+    "encoding.neurons.frequency_neurons", "encoding.pruning.pruning_curve",
+    "encoding.steering.steering_report", "generation.decoding.generate", "generation.decoding.prompts",
     "probing.accuracy.ablation_effect", "probing.states.collect", "probing.sweeps.sweep",
 }  # fmt: skip
 """Measures that users call, whose options are keywords."""

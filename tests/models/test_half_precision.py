@@ -36,7 +36,7 @@ def test_the_mean_input_of_the_head(model):
 
 def test_steered_means(model):
     batches = corpora.batches(model, TOKENS)
-    observer = SteeredMeans(model, [(9, 0.0, 0.0)], np.zeros(model.cfg.d_model, np.float32))
+    observer = SteeredMeans(model, [(9, 0.0, [0.0])], np.zeros((1, model.cfg.d_model), np.float32))
     observe(model, batches, observer, progress=False)
     exact = model(TOKENS).double().softmax(-1).mean((0, 1))
     for name in ("plain", "steered"):
