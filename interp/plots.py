@@ -29,6 +29,7 @@ from interp.probing.figures import (
     probe_ablation,
     probe_view,
     random_dims,
+    random_dims_by_state,
     sparse_probes,
     token_views,
     topk_probes,
@@ -40,5 +41,6 @@ __all__ = [
     "contribution_table", "contributions", "dimension_means", "dimension_slopes", "direction_cosines", "dynamics",
     "gate_agreement", "general_probes", "generation_tradeoff", "kl_by_scale", "neuron_overlap", "neurons",
     "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning", "random_dims",
-    "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "random_dims_by_state", "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes",
+    "transfer_matrix",
 ]  # fmt: skip

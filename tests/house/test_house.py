@@ -144,7 +144,8 @@ def test_public_names_are_few():
 MANY_OPTIONS = {
     "attention.patterns.ablation_effect", "attention.scores.score_contributions", "corpora.batching.batches",
     "encoding.neurons.frequency_neurons", "encoding.pruning.pruning_curve", "generation.decoding.generate",
-    "probing.accuracy.ablation_effect", "probing.states.collect", "probing.sweeps.sweep",
+    "probing.accuracy.ablation_effect", "probing.shared.general", "probing.shared.transfer", "probing.states.collect",
+    "probing.sweeps.sweep",
 }  # fmt: skip
 """Measures that users call, whose options are keywords."""
 
