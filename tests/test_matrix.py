@@ -212,6 +212,11 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "random_k": "task state k draw accuracy",
         "equivalence": "task state ratio low high",
         "agreement": "task state l0_strength spearman spearman_max auroc",
+        "hits": "task state pair dense l0 topk dense_flipped dense_untrained l0_untrained topk_untrained l0_rotated "
+        "topk_rotated bag_of_words",
+        "means": "state probe accuracy low high sd",
+        "differences": "state probe against difference low high above below n_tasks",
+        "comparisons": "task state probe against difference low high p p_adjusted",
         "overlap": "task_a task_b state jaccard expected cosine",
         "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
         "general": "task state",
@@ -222,7 +227,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "mauve_mean", "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
-    "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share",
+    "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
+    "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 

@@ -94,8 +94,12 @@ def run(application: Callable[..., Any], given: list[str]) -> int:
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"
 
+    noted: set[str] = set()
+
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        print(f"interp: note: {message}", file=sys.stderr)
+        if str(message) not in noted:
+            print(f"interp: note: {message}", file=sys.stderr)
+        noted.add(str(message))
 
     try:
         with warnings.catch_warnings():

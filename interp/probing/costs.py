@@ -25,8 +25,10 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     Bytes of hidden states, and floating-point operations (a multiplication and an addition are two) of the trained and
     the untrained model. `forward_sentences` are the blocks' matrix products for all sentences; `sparse` those of the L0
     probes, `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is done at one
-    state alone (transfer, general probes, ablation) is not counted. Tokens are reckoned at 4/3 of the words, and one
-    appended. Of the untrained model, which lies beside the trained one, there is one sparse probe per task and state.
+    state alone (transfer, general probes, ablation) is not counted, nor are dense probes, of which random neurons take
+    120 per task and state, and more where the top ones are above chance. Tokens are reckoned at 4/3 of the words, and
+    one appended. Of the untrained model, which lies beside the trained one, there is one sparse probe per task, state
+    and seed.
 
     Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
@@ -37,7 +39,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
-    columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) + 1 if "l0" in asked.methods else 0
+    columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) if "l0" in asked.methods else 0
+    columns += len(asked.seeds) if columns else 0
     one_state, forward = 4 * len(sentences) * size.d_model, 2 * sum(lengths) * size.forward
     sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
     numbers = {

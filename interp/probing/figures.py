@@ -1,7 +1,7 @@
 """Figures of question 4: sparse probes for grammar."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from interp.probing.sweeps import Sweep
 from interp.probing.tables import changes
 
 __all__ = ["beyond_words", "gate_agreement", "general_probes", "neuron_overlap", "probe_ablation", "probe_view"]
-__all__ += ["random_dims", "sparse_probes", "token_views", "topk_probes", "transfer_matrix"]
+__all__ += ["random_dims", "random_dims_by_state", "sparse_probes", "token_views", "topk_probes", "transfer_matrix"]
 
 _DENSE: Style = {"name": "dense", "color": style.INK, "width": 2.5}
 _FLIP: Style = {"name": "dense, labels flipped", "color": style.VERMILION, "dash": "dot", "width": 1.8}
@@ -117,7 +117,8 @@ def gate_agreement(found: Sweep) -> go.Figure:
 
 
 def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
-    """Accuracy of random dimensions against their number, beside the top 1 % by Welch t; and how many replace them.
+    """Accuracy of random dimensions against their number, beside the top 1 % by Welch t, means over tasks; and how
+    many of them replace one of the top, median and quartiles over the tasks that have a ratio.
 
     Args:
         state: of the left panel; the last by default.
@@ -130,28 +131,65 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
         >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
         >>> found = interp.probing.sweep(states, methods=["random"], progress=False)
-        >>> [trace.name for trace in random_dims(found).data]
-        ['random outside the top', 'top 2 by |t|', 'median and quartiles over tasks']
+        >>> [trace.name for trace in random_dims(found).data]  # no ratio: of four test pairs, nothing is above chance
+        ['random outside the top', 'top 1 by |t|']
     """
     table = _table(found, "random_k")
     shown = int(table["state"].iloc[-1] if state is None else state)
-    draws = only(table, "state", shown).groupby(["k", "draw"])["accuracy"].mean().groupby("k")
+    at, top = only(table, "state", shown), found.equivalence[found.equivalence["state"] == shown]
+    whole = at[at["k"].isin(_of_every_task(at))]
+    draws = whole.groupby(["k", "draw"])["accuracy"].mean().groupby("k")
     low, mean, high = draws.min(), draws.mean(), draws.max()
-    subtitle = f"left: state {shown}, with the range over draws"
+    known = found.equivalence.dropna(subset="ratio")
+    n_known = f"{(known['state'] == shown).sum()} of {len(top)}"
+    subtitle = f"left: state {shown}, range over draws; right: tasks whose top is above chance, there {n_known}"
     out = panels("Top neurons against random ones", "hidden state", subtitle=subtitle)
     line = {"name": "random outside the top", "color": style.GREY, "symbol": "x"}
     add_series(out, mean.round(4), line, error_y=error_bars(mean, low, high), panel=1)
-    top = found.equivalence[found.equivalence["state"] == shown]
     level = pd.Series(top["top_accuracy"].mean(), mean.index[[0, -1]])
     add_series(out, level, {"name": f"top {int(top['n_top'].iloc[0])} by |t|", "color": style.BLUE}, panel=1)
-    ratio = found.equivalence.groupby("state")["ratio"]
+    ratio = known.groupby("state")["ratio"]
     low, median, high = (ratio.quantile(share) for share in (0.25, 0.5, 0.75))
     line = {"name": "median and quartiles over tasks", "color": style.GREEN, "symbol": "diamond"}
     add_series(out, median, line, error_y=error_bars(median, low, high), panel=2)
-    out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index[::2], col=1)
+    out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index, col=1)
     out.update_yaxes(title_text="accuracy", col=1)
     ticks = [2**i for i in range(12)]
     return out.update_yaxes(title_text="random for one of the top", type="log", tickvals=ticks, col=2)
+
+
+def random_dims_by_state(found: Sweep) -> go.Figure:
+    """Accuracy of the top 1 % of dimensions by Welch t and of 1, 2, 4 … 32 times as many random ones, by hidden state;
+    means over tasks (figure 5 of the paper).
+
+    Raises ValueError for a result without random probes.
+
+    Examples:
+        >>> import interp
+        >>> model, tasks = interp.load("tiny-gpt2"), ["reflexive_number"]
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
+        >>> states = interp.probing.collect(model, pairs, states=[6], bos=True, progress=False)
+        >>> found = interp.probing.sweep(states, methods=["random"], progress=False)
+        >>> [trace.name for trace in random_dims_by_state(found).data]
+        ['1 random', '2 random', '4 random', '8 random', '16 random', '32 random', 'top 1 by |t|']
+    """
+    table = _table(found, "random_k")
+    means = table[table["k"].isin(_of_every_task(table))].groupby(["k", "state"])["accuracy"].mean()
+    top = found.equivalence.groupby("state")["top_accuracy"].mean()
+    n_top = int(found.equivalence["n_top"].iloc[0])
+    subtitle = "means over tasks; random: also over draws, from outside the top"
+    out = figure("Top neurons against random ones, by depth", "hidden state", "accuracy", subtitle=subtitle)
+    for k, line in scale_styles(means.index.get_level_values("k").to_series(), "k").items():
+        add_series(out, means[k].round(4), line | {"name": f"{k:g} random"}, hover="state %{x}: %{y:.3f}")
+    line = {"name": f"top {n_top} by |t|", "color": style.INK, "width": 2.5, "symbol": "circle"}
+    add_series(out, top.round(4), line, hover="state %{x}: %{y:.3f}")
+    return out.update_xaxes(dtick=max(1, round(len(top) / 12)))
+
+
+def _of_every_task(random_k: pd.DataFrame) -> list[int]:
+    """The sizes that were fitted for every task and state."""
+    n = random_k.groupby("k").size()
+    return [int(str(k)) for k in n.index[n == n.max()]]
 
 
 def beyond_words(study: ProbingStudy) -> go.Figure:
@@ -191,8 +229,17 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
     return out.update_yaxes(title_text=f"{best} probe, state {state}", col=2)
 
 
-def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figure:
-    """Pair accuracy of each task's sparse probe on each task; or less that of λ = 1, all gates open.
+def transfer_matrix(
+    study: ProbingStudy,
+    *,
+    difference: bool = False,
+    measure: Literal["accuracy", "pair_accuracy"] = "pair_accuracy",
+) -> go.Figure:
+    """How well each task's sparse probe reads each task; or that minus the probe of λ = 1, all gates open.
+
+    Args:
+        measure: the share of pairs whose good sentence scores higher, or as in figure 6 of the paper the accuracy on
+            sentences, which falls where a task lies on one side of the other's threshold.
 
     Raises ValueError for a study of one task, or without L0 probes.
 
@@ -206,11 +253,11 @@ def transfer_matrix(study: ProbingStudy, *, difference: bool = False) -> go.Figu
         (2, 2)
     """
     table = _table(study, "transfer").dropna(subset="l0_strength")
-    wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values="pair_accuracy")
+    wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values=measure)
     sparse = wide[study.provenance["l0_strength"]]
     if difference:
-        return _matrix(study, sparse - wide[1.0], "Transfer: sparse less all gates open", "pair accuracy", reach=0.5)
-    return _matrix(study, sparse, "Transfer between tasks", "pair accuracy", middle=0.5, reach=0.5)
+        return _matrix(study, sparse - wide[1.0], "Transfer: sparse minus all gates open", _words(measure), reach=0.5)
+    return _matrix(study, sparse, "Transfer between tasks", _words(measure), middle=0.5, reach=0.5)
 
 
 def neuron_overlap(study: ProbingStudy) -> go.Figure:

@@ -2,27 +2,28 @@
 them."""
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from einops import rearrange
+from einops import rearrange, reduce
 from jaxtyping import Float, Int
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from interp.checks import list_of_strings
-from interp.probing.fitting import welch
-from interp.probing.options import Control
+from interp.probing.fitting import fit_dense, scores, welch
+from interp.probing.options import Control, Selector, Unit
+from interp.probing.uncertainty import share_interval
 
-__all__ = ["Group", "Split", "bag_of_words", "hits", "of_equal_size", "split_pairs", "split_tasks"]
+__all__ = ["Group", "Split", "bag_of_words", "dense_on", "hits", "of_equal_size", "ranked", "split_pairs"]
+__all__ += ["split_tasks", "words_right"]
 
 _FEWEST_PAIRS = 10
 _ENDS = (0.6, 0.8)  # of the training and validation pairs
-_RESAMPLES = 1_000
-_INTERVAL = (0.025, 0.975)
 
 
 class Split(NamedTuple):
@@ -64,23 +65,31 @@ def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
     return list(groups.values())
 
 
-def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:
-    """Test accuracy of an L2 logistic regression (C = 1) on word counts: what a probe must beat to say anything."""
+def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " test"]:
+    """The share of each test pair's two sentences that an L2 logistic regression (C = 1) on word counts gets right."""
     columns = ["sentence_good", "sentence_bad"]
     sides = [pairs.iloc[rows][columns].to_numpy().ravel(order="F") for rows in (split.train, split.test)]
     words = CountVectorizer(token_pattern=r"\S+")
     X, X_test = words.fit_transform(sides[0]), words.transform(sides[1])
     y, y_test = (np.repeat([1, 0], len(side) // 2) for side in sides)
-    return float(LogisticRegression(max_iter=1_000).fit(X, y).score(X_test, y_test))
+    right = LogisticRegression(max_iter=1_000).fit(X, y).predict(X_test) == y_test
+    return np.asarray(reduce(right.astype(np.float64), "(side pair) -> pair", "mean", side=2))
+
+
+def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:
+    """Test accuracy of an L2 logistic regression (C = 1) on word counts: what a probe must beat to say anything."""
+    return float(words_right(pairs, split).mean())
 
 
 class Group:
     """Tasks of one state with equally many pairs, side by side.
 
     `X`, `X_validation` and `X_test` are `[tasks, samples, d]`, good samples before bad, standardised with the mean and
-    SD of the training samples unless `raw`; `t` and `p` are Welch's, of the training states as they were.
+    SD of the training samples unless `raw`; `t` and `p` are Welch's, of the training states as they were, `rms` their
+    root mean square over samples and dimensions; `test` the numbers of the test pairs.
 
     Args:
+        unit: of raw states: divided by `rms`, one number per task, or left in the model's own unit (`none`).
         rotation: an orthogonal matrix `[d, d]` that the standardised states are multiplied by.
     """
 
@@ -90,14 +99,17 @@ class Group:
         splits: dict[str, Split],
         *,
         raw: bool,
+        unit: Unit,
         device: torch.device,
         rotation: Float[np.ndarray, "d d"] | None = None,
     ) -> None:
         train = np.stack([vectors[split.train] for split in splits.values()])  # [tasks, pairs, 2, d]
         self.mean, spread = train.mean((1, 2), dtype=np.float64), train.std((1, 2), dtype=np.float64)
+        self.rms = np.sqrt((self.mean**2 + spread**2).mean(1))
         self.spread = np.where(spread > 1e-6 * np.abs(self.mean) + 1e-12, spread, np.inf)
         if raw:
-            self.mean, self.spread = np.zeros_like(spread), np.ones_like(spread)
+            scale = np.where(self.rms > 0, self.rms, 1.0) if unit == "rms" else np.ones_like(self.rms)
+            self.mean, self.spread = np.zeros_like(spread), np.tile(scale[:, None], spread.shape[1])
         self.t, self.p = np.stack([welch(x[:, 0], x[:, 1]) for x in train], axis=1)
 
         def samples(rows_by_task: Sequence[Int[np.ndarray, " pairs"]]) -> Float[Tensor, "tasks samples d"]:
@@ -108,9 +120,15 @@ class Group:
 
         self.X, self.X_validation, self.X_test = map(samples, zip(*splits.values(), strict=True))
         self.tasks, self.n, self.d = list(splits), train.shape[1], train.shape[3]
+        self.test = np.stack([split.test for split in splits.values()])
         self.n_test = self.X_test.shape[1] // 2
-        draws = np.random.default_rng(0).multinomial(self.n_test, [1 / self.n_test] * self.n_test, size=_RESAMPLES)
-        self._resamples = draws / self.n_test
+
+    def part(self, which: Sequence[int]) -> "Group":
+        """Some of the tasks, by number, to fit and test other probes on."""
+        part = copy(self)
+        part.tasks = [self.tasks[task] for task in which]
+        part.X, part.X_test = (x[list(which)] for x in (self.X, self.X_test))
+        return part
 
     def labels(self, n: int, control: Control = "none", seed: int = 0) -> Float[Tensor, " samples"]:
         """1 for good, 0 for bad, of n pairs; swapped within half of the pairs for `flip`."""
@@ -131,22 +149,24 @@ class Group:
         directions = coefficients.double().cpu().numpy() / self.spread[:, None]
         return directions, -(directions * self.mean[:, None]).sum(2)
 
-    def accuracy(self, weight: Float[Tensor, "tasks d"]) -> Float[np.ndarray, " tasks"]:
-        """Of the test sentences."""
-        return self._hits(self.X_test, weight, "none", 0)[0].mean(1)
+    def right(
+        self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0
+    ) -> Float[np.ndarray, "tasks pairs"]:
+        """Of each test pair the share of its two sentences on the right side."""
+        return self._hits(self.X_test, weight, control, seed)[0]
 
     def rows(
         self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **about: Any
     ) -> pd.DataFrame:
-        """One row per task: accuracy of test sentences and pairs, each with a 95 % interval over pairs (percentile
-        bootstrap of 1,000 resamples), and of validation sentences."""
+        """One row per task: accuracy of test sentences and pairs, each with its 95 % interval (`share_interval`), and
+        of validation sentences."""
         n_open = (weight != 0).sum(1).cpu().numpy()
         about |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}
-        about["open_fraction"] = n_open / self.d
+        about |= {"open_fraction": n_open / self.d, "rms": self.rms}
         about["validation_accuracy"] = self._hits(self.X_validation, weight, control, seed)[0].mean(1)
         tested = self._hits(self.X_test, weight, control, seed)
-        for name, values in zip(("accuracy", "pair_accuracy"), tested, strict=True):
-            low, high = np.quantile(self._resamples @ values.T, _INTERVAL, axis=0)
+        for name, values, sentences in zip(("accuracy", "pair_accuracy"), tested, (2, 1), strict=True):
+            low, high = share_interval(values, sentences=sentences)
             about |= {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
         return pd.DataFrame(about)
 
@@ -165,3 +185,17 @@ def hits(
 ) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
     """Of the scores of pairs: the share of sentences on the right side of 0, and whether good is above bad (ties ½)."""
     return ((good > 0).astype(float) + (bad <= 0)) / 2, (good > bad) + 0.5 * (good == bad)
+
+
+def ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:
+    """The dimensions of each task, those that score highest first."""
+    values = [scores(x[: group.n], x[group.n :], selector) for x in group.X.cpu().numpy()]
+    return np.argsort(-np.stack(values), axis=1, kind="stable")
+
+
+def dense_on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks d"]:
+    """Dense probes on some dimensions of each task."""
+    index = torch.from_numpy(np.sort(dims, axis=1)).to(group.X.device)
+    part = group.X.gather(2, index[:, None].expand(-1, group.X.shape[1], -1))
+    weight = torch.zeros(len(group.tasks), group.d, dtype=torch.float64, device=group.X.device)
+    return weight.scatter_(1, index, fit_dense(part, group.targets())[:, 0])

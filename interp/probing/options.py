@@ -6,14 +6,17 @@ from typing import Any, Literal, get_args
 
 from interp.declare import Analysis, Options, option
 
-__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "STEPS", "Control", "Method", "Position", "ProbingOptions", "Selector"]
+__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "SEEDS", "STEPS", "Control", "Method", "Position", "ProbingOptions"]
+__all__ += ["Selector", "Unit"]
 
 Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
 Control = Literal["none", "flip", "rotation"]
 Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
+Unit = Literal["rms", "none"]
 L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 KS = (1, 2, 5, 10, 20, 40)
+SEEDS = (0, 1, 2, 3, 4)
 STEPS = 1_000
 
 _PAPER_STATE = 16
@@ -37,9 +40,10 @@ class ProbingOptions(Options):
     l0_strengths: Sequence[float | int] = option(L0_STRENGTHS, "λ of the L0 probes.")
     ks: Sequence[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
     selectors: Sequence[Selector] = option(("welch",), "What the k dimensions are chosen by.")
-    seeds: Sequence[int] = option((0,), "Of weights, gates and their noise.")
+    seeds: Sequence[int] = option(SEEDS, "Of weights, gates and their noise.")
     controls: Sequence[Control] = option(get_args(Control), "Controls beside the probes.")
     raw: bool = option(False, "Fit on the states as they are, not standardised.")
+    unit: Unit = option("rms", "What raw states are divided by: their root mean square, or none.")
     bos: bool | None = option(None, "A token before each sentence. Default: as TransformerLens has it.")
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
     fit_device: str | None = option(None, "Where probes are fitted. Default: the model's GPU, or else the CPU.")
@@ -66,6 +70,6 @@ ANALYSIS = Analysis(
     section="interp.probing.page:section",
     sides="interp.probing.page:sides",
     cost="interp.probing.costs:dry_run",
-    paper={"raw": True, "ks": _ks, "state": _paper_state, "controls": ("none",)},
-    paper_help="raw states, k to 1,024, transfer at state 16; no flipped labels",
+    paper={"raw": True, "unit": "none", "ks": _ks, "state": _paper_state, "controls": ("none", "rotation")},
+    paper_help="raw states in the model's unit, k to 1,024, transfer at state 16; no flipped labels",
 )

@@ -1,7 +1,8 @@
 """What the page says of `interp probing`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -10,21 +11,24 @@ from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, nu
 from interp.figures.section import Section, count
 from interp.figures.style import CHANCE, figure, run_styles
 from interp.probing import figures as plots
-from interp.probing.tables import ProbingStudy
+from interp.probing.tables import ProbingStudy, changes
+from interp.probing.uncertainty import ENDS, averaged, off_diagonal, resampled
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _COMPARED = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 _PROBES = {
-    "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g}) {l0:.3f}",
-    "dense": "dense probes {dense:.3f}",
-    "topk": "probes of the top {k:g} dimensions {topk:.3f}",
+    "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g})",
+    "dense": "dense probes",
+    "topk": "probes of the top {k:g} dimensions",
+    "bag_of_words": "a bag of words",
 }
-_CONTROLS = {
-    "dense_untrained": "dense probes of the untrained model {dense_untrained:.3f}",
-    "dense_flipped": "dense probes with flipped labels {dense_flipped:.3f}",
-    "l0_rotated": "sparse probes in a random basis {l0_rotated:.3f} with {l0_rotated_open:.1%} of the gates open",
+_BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
+_DIFFERENCES = {
+    ("dense", "bag_of_words"): "Dense probes are above the bag of words",
+    ("l0", "l0_untrained"): "Sparse probes are above those of the untrained model",
+    ("l0", "l0_rotated"): "Sparse probes are above those in a random basis",
 }
 
 DEFINITIONS = {
@@ -41,6 +45,11 @@ DEFINITIONS = {
     "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale "
     "a pair. It was trained where the pairs are read (the appended EOS, or [CLS]) and is out of its range "
     "elsewhere: that shows where a distinction appears, no probabilities.",
+    "Intervals": "95 %, in brackets: of one accuracy Wilson's, of a mean over tasks by a bootstrap of tasks, then of "
+    "test pairs within them. Tasks are counted by McNemar's exact test over test pairs (is either right more often "
+    "where two differ?), p adjusted over tasks (Benjamini and Hochberg), at .05.",
+    "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %; only of "
+    "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
     "minimal-pair accuracy, against random neurons and others of matched magnitude.",
 }
@@ -48,22 +57,28 @@ DEFINITIONS = {
 
 def section(study: ProbingStudy) -> Section:
     """What the page says of `interp probing`; every number comes from the result."""
-    methods = set(study.probes["method"])
+    state, own = study.provenance["state"], study.probes[study.probes["control"] == "none"]
+    methods = set(own["method"])
     figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
     figures["beyond_words"] = plots.beyond_words(study)
     if "topk:welch" in methods:
         figures["topk"] = plots.topk_probes(study)
     if not study.random_k.empty:
-        figures["random"] = plots.random_dims(study, study.provenance["state"])
+        figures["random"] = plots.random_dims(study, state)
+        figures["random_states"] = plots.random_dims_by_state(study)
     if not study.agreement.empty:
         figures["agreement"] = plots.gate_agreement(study)
+    at = {f"Means over tasks at state {state}": study.means, f"Probes compared at state {state}": study.differences}
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
+    tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
     if not study.transfer.empty:
         figures["transfer"] = plots.transfer_matrix(study)
         figures["transfer_difference"] = plots.transfer_matrix(study, difference=True)
+        figures["transfer_accuracy"] = plots.transfer_matrix(study, measure="accuracy")
+        figures["transfer_accuracy_difference"] = plots.transfer_matrix(study, difference=True, measure="accuracy")
         figures["general"] = plots.general_probes(study)
         figures["overlap"] = plots.neuron_overlap(study)
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
@@ -73,50 +88,118 @@ def section(study: ProbingStudy) -> Section:
     return Section(sentences[0], main, finding, DEFINITIONS, figures, tables, study.provenance, views)
 
 
+def _interval(low: float, high: float, form: str = "{:.3f}") -> str:
+    return f"[{form.format(low)}, {form.format(high)}]"
+
+
+def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
+    """The means at the study's state, each with its interval, and in brackets those of its controls; what was not
+    fitted is left out."""
+    state = study.provenance["state"]
+    at = study.means[study.means["state"] == state]
+    sd, means = at.set_index("probe")["sd"], _means(at)
+    known = study.by_state.set_index("state").loc[state].to_dict() | {"k": study.largest_k}
+    known["l0_strength"] = study.provenance["l0_strength"]
+    said = []
+    for probe, words in _PROBES.items():
+        if probe in means and probe in probes:
+            beside = [f"{what} {means[f'{probe}_{how}']}" for how, what in _BESIDE.items() if f"{probe}_{how}" in means]
+            if sd[probe] > 0:
+                beside.insert(0, f"SD over {count(len(study.provenance['seeds']), 'seed')} {sd[probe]:.3f}")
+            said.append(words.format(**known) + f" {means[probe]}" + (f" ({', '.join(beside)})" if beside else ""))
+    return "; ".join(said)
+
+
+def _means(table: pd.DataFrame) -> dict[str, str]:
+    """Each accuracy of the table `means` with its interval, by probe."""
+    rows = zip(*(table[name] for name in ("probe", "accuracy", "low", "high")), strict=True)
+    return {probe: f"{accuracy:.3f} {_interval(low, high)}" for probe, accuracy, low, high in rows}
+
+
 def _hard_tasks(study: ProbingStudy) -> str:
     """How far dense probes go where the words alone say little."""
-    at = study.probes[(study.probes["state"] == study.provenance["state"]) & (study.probes["method"] == "dense")]
-    means = at.groupby(["control", "task"])[["accuracy", "bag_of_words"]].mean()
-    trained = means.loc["none"]
-    hard = trained[trained["bag_of_words"] < _HARD]
-    above = int((trained["accuracy"] > trained["bag_of_words"]).sum())
-    sentence = f"Dense probes are above the bag of words on {above} of {count(len(trained), 'task')}"
-    if not hard.empty:
-        words, probes = hard["bag_of_words"].mean(), hard["accuracy"].mean()
-        sentence += f"; on the {count(len(hard), 'task')} where that gets less than {_HARD:g} ({words:.3f} on average) "
-        sentence += f"they get {probes:.3f}"
-        if "untrained" in means.index:
-            chance = means.loc["untrained", "accuracy"].reindex(hard.index).mean()
-            sentence += f", those of the untrained model {chance:.3f}"
-    return f"{sentence}."
+    hits = study.hits[study.hits["state"] == study.provenance["state"]]
+    names = [name for name in ("bag_of_words", "dense", "dense_untrained") if hits[name].notna().any()]
+    by_task = hits.groupby("task")[names].mean()
+    hard = by_task.index[by_task["bag_of_words"] < _HARD]
+    if not len(hard):
+        return ""
+    means = _means(averaged(hits[hits["task"].isin(hard)], [])[0])
+    words, dense, *chance = (means[name] for name in names)
+    where = f"On the {count(len(hard), 'task')} where a bag of words gets less than {_HARD:g} ({words})"
+    return (
+        f"{where} dense probes get {dense}" + "".join(f", those of the untrained model {one}" for one in chance) + "."
+    )
 
 
-def _accuracies(study: ProbingStudy, sentences: dict[str, str]) -> str:
-    """The numbers of `by_state` at the study's state, each in its words; those that it does not have are left out."""
-    at = study.by_state.set_index("state").loc[study.provenance["state"]].to_dict()
-    known = at | {"l0_strength": study.provenance["l0_strength"], "k": study.largest_k}
-    return ", ".join(words.format(**known) for name, words in sentences.items() if name in at)
+def _compared(study: ProbingStudy) -> Iterator[str]:
+    """On how many tasks probes are above what they must beat, and by how much on average."""
+    at = study.differences[study.differences["state"] == study.provenance["state"]].set_index(["probe", "against"])
+    for pair, words in _DIFFERENCES.items():
+        if pair in at.index:
+            row = at.loc[pair]
+            gap = f"{row['difference']:+z.3f} {_interval(row['low'], row['high'], '{:+z.3f}')}"
+            tasks = count(int(row["n_tasks"]), "task")
+            yield f"{words} on {row['above']:.0f} of {tasks}, below on {row['below']:.0f}; difference {gap}."
+
+
+def _worth(study: ProbingStudy) -> Iterator[str]:
+    """How many random dimensions replace one of the top, over the tasks where the top says anything."""
+    at = study.equivalence[study.equivalence["state"] == study.provenance["state"]]
+    if at.empty:
+        return
+    known, top = at.dropna(subset="ratio"), f"the {count(int(at['n_top'].iloc[0]), 'dimension')} of the largest |t|"
+    told = f"is above chance and above the untrained model on {len(known)} of {count(len(at), 'task')}"
+    if known.empty:
+        yield f"The accuracy of {top} {told}."
+        return
+    ratios, low, high = known["ratio"].to_numpy(), known["low"].iloc[0], known["high"].iloc[0]
+    if len(ratios) > 1:
+        drawn = np.random.default_rng(0).choice(ratios, (len(resampled(len(ratios))), len(ratios)))
+        low, high = np.quantile(np.median(drawn, axis=1), ENDS)
+    times = f"{np.median(ratios):.1f} {_interval(low, high, '{:.1f}')} times as many random ones"
+    more = f"; on {count(int(known['censored'].sum()), 'task')} all the others together may not reach it"
+    over = ", median over tasks" if len(ratios) > 1 else ""
+    yield f"The accuracy of {top} {told}; there it takes {times}{over}{more * bool(known['censored'].any())}."
 
 
 def _sentences(study: ProbingStudy) -> Iterator[str]:
     """What was found; the first is the summary."""
     of = ("mean over " if len(study.tasks) > 1 else "") + count(len(study.tasks), "task")
-    words = _accuracies(study, {"bag_of_words": "a bag of words {bag_of_words:.3f}"})
-    yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, _PROBES)}; {words}."
-    if controls := _accuracies(study, _CONTROLS):
-        yield f"Controls: {controls}."
-    if "dense" in study.by_state:
-        yield _hard_tasks(study)
+    first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
+    yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, [*first, 'bag_of_words'])}."
+    if "topk" not in first and (top := _accuracies(study, ["topk"])):
+        yield f"The same with {top}."
+    yield from _compared(study)
+    if "dense" in study.by_state and (hard := _hard_tasks(study)):
+        yield hard
+    yield from _worth(study)
     if not study.transfer.empty:
-        other = study.transfer[study.transfer["train_task"] != study.transfer["test_task"]]
-        sparse, dense = other["l0_strength"] == study.provenance["l0_strength"], other["method"] == "dense"
-        right = [other.loc[probes, "pair_accuracy"].mean() for probes in (sparse, dense)]
-        yield "On the pairs of other tasks sparse probes are right on {:.3f}, dense ones on {:.3f}.".format(*right)
-    for mode, part in study.ablated.groupby("mode", sort=False):
-        change, n_tasks = part.set_index("set")["accuracy"], count(int(part["n_tasks"].iloc[0]), "task")
-        where = f"to {'their means' if mode == 'mean' else 'zero'} changes the model's own accuracy by"
-        found, matched = (f"{change[name]:+z.3f}" for name in ("found", "matched"))
-        yield f"Setting the found neurons {where} {found} on {n_tasks}, matched ones by {matched}."
+        yield _on_other_tasks(study)
+    for mode, part in changes(study.ablation).groupby("mode", sort=False):
+        yield _removed(mode, part)
+
+
+def _on_other_tasks(study: ProbingStudy) -> str:
+    right = []
+    for kind in (study.transfer["l0_strength"] == study.provenance["l0_strength"], study.transfer["method"] == "dense"):
+        wide = study.transfer[kind].pivot(index="train_task", columns="test_task", values="pair_accuracy")
+        mean, low, high = off_diagonal(wide.loc[wide.columns].to_numpy(dtype=np.float64))
+        right.append(f"{mean:.3f} {_interval(low, high)}")
+    return "On the pairs of other tasks sparse probes are right on {}, dense ones on {}.".format(*right)
+
+
+def _removed(mode: object, changes: pd.DataFrame) -> str:
+    by_task = changes.groupby(["task", "set"])["accuracy"].mean().unstack()
+    said = {}
+    for name in ("found", "matched"):
+        values = by_task[name].to_numpy(dtype=np.float64)
+        low, high = np.quantile(resampled(len(values)) @ values, ENDS)
+        ends = _interval(low, high, "{:+z.3f}") if len(values) > 1 else "(one task)"
+        said[name] = f"{values.mean():+z.3f} {ends}"
+    where = f"to {'their means' if mode == 'mean' else 'zero'} changes the model's own accuracy by"
+    n_tasks = count(len(by_task), "task")
+    return f"Setting the found neurons {where} {said['found']} on {n_tasks}, matched ones by {said['matched']}."
 
 
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:

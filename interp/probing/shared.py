@@ -14,9 +14,9 @@ from scipy.spatial.distance import pdist
 from interp.models.running import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.group import Group, Split, hits, of_equal_size, split_tasks
-from interp.probing.options import STEPS
+from interp.probing.options import STEPS, Unit
 from interp.probing.states import States
-from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons
+from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_unit
 
 __all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer"]
 
@@ -33,6 +33,7 @@ def transfer(
     states: Sequence[int] | None = None,
     l0_strengths: Sequence[float | int] = (SHOWN_L0_STRENGTH, 1.0),
     raw: bool = False,
+    unit: Unit = "rms",
     steps: int = STEPS,
     seed: int = 0,
     device: str | None = None,
@@ -46,7 +47,7 @@ def transfer(
         tasks, states: which; all by default.
         l0_strengths: λ of the sparse probes; beside them stands the dense one (L2, C = 1). λ = 1 leaves all gates
             open, the paper's dense baseline.
-        raw, steps, seed, device: see `sweep`.
+        raw, unit, steps, seed, device: see `sweep`.
 
     Returns the table `transfer` (train_task, test_task, state, method, l0_strength, C, accuracy, pair_accuracy):
     method `l0`, with its λ, or `dense`, with its C.
@@ -62,6 +63,7 @@ def transfer(
         >>> table.groupby("train_task", sort=False)["test_task"].apply(list).to_dict()
         {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
+    check_unit(raw, unit)
     l0_strengths, splits = list(l0_strengths), split_tasks(collected.pairs, tasks)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
     rows = _kinds(l0_strengths).merge(where, how="cross")
@@ -70,7 +72,7 @@ def transfer(
         vectors = collected.load(state)
         probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for some in of_equal_size(splits):
-            group = Group(vectors, some, raw=raw, device=find_device(device))
+            group = Group(vectors, some, raw=raw, unit=unit, device=find_device(device))
             y = group.targets()
             fitted = [fit_dense(group.X, y)]
             if l0_strengths:
@@ -147,6 +149,7 @@ def general(
     states: Sequence[int] | None = None,
     l0_strength: float | int = SHOWN_L0_STRENGTH,
     raw: bool = False,
+    unit: Unit = "rms",
     steps: int = STEPS,
     seed: int = 0,
     device: str | None = None,
@@ -163,6 +166,7 @@ def general(
 
     Raises ValueError for fewer than two tasks, and as `sweep` does.
     """
+    check_unit(raw, unit)
     splits = split_tasks(collected.pairs, tasks)
     if len(splits) < 2:
         raise ValueError(f"a probe of grammaticality in general needs two tasks or more, found {', '.join(splits)}")
@@ -179,7 +183,7 @@ def general(
     tables = []
     for state in collected.states if states is None else states:
         vectors = collected.load(state)
-        group = Group(vectors, everything, raw=raw, device=find_device(device))
+        group = Group(vectors, everything, raw=raw, unit=unit, device=find_device(device))
         X, y = group.X, group.targets()
         sparse = fit_sparse(
             X, y.expand(-1, -1, len(sets)), weights=used[None].to(X), steps=steps,

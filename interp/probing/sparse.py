@@ -1,6 +1,6 @@
 """One sparse probe with scikit-learn's interface."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -9,8 +9,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from interp.checks import check_choice
 from interp.probing.fitting import fit_dense, fit_sparse, scores, top
-from interp.probing.options import STEPS
+from interp.probing.options import STEPS, Unit
 
 __all__ = ["SparseProbe"]
 
@@ -30,7 +31,9 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         method: how dimensions are chosen.
         l0_strength: λ in (0, 1] of `"l0"`: small opens few gates.
         k: dimensions of `"topk"`.
-        raw: leave the inputs as they are.
+        raw: do not standardise the inputs.
+        unit: what raw inputs are divided by: `"rms"` their root mean square over samples and dimensions, one number,
+            so that λ and C do not depend on the inputs' unit; `"none"` nothing.
         steps: of the optimiser of `"l0"`.
         seed: of its weights, gates and noise.
     """
@@ -42,6 +45,7 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         l0_strength: float | int = 0.2,
         k: int = 40,
         raw: bool = False,
+        unit: Unit = "rms",
         steps: int = STEPS,
         seed: int = 0,
     ) -> None:
@@ -49,6 +53,7 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         self.l0_strength = l0_strength
         self.k = k
         self.raw = raw
+        self.unit = unit
         self.steps = steps
         self.seed = seed
 
@@ -61,8 +66,9 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         """Fit to samples `[n, d]` and two classes.
 
         Raises ValueError for NaN, for other than two classes, an unknown method, λ outside (0, 1], fewer steps than
-        one, a seed outside 0 … 2**63 − 1 and k > d.
+        one, a seed outside 0 … 2**63 − 1, an unknown unit and k > d.
         """
+        check_choice("unit", self.unit, get_args(Unit))
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -71,7 +77,10 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
             raise ValueError(f"Only binary classification is supported. The number of classes must be two, found {n}")
         d = X.shape[1]
         self.mean_ = np.zeros(d) if self.raw else X.mean(0, dtype=np.float64)
-        spread = np.ones(d) if self.raw else X.std(0, dtype=np.float64)
+        spread = X.std(0, dtype=np.float64)
+        if self.raw:
+            rms = float(np.sqrt(np.mean(X**2, dtype=np.float64)))
+            spread = np.full(d, rms if self.unit == "rms" and rms > 0 else 1.0)
         self.scale_ = np.where(spread > 1e-9 * np.abs(self.mean_), spread, np.inf)
         Z = torch.from_numpy(((X - self.mean_) / self.scale_).astype(X.dtype))[None]
         target = torch.from_numpy(labels.astype(X.dtype))[None, :, None]

@@ -10,28 +10,29 @@ from typing import Any, ClassVar, TypeAlias, get_args
 import numpy as np
 import pandas as pd
 import torch
-from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy import stats
 from sklearn.metrics import roc_auc_score
-from torch import Tensor
 from tqdm.auto import tqdm
 
-from interp.checks import check_seed, check_table, whole_number
+from interp.checks import check_choice, check_seed, check_table, warn, whole_number
 from interp.models.running import find_device
-from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse, scores
-from interp.probing.group import Group, Split, bag_of_words, of_equal_size, split_tasks
-from interp.probing.options import KS, L0_STRENGTHS, STEPS, Control, Method, Selector
+from interp.probing.equivalence import random_sets
+from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
+from interp.probing.group import Group, Split, dense_on, of_equal_size, ranked, split_tasks, words_right
+from interp.probing.options import KS, L0_STRENGTHS, SEEDS, STEPS, Control, Method, Selector, Unit
 from interp.probing.states import States
 from interp.results import Result
 from interp.run.checkpoint import Checkpoint, is_finished, kept_each
 
 __all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
 
-_TOP_SHARE = 0.01
-_DRAWS = 10
 _Parts: TypeAlias = Iterator[tuple[str, pd.DataFrame]]
 SHOWN_L0_STRENGTH = 0.2  # λ whose gates the table of neurons holds
+_SHOWN = {
+    ("dense", "none"): "dense", ("l0", "none"): "l0", ("topk:welch", "none"): "topk",
+    ("dense", "flip"): "dense_flipped", ("l0", "rotation"): "l0_rotated", ("topk:welch", "rotation"): "topk_rotated",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +41,23 @@ class Sweep(Result):
 
     - `probes` (task, state, method, l0_strength, k, C, seed, control, accuracy, accuracy_low, accuracy_high,
       pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
-      expected_open, n_test): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`, each missing for
-      the other methods; low and high are 95 % bootstrap intervals over pairs.
+      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`, each missing
+      for the other methods; low and high are Wilson's 95 % intervals (`interp.probing.uncertainty.share_interval`);
+      rms is the root mean square of the training states, as the model has them, over sentences and dimensions.
     - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs,
       Benjamini–Hochberg over the dimensions of a task and state, the `l0` probe of the first seed and λ = .2 (or the λ
       nearest), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
-    - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %.
-    - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy): the least k whose random-k accuracy
-      reaches that of the top 1 %, over their number, for the mean over draws; 95 % interval over draws. Where it is
-      never reached, the largest k tried is given; `censored` is true where this is so for the mean or for a draw: then
-      ratio or high is only a lower bound.
+    - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %; 1, 2, 4 … 32 times
+      its number for every task, and sizes between for those of which `equivalence` has a ratio.
+    - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy, top_low): how many times as many
+      random dimensions reach the accuracy of the top 1 % (⌊d/100⌋, one at least): where an isotonic fit of the mean
+      over 20 draws does, on sizes by factors of at most 1.25; 1 where as many do already. low and high are a 95 %
+      interval from a joint bootstrap of test pairs and draws. NaN where `top_low`, the one-sided 99 % lower end of the
+      top's accuracy, is not above chance. `censored` is true where all the dimensions that there are do not reach it,
+      at the point or at the upper end: then ratio or high is only a lower bound.
+    - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): of each test
+      pair (its row in the table of pairs) the share of its two sentences that each probe has on the right side; `l0` at
+      λ = .2 or the nearest, mean over seeds, `topk` at the largest k; NaN for what was not fitted.
     - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): of |t| and the gates at each λ.
     """
 
@@ -60,16 +68,18 @@ class Sweep(Result):
     random_k: pd.DataFrame
     equivalence: pd.DataFrame
     agreement: pd.DataFrame
+    hits: pd.DataFrame
 
 
 _COLUMNS = {
     "probes": ["task", "state", "method", "l0_strength", "k", "C", "seed", "control", "accuracy", "accuracy_low",
                "accuracy_high", "pair_accuracy", "pair_accuracy_low", "pair_accuracy_high", "validation_accuracy",
-               "bag_of_words", "n_open", "open_fraction", "expected_open", "n_test"],
+               "bag_of_words", "n_open", "open_fraction", "expected_open", "n_test", "rms"],
     "neurons": ["task", "state", "dim", "t", "p_adjusted", "gate", "weight", "mean", "scale"],
     "random_k": ["task", "state", "k", "draw", "accuracy"],
-    "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy"],
+    "equivalence": ["task", "state", "ratio", "low", "high", "censored", "n_top", "top_accuracy", "top_low"],
     "agreement": ["task", "state", "l0_strength", "spearman", "spearman_max", "auroc"],
+    "hits": ["task", "state", "pair", *_SHOWN.values(), "bag_of_words"],
 }  # fmt: skip
 
 
@@ -82,9 +92,10 @@ def sweep(
     selectors: Sequence[Selector] = ("welch",),
     l0_strengths: Sequence[float | int] = L0_STRENGTHS,
     ks: Sequence[int] = KS,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] = SEEDS,
     controls: Sequence[Control] = ("none", "flip"),
     raw: bool = False,
+    unit: Unit = "rms",
     steps: int = STEPS,
     device: str | None = None,
     directory: str | os.PathLike[str] | None = None,
@@ -103,11 +114,16 @@ def sweep(
     Args:
         tasks, states: which; all by default.
         l0_strengths: λ of `l0`.
-        ks: of `topk`; those above the width are refused. `random` doubles from the size of the top 1 %.
+        ks: of `topk`; those above the width are refused.
         controls: `"none"` is no control; `flip` is of `l0` and `dense`, `rotation` of `l0` and `topk`.
-        seeds: of gates, weights and noise.
-        raw: as the paper does; then a probe without intercept uses a dimension with a large mean for one.
+        seeds: of gates, weights and noise of `l0`: each a fit of its own, side by side with the others.
+        raw: fit on the states as they are; then a probe without intercept uses a dimension with a large mean for one.
+        unit: what raw states are divided by: `"rms"` one number per task and state, the root mean square of its
+            training states over sentences and dimensions, so that λ and C mean the same at every depth; `"none"`
+            nothing, as in the paper, where the result depends on the unit of the residual stream (a warning says so).
         directory: keep each finished state here, and resume from them.
+
+    Warns where, on raw states, at some λ and state no gate opens for any task.
 
     Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control,
     unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
@@ -126,21 +142,26 @@ def sweep(
         collected.width, methods=methods, selectors=selectors, l0_strengths=l0_strengths, ks=ks, seeds=seeds,
         controls=controls,
     )  # fmt: skip
+    check_unit(raw, unit)
     splits = split_tasks(collected.pairs, tasks)
     numbers = [whole_number(state, "state") for state in (collected.states if states is None else states)]
     if not numbers:
         raise ValueError("states is empty; name a state or more, or leave it out for all of them")
-    asked = {"tasks": list(splits), **options, "raw": raw, "steps": whole_number(steps, "steps", least=1)}
-    words = {task: bag_of_words(collected.pairs, split) for task, split in splits.items()}
-    settings = {"states": collected.settings, **asked, "bag_of_words": words}
+    asked = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
+    asked["steps"] = whole_number(steps, "steps", least=1)
+    words = {task: words_right(collected.pairs, split) for task, split in splits.items()}
+    bag_of_words = {task: float(right.mean()) for task, right in words.items()}
+    settings = {"states": collected.settings, **asked, "bag_of_words": bag_of_words}
     kept = {state: Checkpoint.within(directory, f"sweep-{state}", settings) for state in numbers}
     left = sum(one is None or not is_finished(one.path) for one in kept.values())
     bases = {control == "rotation" for control in options["controls"]}
     work = left * len(of_equal_size(splits)) * len(bases) * steps if "l0" in options["methods"] else 0
     with tqdm(total=work, unit="step", desc="fitting probes", disable=None if progress and work else True) as bar:
-        make = partial(_tables, collected, splits, settings, find_device(device), bar.update)
+        make = partial(_tables, collected, splits, words, settings, find_device(device), bar.update)
         parts = kept_each([(one, partial(make, state)) for state, one in kept.items()])
     merged = {name: pd.concat([part[name] for part in parts], ignore_index=True) for name in _COLUMNS}
+    if raw:
+        _warn_of_closed_gates(merged["probes"], merged["neurons"])
     about = {key: collected.settings.get(key) for key in ("weight_hash", "of", "position")}
     return Sweep(provenance=asked | about, **merged)
 
@@ -163,6 +184,27 @@ def checked_options(width: int, **given: Iterable[Any]) -> dict[str, Any]:
     return options | {"l0_strengths": check_l0_strengths(options["l0_strengths"]), "ks": ks, "seeds": seeds}
 
 
+def check_unit(raw: bool, unit: str) -> None:
+    """Raise ValueError for an unknown unit; warn where the result depends on that of the residual stream."""
+    check_choice("unit", unit, get_args(Unit))
+    if raw and unit == "none":
+        what = "states are neither standardised nor divided by their root mean square"
+        depends = "which gates open, and the accuracy, depend on the unit of the residual stream"
+        warn(f"{what}: {depends}; unit='rms' keeps the basis and takes that away")
+
+
+def _warn_of_closed_gates(probes: pd.DataFrame, neurons: pd.DataFrame) -> None:
+    """Where every gate of every task is shut, though the state is no constant."""
+    varies = neurons.groupby("state")["t"].agg(lambda t: t.abs().max() > 0)
+    plain = probes[(probes["method"] == "l0") & (probes["control"] == "none")]
+    most = plain.groupby(["l0_strength", "state"])["n_open"].max().reset_index()
+    closed = most[(most["n_open"] == 0) & most["state"].map(varies)]
+    if not closed.empty:
+        each = zip(closed["l0_strength"], closed["state"], strict=True)
+        where = "; ".join(f"λ = {l0_strength:g} at state {state}" for l0_strength, state in each)
+        warn(f"no gate opens for {where}: these probes read nothing and are at chance; a larger λ opens more gates")
+
+
 def shown_l0_strength(l0_strengths: Iterable[float]) -> float:
     """The λ whose gates the table of neurons holds: .2, or the nearest."""
     return min(l0_strengths, key=lambda l0_strength: abs(l0_strength - SHOWN_L0_STRENGTH))
@@ -179,7 +221,13 @@ def check_neurons(neurons: pd.DataFrame) -> None:
 
 
 def _tables(
-    states: States, splits: dict[str, Split], settings: dict[str, Any], device: torch.device, tick: Tick, state: int
+    states: States,
+    splits: dict[str, Split],
+    words: dict[str, Float[np.ndarray, " test"]],
+    settings: dict[str, Any],
+    device: torch.device,
+    tick: Tick,
+    state: int,
 ) -> dict[str, pd.DataFrame]:
     """All tables of one state; tasks of the same size are fitted together."""
     vectors, controls = states.load(state), settings["controls"]
@@ -187,14 +235,27 @@ def _tables(
     for some, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
         rotation = _rotation(states.width) if rotated else None
         in_basis = [control for control in controls if (control == "rotation") == rotated]
-        group = Group(vectors, some, raw=settings["raw"], device=device, rotation=rotation)
+        group = Group(
+            vectors, some, raw=settings["raw"], unit=settings["unit"], device=device, rotation=rotation
+        )  # fmt: skip
+        if not rotated:
+            found["hits"] += [_right(group, "bag_of_words", np.stack([words[task] for task in some]))]
         for name, table in _fitted(group, in_basis, settings, tick):
             found[name].append(table)
     nothing = pd.DataFrame({"task": pd.Series(dtype="str")})
     merged = {name: pd.concat(tables or [nothing], ignore_index=True) for name, tables in found.items()}
+    once = merged["hits"].drop_duplicates(["task", "pair", "kind"])
+    wide = once.pivot(index=["task", "pair"], columns="kind", values="right").reset_index().rename_axis(columns=None)
+    merged["hits"] = wide.sort_values("pair", ignore_index=True)
     merged["probes"]["bag_of_words"] = merged["probes"]["task"].map(settings["bag_of_words"])
     whole = {name: merged[name].assign(state=state).reindex(columns=columns) for name, columns in _COLUMNS.items()}
     return whole | {"probes": whole["probes"].astype({"k": "Int64"})}
+
+
+def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks pairs"]) -> pd.DataFrame:
+    """A row for each task and test pair."""
+    tasks = np.repeat(group.tasks, group.n_test)
+    return pd.DataFrame({"task": tasks, "pair": group.test.ravel(), "kind": kind, "right": right.ravel()})
 
 
 @cache
@@ -212,13 +273,18 @@ def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any],
         weight = fit_dense(group.X, group.targets([(control, 0) for control in controls]))
         for i, control in enumerate(controls):
             yield "probes", group.rows(weight[:, i], control, method="dense", C=1.0)
+            yield "hits", _right(group, _SHOWN["dense", control], group.right(weight[:, i], control))
     if "topk" in methods:
         for basis, selector in product([control for control in controls if control != "flip"], settings["selectors"]):
-            order = _ranked(group, selector)
+            order = ranked(group, selector)
+            method = f"topk:{selector}"
             for k in settings["ks"]:
-                yield "probes", group.rows(_dense_on(group, order[:, :k]), basis, method=f"topk:{selector}", k=k)
+                weight = dense_on(group, order[:, :k])
+                yield "probes", group.rows(weight, basis, method=method, k=k)
+                if k == max(settings["ks"]) and selector == "welch":
+                    yield "hits", _right(group, _SHOWN[method, basis], group.right(weight))
     if "random" in methods and not rotated:
-        yield from zip(("random_k", "equivalence"), _random(group), strict=True)
+        yield from zip(("random_k", "equivalence"), random_sets(group), strict=True)
 
 
 def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
@@ -230,6 +296,11 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
         expected = found.expected_open[:, i].mean(1).double().cpu().numpy()
         about = {"method": "l0", "l0_strength": l0_strength, "expected_open": expected}
         yield "probes", group.rows(found.coefficients[:, i], control, seed, **about)
+    for control in [control for control in controls if control != "flip"]:
+        shown = shown_l0_strength(l0_strengths)
+        mine = [i for i, column in enumerate(columns) if column[:2] == (control, shown)]
+        right = np.mean([group.right(found.coefficients[:, i]) for i in mine], axis=0)
+        yield "hits", _right(group, _SHOWN["l0", control], right)
     if "none" in controls:
         plain = {s: columns.index(("none", s, settings["seeds"][0])) for s in settings["l0_strengths"]}
         gates, weights = found.gate.cpu().numpy(), found.weight.cpu().numpy()
@@ -245,41 +316,6 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
             for (l0_strength, column), (i, task) in product(plain.items(), enumerate(group.tasks))
         ]
         yield "agreement", pd.DataFrame(rows)
-
-
-def _ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:
-    """The dimensions of each task, those that score highest first."""
-    values = [scores(x[: group.n], x[group.n :], selector) for x in group.X.cpu().numpy()]
-    return np.argsort(-np.stack(values), axis=1, kind="stable")
-
-
-def _dense_on(group: Group, dims: Int[np.ndarray, "tasks k"]) -> Float[Tensor, "tasks d"]:
-    """Dense probes on some dimensions of each task."""
-    index = torch.from_numpy(np.sort(dims, axis=1)).to(group.X.device)
-    part = group.X.gather(2, index[:, None].expand(-1, group.X.shape[1], -1))
-    weight = torch.zeros(len(group.tasks), group.d, dtype=torch.float64, device=group.X.device)
-    return weight.scatter_(1, index, fit_dense(part, group.targets())[:, 0])
-
-
-def _random(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
-    n_top = max(1, round(_TOP_SHARE * group.d))
-    best, rest = np.split(_ranked(group, "welch"), [n_top], axis=1)
-    rest = np.sort(rest, axis=1)
-    reached = group.accuracy(_dense_on(group, best))
-    ks = [n_top * 2**i for i in range(12) if n_top * 2**i <= rest.shape[1]]
-    orders = [np.random.default_rng(draw).permuted(rest, axis=1) for draw in range(_DRAWS)]
-    each = [[group.accuracy(_dense_on(group, order[:, :k])) for k in ks] for order in orders]
-    accuracy = rearrange(np.array(each), "draw k task -> k task draw")
-    where = pd.MultiIndex.from_product([range(_DRAWS), ks, group.tasks], names=["draw", "k", "task"])
-    random_k = pd.DataFrame(
-        {"accuracy": rearrange(accuracy, "k task draw -> (draw k task)")}, index=where
-    ).reset_index()
-    enough = np.concatenate([accuracy, accuracy.mean(2, keepdims=True)], 2) >= reached[:, None]
-    never = ~np.any(enough, axis=0)  # [tasks, draws and their mean]
-    ratio = np.where(never, ks[-1], np.array(ks)[enough.argmax(0)]) / n_top
-    low, high = np.quantile(ratio[:, :-1], [0.025, 0.975], axis=1)
-    equivalence = {"task": group.tasks, "ratio": ratio[:, -1], "low": low, "high": high, "censored": never.any(1)}
-    return random_k, pd.DataFrame(equivalence | {"n_top": n_top, "top_accuracy": reached})
 
 
 def _agreement(t: Float[np.ndarray, " d"], gate: Float[np.ndarray, " d"]) -> dict[str, float]:

@@ -13,12 +13,14 @@ from interp.corpora import pairs as minimal_pairs
 from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect, minimal_pair_accuracy
+from interp.probing.equivalence import n_top
 from interp.probing.group import split_tasks
 from interp.probing.options import KS, ProbingOptions
 from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
 from interp.probing.states import States, collect
-from interp.probing.sweeps import Sweep, checked_options, shown_l0_strength, sweep
+from interp.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, shown_l0_strength, sweep
+from interp.probing.uncertainty import averaged, compared
 from interp.results import provenance
 from interp.run.passes import Passes, asks
 
@@ -29,7 +31,15 @@ _VIEWED = 3  # tasks
 _BY_STATE = {
     "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
     "dense_flipped": ("dense", "flip"), "dense_untrained": ("dense", "untrained"), "l0_rotated": ("l0", "rotation"),
+    "l0_untrained": ("l0", "untrained"), "topk_untrained": ("topk:welch", "untrained"),
+    "topk_rotated": ("topk:welch", "rotation"),
 }  # fmt: skip
+_COMPARED = [
+    *((probe, "bag_of_words") for probe in ("dense", "l0", "topk")),
+    *((probe, f"{probe}_untrained") for probe in ("dense", "l0", "topk")),
+    *((probe, f"{probe}_rotated") for probe in ("l0", "topk")),
+]
+ALPHA = 0.05  # of the adjusted p values
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +48,27 @@ class ProbingStudy(Sweep):
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
       share of test pairs whose good sentence the model itself finds more probable.
+    - `means` (state, probe, accuracy, low, high, sd): mean accuracy over tasks of each column of `hits`, with its 95 %
+      interval by a bootstrap of tasks, then of test pairs within them; sd is the standard deviation over seeds.
+    - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): of two of them, pair by pair;
+      on how many tasks one is above or below the other by `comparisons`, at an adjusted p of .05.
+    - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task, see
+      `interp.probing.uncertainty.compared`.
     - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
     - `views` (task, state, sentence, position, token, score): the sparse probe at every token of a test pair, the first
       of each of the three tasks on which the probes of `provenance["l0_strength"]` are most accurate.
 
-    In `probes`, control `untrained` is the same architecture with random weights.
+    In `probes`, control `untrained` is the same architecture with random weights; `hits` has its probes too
+    (`dense_untrained`, `l0_untrained`, `topk_untrained`). `equivalence` has the accuracy of its top as
+    `untrained_accuracy`, and no ratio where `top_low` is not above that.
     """
 
     analysis: ClassVar[str] = "probing"
 
     tasks: pd.DataFrame
+    means: pd.DataFrame
+    differences: pd.DataFrame
+    comparisons: pd.DataFrame
     transfer: pd.DataFrame
     general: pd.DataFrame
     overlap: pd.DataFrame
@@ -65,7 +86,7 @@ class ProbingStudy(Sweep):
     @property
     def largest_k(self) -> float:
         """The largest k of the top-k probes; NaN where there are none."""
-        return float(self.probes.loc[self.probes["method"] == "topk:welch", "k"].astype(float).max())
+        return _largest_k(self.probes)
 
     @property
     def by_state(self) -> pd.DataFrame:
@@ -96,6 +117,11 @@ class ProbingStudy(Sweep):
     def never_seen(self) -> pd.DataFrame:
         """Probes of other tasks on a task they have not seen, means over tasks by what they were trained on."""
         return _means(self.general, ["method", "trained_on"], ["accuracy", "pair_accuracy", "n_open"])
+
+
+def _largest_k(probes: pd.DataFrame) -> float:
+    plain = (probes["method"] == "topk:welch") & (probes["control"] == "none")
+    return float(probes.loc[plain, "k"].astype(float).max())
 
 
 def _means(table: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
@@ -149,7 +175,8 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
     judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
     where: dict[str, Any] = {"states": options.states, "position": options.position}
-    fitting: dict[str, Any] = {"raw": options.raw, "steps": whole_number(options.steps, "steps", least=1)}
+    fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
+    fitting["steps"] = whole_number(options.steps, "steps", least=1)
     fitting["device"] = options.fit_device or (str(model.W_U.device) if model.W_U.is_cuda else "cpu")
     root = None if options.directory is None else Path(options.directory)
 
@@ -159,9 +186,8 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
 
     states, found = probed(model, "", **chosen)
-    plain = {"methods": ["l0", "dense"] if sparse else ["dense"], "controls": ["none"], "l0_strengths": [l0_strength]}
-    _, by_chance = probed(untrained(model), "untrained-", **plain, seeds=chosen["seeds"][:1])
-    probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
+    _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
+    beside = _beside(found, by_chance)
     best = _best(found.probes) if options.state == "best" else options.state
     tested = table.iloc[np.concatenate([split.test for split in splits.values()])]
     tasks = _tasks(table, found, minimal_pair_accuracy(model, tested, **judging))
@@ -171,11 +197,64 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     about = found.provenance | {"state": best, "l0_strength": l0_strength}
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
-        **(found.tables | {"probes": probes} | _across_tasks(states, found, best, l0_strength, fitting)),
+        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting)),
         tasks=tasks,
         ablation=ablation_effect(model, table, removed, limit=_ABLATED, **judging),
         views=pair_scores(model, tested, viewed, bos=options.bos),
     )
+
+
+def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:
+    """The probes of the untrained model: those that stand beside the model's own."""
+    methods, ks = chosen["methods"], chosen["ks"][:0]
+    if "topk" in methods:
+        ks = [max(chosen["ks"])]
+    if "random" in methods:
+        ks = sorted({n_top(width), *ks})
+    plain = {"methods": [*({"l0"} & set(methods)), "dense", *(["topk"] if ks else [])], "controls": ["none"]}
+    return plain | {"l0_strengths": [l0_strength], "seeds": chosen["seeds"], "ks": ks}
+
+
+def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
+    """The tables that have the untrained model's probes beside the model's own, and what follows from both."""
+    probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
+    names, where = ["dense", "l0", "topk"], ["task", "state", "pair"]
+    hits = found.hits.merge(by_chance.hits[[*where, *names]], on=where, suffixes=("", "_untrained"))
+    if _largest_k(found.probes) != _largest_k(by_chance.probes):  # of the top 1 % alone
+        hits["topk_untrained"] = np.nan
+    means, differences = averaged(hits, _COMPARED)
+    comparisons = compared(hits, _COMPARED)
+    told = comparisons[comparisons["p_adjusted"] < ALPHA]
+    by = ["state", "probe", "against"]
+    counts = comparisons.groupby(by).size().rename("n_tasks").to_frame()
+    for name, side in (("above", told["difference"] > 0), ("below", told["difference"] < 0)):
+        counts[name] = told[side].groupby(by).size().reindex(counts.index, fill_value=0)
+    differences = differences.join(counts[["above", "below", "n_tasks"]], on=by)
+    return {
+        "probes": probes, "hits": hits, "means": means.assign(sd=_over_seeds(probes, means)),
+        "differences": differences, "comparisons": comparisons, "equivalence": _worth(found, by_chance),
+    }  # fmt: skip
+
+
+def _over_seeds(probes: pd.DataFrame, means: pd.DataFrame) -> pd.Series:
+    """The SD over seeds of the mean over tasks, of the sparse probes among the means."""
+    strength = shown_l0_strength(probes["l0_strength"].dropna().unique().tolist() or [SHOWN_L0_STRENGTH])
+    sparse = probes[probes["l0_strength"] == strength]
+    by_seed = sparse.groupby(["control", "state", "seed"])["accuracy"].mean()
+    sd = by_seed.groupby(["control", "state"]).std()
+    control = means["probe"].map({name: kind[1] for name, kind in _BY_STATE.items() if kind[0] == "l0"})
+    return sd.reindex(pd.MultiIndex.from_arrays([control, means["state"]])).set_axis(means.index)
+
+
+def _worth(found: Sweep, by_chance: Sweep) -> pd.DataFrame:
+    """The table `equivalence`, without ratios where the untrained model's top is as good."""
+    table, top = found.equivalence, by_chance.probes.query("method == 'topk:welch'")
+    by_chance_of = top.set_index(["task", "state", "k"])["accuracy"]
+    untrained_accuracy = by_chance_of.reindex(pd.MultiIndex.from_frame(table[["task", "state", "n_top"]])).to_numpy()
+    told = table["top_low"].to_numpy() > untrained_accuracy
+    known = {name: table[name].where(told) for name in ("ratio", "low", "high")}
+    censored = table["censored"].astype(bool) & told
+    return table.assign(**known, censored=censored, untrained_accuracy=untrained_accuracy)
 
 
 def _across_tasks(

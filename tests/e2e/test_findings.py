@@ -172,20 +172,36 @@ def probed():
     table = pairs.generate(n_per_task=40, tasks=["reflexive_number"])
     return probing.study(
         interp.load("tiny-gpt2"), table, states=[3], bos=True, methods=["l0", "topk", "dense"], l0_strengths=(0.4,),
-        ks=(1, 4), controls=["none"], steps=50, progress=False,
+        ks=(1, 4), controls=["none", "rotation"], steps=50, seeds=(0, 1), progress=False,
     )  # fmt: skip
+
+
+def in_words(means, probe):
+    row = means.set_index("probe").loc[probe]
+    return f"{row['accuracy']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 
 def test_probes_of_one_task_are_said_as_numbers(probed):
     section = pages.page.section(probed)
-    at = probed.probes[probed.probes["control"] == "none"].set_index("method")
-    sparse, dense = at.loc["l0", "accuracy"], at.loc["dense", "accuracy"]
-    words = probed.tasks["bag_of_words"].item()
+    accuracy = probed.probes.groupby(["method", "control"])["accuracy"].mean()
+    means = probed.means.set_index("probe")
+    kinds = {"dense": ("dense", "none"), "l0": ("l0", "none"), "l0_untrained": ("l0", "untrained")}
+    for name, kind in kinds.items():
+        assert means.loc[name, "accuracy"] == pytest.approx(accuracy[kind])
+    assert means.loc["bag_of_words", "accuracy"] == pytest.approx(probed.tasks["bag_of_words"].item())
+    seeds = probed.probes.query("method == 'l0' and control == 'none'")["accuracy"]
+    sd = f"SD over 2 seeds {seeds.std():.3f}, " if seeds.std() > 0 else ""
+    dense, sparse, words = (in_words(probed.means, name) for name in ("dense", "l0", "bag_of_words"))
+    untrained, random = (in_words(probed.means, f"l0_{name}") for name in ("untrained", "rotated"))
     assert section.summary.startswith("Accuracy at state 3, 1 task: sparse probes with ")
     assert section.summary.endswith(
-        f"{sparse:.3f}, dense probes {dense:.3f}, probes of the top 4 dimensions "
-        f"{at.loc[at['k'] == 4, 'accuracy'].item():.3f}; a bag of words {words:.3f}."
+        f"{sparse} ({sd}untrained model {untrained}, random basis {random}); dense probes {dense} "
+        f"(untrained model {in_words(probed.means, 'dense_untrained')}); a bag of words {words}."
     )
+    row = probed.differences.set_index(["probe", "against"]).loc[("dense", "bag_of_words")]
+    gap = f"{row['difference']:+z.3f} [{row['low']:+z.3f}, {row['high']:+z.3f}]"
+    counted = f"on {row['above']:.0f} of 1 task, below on {row['below']:.0f}; difference {gap}."
+    assert f"Dense probes are above the bag of words {counted}" in section.finding
     assert "1 tasks" not in section.finding
     assert section.summary in section.finding
 
@@ -193,9 +209,13 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
 def test_top_k_alone_has_its_number(probed):
     probes = probed.probes[probed.probes["method"] == "topk:welch"]
     others = {name: getattr(probed, name).iloc[:0] for name in ("transfer", "general", "overlap", "ablation", "views")}
-    section = pages.page.section(with_tables(probed, probes=probes, agreement=probed.agreement.iloc[:0], **others))
-    accuracy = probes.loc[probes["k"] == 4, "accuracy"].item()
-    assert f"1 task: probes of the top 4 dimensions {accuracy:.3f}; a bag of words" in section.summary
+    means = probed.means[probed.means["probe"].isin(["topk", "bag_of_words"])]
+    differences = probed.differences[probed.differences["probe"] == "topk"]
+    alone = {"probes": probes, "means": means, "differences": differences, "agreement": probed.agreement.iloc[:0]}
+    section = pages.page.section(with_tables(probed, **alone, **others))
+    accuracy = probes.loc[(probes["k"] == 4) & (probes["control"] == "none"), "accuracy"].item()
+    assert in_words(means, "topk").startswith(f"{accuracy:.3f} [")
+    assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.summary
 
 
 def test_texts_are_compared_at_the_scales_that_runs_share():

@@ -155,6 +155,21 @@ def test_figures_of_probes(probed):
     transfer = probed.transfer.query("method == 'l0' and l0_strength == 0.4").set_index(["train_task", "test_task"])
     names = [tick.replace(" ", "_") for tick in figures[5].layout.xaxis.ticktext]
     assert figures[5].data[0].z[0][2] == pytest.approx(transfer.loc[(names[0], names[2]), "pair_accuracy"], abs=1e-3)
+    own, dense = (
+        probed.transfer[probed.transfer["l0_strength"] == one].set_index(["train_task", "test_task"])["accuracy"]
+        for one in (0.4, 1.0)
+    )
+    of_sentences = plots.transfer_matrix(probed, measure="accuracy").data[0].z[0][2]
+    assert of_sentences == pytest.approx(own.loc[(names[0], names[2])], abs=1e-3)
+    minus = plots.transfer_matrix(probed, difference=True, measure="accuracy").data[0].z[0][2]
+    assert minus == pytest.approx((own - dense).loc[(names[0], names[2])], abs=1e-3)
+    by_state = {trace.name: trace for trace in plots.random_dims_by_state(probed).data}
+    drawn = probed.random_k.query("k == 4").groupby("state")["accuracy"].mean()
+    assert list(by_state["4 random"].x) == [0, 3, 6]
+    np.testing.assert_allclose(by_state["4 random"].y, drawn.round(4))
+    np.testing.assert_allclose(
+        by_state["top 1 by |t|"].y, probed.equivalence.groupby("state")["top_accuracy"].mean().round(4)
+    )
     without = with_tables(probed, ablation=pd.DataFrame())
     with pytest.raises(ValueError, match="table ablation of this result is empty"):
         plots.probe_ablation(without)
@@ -172,7 +187,18 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     assert f"sparse probes with {gates:.1%} of the gates open (λ = 0.4)" in section.summary
     zeroed = probed.ablation.query("mode == 'zero' and set == 'found'")
     change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).mean()
-    assert f"zero changes the model's own accuracy by {change:+.3f} on {count(len(zeroed), 'task')}" in section.finding
+    said = re.escape(f"zero changes the model's own accuracy by {change:+.3f}") + r" \[[-+.\d]+, [-+.\d]+\] on "
+    assert re.search(said + count(len(zeroed), "task"), section.finding)
+    beside = section.summary.split("dense probes")[0]
+    assert "untrained model " in beside
+    assert "random basis " in beside
+    told = probed.comparisons.query(f"state == {state} and probe == 'dense' and against == 'bag_of_words'")
+    sure = told[told["p_adjusted"] < 0.05]
+    above, below = (sure["difference"] > 0).sum(), (sure["difference"] < 0).sum()
+    counted = f"bag of words on {above} of {count(len(told), 'task')}, below on {below}; difference "
+    assert counted in section.finding
+    everything = {"random_states", "transfer_accuracy", "transfer_accuracy_difference", "transfer_difference"}
+    assert everything <= set(section.figures)
 
 
 def test_a_probe_is_shown_at_every_token(probed):

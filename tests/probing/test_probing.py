@@ -292,7 +292,7 @@ def states_of(vectors, task_pairs):
 def swept():
     vectors = np.concatenate([planted(200, 64, seed=s, shift=1.5) for s in (0, 1)])
     both = pd.concat([toy_pairs(200, "a"), toy_pairs(200, "b")], ignore_index=True)
-    return vectors, both, probing.sweep(states_of(vectors, both), ks=(1, 6, 64), steps=300, progress=False)
+    return vectors, both, probing.sweep(states_of(vectors, both), ks=(1, 6, 64), steps=300, seeds=(0,), progress=False)
 
 
 def test_sweep_tables(swept):
@@ -317,8 +317,8 @@ def test_sweep_tables(swept):
     np.testing.assert_allclose(found.neurons.query("task == 'b'")["p_adjusted"].sort_values(), adjusted[::-1])
     assert (found.agreement["spearman"] <= found.agreement["spearman_max"] + 1e-9).all()
     assert found.agreement.query("l0_strength == 0.2")["auroc"].min() > 0.9
-    assert set(found.random_k["k"]) == {1, 2, 4, 8, 16, 32}
-    assert (found.equivalence["low"] <= found.equivalence["high"]).all()
+    assert set(found.random_k["k"]) >= {1, 2, 4, 8, 16, 32}
+    assert set(found.random_k["draw"]) == set(range(20))
 
 
 def test_a_probe_has_the_number_of_its_method_alone(swept, tmp_path):

@@ -40,6 +40,11 @@ COLUMNS = {
     "random_k": "task state k draw accuracy",
     "equivalence": "task state ratio low high",
     "agreement": "task state l0_strength spearman spearman_max auroc",
+    "hits": "task state pair dense l0 topk dense_flipped l0_rotated topk_rotated bag_of_words dense_untrained "
+    "l0_untrained topk_untrained",
+    "means": "state probe accuracy low high sd",
+    "differences": "state probe against difference low high above below n_tasks",
+    "comparisons": "task state probe against difference low high p p_adjusted",
     "overlap": "task_a task_b state jaccard expected cosine",
     "transfer": "train_task test_task state l0_strength C accuracy pair_accuracy",
     "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
@@ -476,7 +481,9 @@ def test_intervals_are_scipys_bootstrap() -> None:
 def test_a_rotation_leaves_dense_probes_as_they_are() -> None:
     vectors = planted(150, 12, range(3), seed=1)
     states = tables({"t": vectors})
-    found = probing.sweep(states, ks=(1, 3, 12), steps=150, controls=["none", "rotation"], progress=False).probes
+    found = probing.sweep(
+        states, ks=(1, 3, 12), steps=150, controls=["none", "rotation"], seeds=[0], progress=False
+    ).probes
     split = split_pairs(states.pairs, "t")
     X = np.concatenate([vectors[split.train, side] for side in (0, 1)]).astype(np.float64)
     Z, y = (X - X.mean(0)) / X.std(0), np.repeat([1, 0], len(split.train))
@@ -590,7 +597,7 @@ def study_pairs() -> pd.DataFrame:
     return pd.concat([toy_pairs(30, name, *about) for name, about in fields.items()], ignore_index=True)
 
 
-OPTIONS: dict[str, Any] = {"steps": 300, "progress": False, "ks": (1, 4), "l0_strengths": (0.4, 1.0)}
+OPTIONS: dict[str, Any] = {"steps": 300, "progress": False, "ks": (1, 4), "l0_strengths": (0.4, 1.0), "seeds": (0,)}
 
 
 @pytest.mark.e2e
@@ -668,6 +675,13 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
     assert dense.ablation.empty
     assert dense.transfer.empty
     assert set(dense.probes["method"]) == {"dense"}
+    random = probing.study(model, study_pairs, states=[1], methods=["dense", "random"], controls=["none"], **OPTIONS)
+    of_the_top = random.probes[random.probes["method"] == "topk:welch"]
+    assert set(of_the_top["control"]) == {"untrained"}, "the top 1 % alone, for the ratio"
+    assert set(of_the_top["k"]) == set(random.equivalence["n_top"])
+    np.testing.assert_array_equal(random.equivalence["untrained_accuracy"], of_the_top["accuracy"])
+    assert not {"topk", "topk_untrained"} & set(random.means["probe"])
+    assert "random_states" in interp.pages.page.section(random).figures
     with pytest.raises(ValueError, match="state 2 is not among the states 0, 1"):
         probing.study(model, study_pairs, states=[0, 1], state=2, **OPTIONS)
     with pytest.raises(ValueError, match="'cls' is for encoders"):
@@ -681,9 +695,8 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
 
 
 def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
-    study = probing.study(
-        load_toy("gpt2"), study_pairs, states=[1, 2], methods=["l0", "dense"], seeds=[3], controls=["none"], **OPTIONS
-    )
+    options = OPTIONS | {"methods": ["l0", "dense"], "seeds": [3], "controls": ["none"]}
+    study = probing.study(load_toy("gpt2"), study_pairs, states=[1, 2], **options)
     names = {trace.name for trace in interp.plots.beyond_words(study).data}
     assert {"dense", "λ = 0.4"} <= names
 
@@ -721,6 +734,33 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     code, _, error = run(capsys, *arguments, "--out", str(out))
     assert (code, len(error.splitlines())) == (2, 1)
     assert "already holds probing" in error
+
+
+@pytest.mark.e2e
+def test_the_papers_preset_says_what_it_depends_on(tmp_path: Path, capsys: Any) -> None:
+    arguments = [
+        "--model",
+        "tiny-gpt2",
+        "--pairs",
+        "bundled",
+        "--limit",
+        "15",
+        "--states",
+        "3",
+        "--bos",
+        "--seeds",
+        "0,1",
+    ]
+    arguments += ["--tasks", "left_branch,npi_scope", "--steps", "100", "--paper", "--out", str(tmp_path)]
+    code, _, error = run(capsys, *arguments)
+    assert code == 0
+    assert error.count("depend on the unit of the residual stream") == 1, "a note is made once"
+    found = ProbingStudy.load(tmp_path)
+    assert (found.provenance["raw"], found.provenance["unit"]) == (True, "none")
+    assert (found.neurons["scale"] == 1).all()
+    assert set(found.probes["control"]) == {"none", "rotation", "untrained"}
+    assert set(found.probes["seed"]) == {0, 1}
+    assert {"l0_untrained", "l0_rotated"} <= set(found.means["probe"])
 
 
 def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Path, capsys: Any) -> None:

@@ -1,0 +1,138 @@
+"""How sure accuracies on minimal pairs are: intervals, exact tests, and means over tasks."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy import stats
+
+__all__ = ["ENDS", "averaged", "compared", "mcnemar", "off_diagonal", "resampled", "share_interval", "task_means"]
+__all__ += ["wilson"]
+
+RESAMPLES = 1_000
+ENDS = (0.025, 0.975)
+
+
+def wilson(
+    share: Float[np.ndarray, "*dims"], n: Float[np.ndarray, "*#dims"] | float | int, confidence: float = 0.95
+) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
+    """Wilson's interval of a proportion, `(p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)`, as in
+    `scipy.stats.binomtest(…).proportion_ci(method="wilson")`, for many at once and any n > 0 (Wilson 1927)."""
+    z = float(stats.norm.ppf((1 + confidence) / 2))
+    middle = share + z**2 / (2 * n)
+    reach = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    low, high = (middle + side * reach for side in (-1, 1))
+    return np.asarray(low / (1 + z**2 / n)), np.asarray(high / (1 + z**2 / n))
+
+
+def share_interval(
+    right: Float[np.ndarray, "*dims pairs"], *, sentences: int = 2, confidence: float = 0.95
+) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
+    """Wilson's interval of an accuracy, from the share of each pair that is right.
+
+    The two sentences of a pair are no independent observations: n is `p(1 − p)` over the estimated variance of the
+    mean over pairs, at least the number of pairs and at most that of sentences (the effective sample size of a
+    clustered survey). With `sentences=1` n is the number of pairs, and the interval scipy's.
+    """
+    n, share = right.shape[-1], np.asarray(right.mean(-1))
+    variance, spread = np.asarray(right.var(-1) / n), share * (1 - share)
+    effective = np.divide(spread, variance, out=np.full_like(share, n), where=variance > 0)
+    effective[(variance == 0) & (spread > 0)] = sentences * n
+    return wilson(share, effective.clip(n, sentences * n), confidence)
+
+
+def mcnemar(a: Float[np.ndarray, "*dims pairs"], b: Float[np.ndarray, "*dims pairs"]) -> Float[np.ndarray, "*dims"]:
+    """McNemar's exact test, two-sided: of the pairs on which a and b differ, is either right more often?
+
+    `min(1, 2 P(X ≤ min(n_a, n_b)))`, X binomial with n_a + n_b trials of ½ (McNemar 1947); p = 1 where they never
+    differ. Where sentences are scored, a pair counts for the one that has more of its two sentences right, so that
+    the trials are independent.
+    """
+    above, below = (a > b).sum(-1), (a < b).sum(-1)
+    p = 2 * stats.binom.cdf(np.minimum(above, below), above + below, 0.5)
+    return np.asarray(np.minimum(1.0, p))
+
+
+def resampled(n: int, seed: int = 0) -> Float[np.ndarray, "resample n"]:
+    """Weights of 1,000 bootstrap resamples of n observations, each row with sum 1."""
+    draws = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
+    return np.asarray(draws / n, dtype=np.float64)
+
+
+def task_means(right: Sequence[Float[np.ndarray, "pairs measures"]]) -> Float[np.ndarray, "resample measures"]:
+    """Bootstrap of a mean over tasks: resample the tasks, then within each the pairs, each draw of a task anew.
+
+    The measures of a task keep their pairs together, so a column of differences gives paired ones. With one task only
+    its pairs are resampled.
+    """
+    rng, n = np.random.default_rng(0), len(right)
+    within = np.stack([resampled(len(one), seed) @ one for seed, one in enumerate(right)])  # [task, resample, measure]
+    tasks, draws = rng.integers(n, size=(RESAMPLES, n)), rng.integers(RESAMPLES, size=(RESAMPLES, n))
+    return np.asarray(within[tasks, draws].mean(1))
+
+
+def off_diagonal(matrix: Float[np.ndarray, "tasks tasks"]) -> tuple[float, float, float]:
+    """The mean of what is off the diagonal, and its 95 % interval by a bootstrap of the tasks, rows with columns."""
+    n = len(matrix)
+    counts = np.vstack([np.ones(n), n * resampled(n)])
+    other = np.where(np.eye(n, dtype=bool), 0.0, matrix)
+    among = counts.sum(1) ** 2 - (counts**2).sum(1)
+    means = np.divide(((counts @ other) * counts).sum(1), among, out=np.full(len(counts), np.nan), where=among > 0)
+    low, high = np.nanquantile(means[1:], ENDS)
+    return float(means[0]), float(low), float(high)
+
+
+def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Means over tasks of each column of `hits` and of differences of two, state by state, with 95 % intervals by
+    `task_means` (of the accuracies of one task by `share_interval`): (state, probe, accuracy, low, high) and (state,
+    probe, against, difference, low, high)."""
+    means, differences = [], []
+    for state, part in hits.groupby("state", sort=False):
+        known = part.drop(columns=["task", "state", "pair"]).dropna(axis=1)
+        asked = [pair for pair in pairs if set(pair) <= set(known)]
+        gaps = [known[probe] - known[against] for probe, against in asked]
+        values = np.column_stack([known, *gaps])
+        by_task = [values[rows] for rows in part.reset_index().groupby("task", sort=False).indices.values()]
+        points = np.mean([one.mean(0) for one in by_task], axis=0)
+        ends = np.quantile(task_means(by_task), ENDS, axis=0)
+        if len(by_task) == 1:
+            ends[:, : known.shape[1]] = share_interval(known.to_numpy().T)
+        rows = list(zip(points, *ends, strict=True))
+        means += [(state, probe, *row) for probe, row in zip(known, rows, strict=False)]
+        differences += [(state, *pair, *row) for pair, row in zip(asked, rows[known.shape[1] :], strict=True)]
+    return (
+        pd.DataFrame(means, columns=["state", "probe", "accuracy", "low", "high"]),
+        pd.DataFrame(differences, columns=["state", "probe", "against", "difference", "low", "high"]),
+    )
+
+
+def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Each task's accuracy by one column of `hits` minus that by another, state by state.
+
+    Intervals by a paired bootstrap over test pairs, p by `mcnemar`, adjusted over the tasks of a state and comparison
+    (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p, p_adjusted).
+    """
+    known = [pair for pair in pairs if set(pair) <= set(hits)]
+    tables = [_compared(of_state, *pair) for _, of_state in hits.groupby("state", sort=False) for pair in known]
+    columns = ["task", "state", "probe", "against", "difference", "low", "high", "p", "p_adjusted"]
+    whole = [table for table in tables if not table.empty]
+    return pd.concat(whole, ignore_index=True)[columns] if whole else pd.DataFrame(columns=columns)
+
+
+def _compared(hits: pd.DataFrame, probe: str, against: str) -> pd.DataFrame:
+    part = hits.dropna(subset=[probe, against])
+    rows = list(_differences(part, probe, against))
+    table = pd.DataFrame(rows, columns=["task", "state", "difference", "low", "high", "p"])
+    if table.empty:
+        return table
+    adjusted = stats.false_discovery_control(table["p"], method="bh")
+    return table.assign(probe=probe, against=against, p_adjusted=adjusted)
+
+
+def _differences(hits: pd.DataFrame, probe: str, against: str) -> Iterator[tuple[object, ...]]:
+    for (task, state), part in hits.groupby(["task", "state"], sort=False):
+        a, b = (part[name].to_numpy(dtype=np.float64) for name in (probe, against))
+        difference = a - b
+        low, high = np.quantile(resampled(len(a)) @ difference, ENDS)
+        yield task, state, difference.mean(), low, high, float(mcnemar(a, b))

@@ -1,0 +1,299 @@
+"""Intervals, tests and the worth of the top neurons: against scipy, brute force, pure noise and planted truth."""
+
+import itertools
+import math
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from interp import probing
+from interp.corpora.pairs import COLUMNS
+from interp.probing import equivalence, uncertainty
+from interp.probing.group import Group, Split
+from interp.probing.sparse import SparseProbe
+from interp.probing.states import States
+from interp.probing.sweeps import Sweep
+from interp.probing.tables import _worth
+
+# Proportions and differences
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 10), (3, 10), (10, 10), (150, 200), (1, 1)])
+@pytest.mark.parametrize("confidence", [0.95, 0.98])
+def test_wilson_is_scipys(right: int, n: int, confidence: float) -> None:
+    expected = stats.binomtest(right, n).proportion_ci(confidence, method="wilson")
+    pairs = np.repeat([1.0, 0.0], [right, n - right])
+    for found in (
+        uncertainty.wilson(np.array(right / n), n, confidence),
+        uncertainty.share_interval(pairs, sentences=1, confidence=confidence),
+    ):
+        assert [float(end) for end in found] == pytest.approx([expected.low, expected.high])
+
+
+def test_sentences_of_a_pair_count_as_far_as_they_are_independent() -> None:
+    """Twins that always agree are one observation; sentences drawn one by one are two."""
+    rng = np.random.default_rng(0)
+    twins = (rng.random((2_000, 60)) < 0.8).astype(float)
+    alone = (rng.random((2_000, 60, 2)) < 0.8).mean(2)
+    for right in (twins, alone):
+        low, high = uncertainty.share_interval(right)
+        assert 0.925 < ((low <= 0.8) & (high >= 0.8)).mean() < 0.975
+    per_sentence = uncertainty.wilson(twins.mean(1), 120)
+    covered = ((per_sentence[0] <= 0.8) & (per_sentence[1] >= 0.8)).mean()
+    assert covered < 0.9, "what counting the sentences of twins would give"
+    one = uncertainty.share_interval(np.full(30, 0.5))
+    assert one == pytest.approx(stats.binomtest(30, 60).proportion_ci(method="wilson"))
+
+
+def test_mcnemar_is_scipys_exact_binomial_test() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(0, 3, (2, 40, 25)) / 2
+    for row, p in enumerate(uncertainty.mcnemar(a, b)):
+        above, below = int((a[row] > b[row]).sum()), int((a[row] < b[row]).sum())
+        assert p == pytest.approx(stats.binomtest(above, above + below).pvalue)
+    assert uncertainty.mcnemar(a[0], a[0]) == 1
+
+
+def made_hits(n_tasks: int, n_pairs: int, seed: int = 0, gap: float = 0.0) -> pd.DataFrame:
+    rng, parts = np.random.default_rng(seed), []
+    for task in range(n_tasks):
+        level = rng.uniform(0.55, 0.75)
+        right = {name: rng.random((n_pairs, 2)) < level + shift for name, shift in (("dense", gap), ("words", 0.0))}
+        about = {"task": f"t{task}", "state": 3, "pair": np.arange(n_pairs)}
+        parts.append(pd.DataFrame(about | {name: values.mean(1) for name, values in right.items()}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_comparisons_are_corrected_over_tasks() -> None:
+    hits = made_hits(12, 50, gap=0.15)
+    table = uncertainty.compared(hits, [("dense", "words"), ("dense", "nothing")])
+    assert set(table["against"]) == {"words"}
+    np.testing.assert_allclose(table["p_adjusted"], stats.false_discovery_control(table["p"], method="bh"))
+    for _, row in table.iterrows():
+        part = hits[hits["task"] == row["task"]]
+        difference = (part["dense"] - part["words"]).to_numpy()
+        error = difference.std() / math.sqrt(len(difference))
+        assert row["difference"] == pytest.approx(difference.mean())
+        assert row["high"] - row["low"] == pytest.approx(2 * 1.96 * error, rel=0.1)
+    above = ((table["p_adjusted"] < 0.05) & (table["difference"] > 0)).sum()
+    assert 1 < above < (table["difference"] > 0).sum(), "fewer than a bare count"
+
+
+def test_probes_without_difference_are_above_on_no_task() -> None:
+    found = [uncertainty.compared(made_hits(20, 40, seed), [("dense", "words")]) for seed in range(20)]
+    assert sum((table["p_adjusted"] < 0.05).any() for table in found) <= 3, "one of twenty is expected"
+
+
+def test_means_over_tasks_by_brute_force() -> None:
+    """Two stages, one draw at a time."""
+    hits = made_hits(7, 30)
+    means, differences = uncertainty.averaged(hits, [("dense", "words")])
+    by_task = [part[["dense", "words"]].to_numpy() for _, part in hits.groupby("task", sort=False)]
+    rng, draws = np.random.default_rng(5), []
+    for _ in range(4_000):
+        chosen = [by_task[task] for task in rng.integers(7, size=7)]
+        draws.append(np.mean([one[rng.integers(30, size=30)].mean(0) for one in chosen], axis=0))
+    resampled = np.array(draws)
+    values = {"dense": resampled[:, 0], "words": resampled[:, 1]}
+    for _, row in means.iterrows():
+        assert row["accuracy"] == pytest.approx(hits.groupby("task")[row["probe"]].mean().mean())
+        ends = np.quantile(values[row["probe"]], [0.025, 0.975])
+        np.testing.assert_allclose(row[["low", "high"]].astype(float), ends, atol=0.012)
+    gap = np.quantile(resampled[:, 0] - resampled[:, 1], [0.025, 0.975])
+    np.testing.assert_allclose(differences[["low", "high"]].iloc[0].astype(float), gap, atol=0.012)
+    assert differences["difference"].item() == pytest.approx((hits["dense"] - hits["words"]).mean())
+
+
+def test_one_task_has_wilsons_interval() -> None:
+    hits = made_hits(1, 200).assign(dense=1.0)
+    means, differences = uncertainty.averaged(hits, [("dense", "words")])
+    expected = stats.binomtest(200, 200).proportion_ci(method="wilson")
+    of = means.set_index("probe")
+    assert of.loc["dense", ["low", "high"]].tolist() == pytest.approx([expected.low, expected.high])
+    gap = (hits["dense"] - hits["words"]).to_numpy()
+    width = (differences["high"] - differences["low"]).item()
+    assert width == pytest.approx(2 * 1.96 * gap.std() / math.sqrt(200), rel=0.1)
+
+
+def test_a_mean_off_the_diagonal() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.random((6, 6)) + 100 * np.eye(6)
+    mean, low, high = uncertainty.off_diagonal(matrix)
+    assert mean == pytest.approx(np.mean([matrix[i, j] for i in range(6) for j in range(6) if i != j]))
+    means = []
+    for _ in range(4_000):
+        tasks = rng.integers(6, size=6)
+        means.append(np.mean([matrix[i, j] for i in tasks for j in tasks if i != j]))
+    np.testing.assert_allclose([low, high], np.quantile(means, [0.025, 0.975]), atol=0.03)
+
+
+# Random neurons worth the top ones
+
+
+def group_of(vectors: np.ndarray, n_train: int) -> Group:
+    """From `[tasks, pairs, 2, d]`, the first pairs of each for training."""
+    n_tasks, n = vectors.shape[:2]
+    rows = np.arange(n_tasks * n).reshape(n_tasks, n)
+    splits = {f"t{i}": Split(one[:n_train], one[n_train : n_train + 2], one[n_train:]) for i, one in enumerate(rows)}
+    flat = vectors.reshape(-1, *vectors.shape[2:]).astype(np.float32)
+    return Group(flat, splits, raw=False, unit="rms", device=torch.device("cpu"))
+
+
+def test_the_top_one_per_cent() -> None:
+    assert [equivalence.n_top(d) for d in (4_096, 768, 192, 16)] == [40, 7, 1, 1]
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 191), (7, 761), (40, 4_056), (1, 1), (3, 2)])
+def test_the_grid_is_fine(first: int, last: int) -> None:
+    ks = equivalence.grid(first, last)
+    assert ks[:1] == [first][: len(ks)]
+    assert ks[-1:] == [last][: len(ks)]
+    assert all(b <= max(a + 1, 1.25 * a) for a, b in itertools.pairwise(ks))
+    assert {first * 2**i for i in range(20) if first * 2**i <= last} <= set(ks)
+
+
+def test_where_a_curve_reaches_a_level() -> None:
+    ks = [1, 2, 4, 8]
+    assert equivalence.reach(ks, np.array([0.5, 0.6, 0.7, 0.8]), 0.65) == pytest.approx(2 * math.sqrt(2))
+    assert equivalence.reach(ks, np.array([0.5, 0.7, 0.6, 0.8]), 0.65) == 2, "the fit is isotonic: .65 at 2 and 4"
+    assert equivalence.reach(ks, np.array([0.5, 0.6, 0.7, 0.8]), 0.4) == 1
+    assert math.isinf(equivalence.reach(ks, np.array([0.5, 0.6, 0.7, 0.8]), 0.9))
+
+
+@pytest.mark.parametrize("shared", [0.0, 3.0])
+def test_noise_has_no_ratio(shared: float) -> None:
+    """100 tasks without a difference; twins alike in much, or not."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(100, 70, 2, 40)) + shared * rng.normal(size=(100, 70, 1, 40))
+    random_k, found = equivalence.random_sets(group_of(vectors, 30))
+    assert found["ratio"].isna().sum() >= 95
+    assert found["top_accuracy"].mean() == pytest.approx(0.5, abs=0.02)
+    known = found["ratio"].notna()
+    assert not found.loc[~known, "censored"].any()
+    assert set(random_k["k"]) >= {1, 2, 4, 8, 16, 32}
+
+
+@pytest.mark.parametrize("times", [3, 6])
+def test_a_planted_ratio_is_found(times: int) -> None:
+    """Independent dimensions of SD 1, whose squared differences of means add up: the top's are `times` as large."""
+    n_train, n_test, d, distance = 700, 1_000, 300, 2.5
+    rng, top = np.random.default_rng(times), 3
+    vectors = rng.normal(size=(2, n_train + n_test, 2, d))
+    each = distance / math.sqrt(top * times)
+    vectors[:, :, 0] += each
+    vectors[:, :, 0, :top] += each * (math.sqrt(times) - 1)
+    _, found = equivalence.random_sets(group_of(vectors, n_train))
+    assert (found["n_top"] == top).all()
+    assert ((found["ratio"] / times).between(0.75, 1.25)).all(), found["ratio"].tolist()
+    assert ((found["low"] <= times) & (times <= found["high"])).all()
+    assert (found["low"] <= found["ratio"]).all()
+    assert (found["ratio"] <= found["high"]).all()
+    assert (found["high"] / found["low"] < 2).all()
+    assert not found["censored"].any()
+
+
+def test_where_the_dimensions_end_first() -> None:
+    """What the top knows, all the others do not."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(2, 160, 2, 24))
+    vectors[:, :, 0, 5] += 3
+    _, found = equivalence.random_sets(group_of(vectors, 80))
+    assert found["censored"].all()
+    assert (found[["ratio", "high"]] == 23).all(axis=None)
+
+
+def test_many_small_tasks_have_their_point_inside() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 50, 2, 30))
+    vectors[:, :, 0, :12] += rng.uniform(0.2, 1.2, (40, 1, 12))
+    _, found = equivalence.random_sets(group_of(vectors, 30))
+    known = found.dropna(subset="ratio")
+    assert len(known) > 10
+    assert ((known["low"] <= known["ratio"]) & (known["ratio"] <= known["high"])).all()
+    assert (known["top_low"] > 0.5).all()
+    assert (found.loc[found["ratio"].isna(), "top_low"] <= 0.5).all()
+
+
+# Units
+
+
+def planted_states(scale: float, n: int = 150, d: int = 60) -> States:
+    vectors = np.random.default_rng(0).normal(size=(n, 2, d)) * np.linspace(0.2, 3, d)
+    vectors[:, 0, :5] += 0.6
+    vectors[:, 0, -5:] += 1.5
+    rows = [(f"g{i}", f"b{i}", "t", str(i), "", "") for i in range(n)]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return States(table, (2,), d, {}, _kept={2: (scale * vectors).astype(np.float32)})
+
+
+RAW: dict[str, Any] = {
+    "methods": ["l0", "dense"],
+    "l0_strengths": [0.2, 0.4],
+    "seeds": [0, 1],
+    "steps": 300,
+    "controls": ["none"],
+}
+
+
+def test_probes_of_raw_states_do_not_depend_on_their_unit() -> None:
+    found = {}
+    for scale in (0.01, 0.1, 1, 10):
+        states = planted_states(scale)
+        found[scale] = probing.sweep(states, raw=True, **RAW, progress=False)
+        one = found[scale].probes
+        split = np.sort(np.random.default_rng(0).permutation(150)[:90])
+        rms = math.sqrt((states.load(2)[split].astype(np.float64) ** 2).mean())
+        np.testing.assert_allclose(one["rms"], rms)
+        np.testing.assert_allclose(found[scale].neurons["scale"], rms)
+        assert (found[scale].neurons["mean"] == 0).all()
+    for scale in (0.01, 0.1, 10):
+        same = ["method", "l0_strength", "seed", "n_open", "accuracy", "pair_accuracy"]
+        pd.testing.assert_frame_equal(found[scale].probes[same], found[1].probes[same])
+        np.testing.assert_allclose(found[scale].neurons["gate"], found[1].neurons["gate"], atol=1e-3)
+    assert found[1].probes.query("l0_strength == 0.4")["n_open"].between(1, 59).all()
+
+
+def test_the_models_own_unit_warns() -> None:
+    n_open = {}
+    for scale, message in ((0.003, "no gate opens for λ = 0.2 at state 2"), (10, "depend on the unit of the residual")):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            found = probing.sweep(planted_states(scale), raw=True, unit="none", **RAW, progress=False)
+        assert any(message in str(one.message) for one in seen), [str(one.message) for one in seen]
+        n_open[scale] = found.probes.query("method == 'l0' and l0_strength == 0.4")["n_open"].max()
+        assert (found.neurons["scale"] == 1).all()
+    assert n_open[0.003] < n_open[10]
+    with pytest.raises(ValueError, match="unknown unit 'sd'; expected one of rms, none"):
+        SparseProbe(raw=True).set_params(unit="sd").fit(np.eye(4), np.arange(4) % 2)
+
+
+def test_a_single_raw_probe_does_not_depend_on_its_unit() -> None:
+    vectors = planted_states(1).load(2)
+    X, y = vectors.reshape(-1, 60), np.tile([1, 0], 150)
+    fitted = [SparseProbe(l0_strength=0.2, raw=True, steps=300).fit(scale * X, y) for scale in (0.01, 1)]
+    np.testing.assert_array_equal(fitted[0].predict(0.01 * X), fitted[1].predict(X))
+    assert fitted[0].n_open_ == fitted[1].n_open_ > 0
+    assert fitted[1].scale_[0] == pytest.approx(math.sqrt((X.astype(np.float64) ** 2).mean()))
+
+
+# Beside the untrained model
+
+
+def test_no_ratio_where_the_untrained_models_top_is_as_good() -> None:
+    columns = {"state": 1, "n_top": 2, "low": 2.0, "high": 5.0, "censored": True, "top_accuracy": 0.8}
+    table = pd.DataFrame([{"task": task, "ratio": 3.0, "top_low": 0.7} | columns for task in "ab"])
+    chance = pd.DataFrame({"task": ["a", "b", "a", "b"], "state": 1, "k": [2, 2, 9, 9], "method": "topk:welch"})
+    chance["accuracy"] = [0.65, 0.75, 0.9, 0.1]
+    nothing = pd.DataFrame()
+    found = Sweep({}, nothing, nothing, nothing, table, nothing, nothing)
+    worth = _worth(found, replace(found, probes=chance)).set_index("task")
+    assert worth["untrained_accuracy"].tolist() == [0.65, 0.75]
+    assert worth.loc["a", ["ratio", "low", "high", "censored"]].tolist() == [3, 2, 5, True]
+    assert worth.loc["b", ["ratio", "low", "high"]].isna().all()
+    assert not worth.loc["b", "censored"]
