@@ -1,7 +1,6 @@
 """What generating text costs, from a model's config alone."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from interp.frequency.costs import predictions
@@ -39,9 +38,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     length = prompt + new
     context = size.row(options.get("context"))
     judged = default_rows(size, context, itemsize=4, room=float("inf"))
-    read = predictions(size, len(scales) + 2, "perplexity", size=(judged, context))
     passes = (
-        replace(read, flops=read.flops + 4.0 * len(scales) * size.d_vocab),
+        predictions(size, len(scales) + 2 + (1 not in scales), "perplexity", grouped=True, size=(judged, context)),
         Pass(what="generated text", text="generated text", step=1, head=True, share=1 / prompt, size=(rows, prompt),
              per_token=kept * length / prompt, per_batch=4 * 4 * rows * size.d_vocab),
     )  # fmt: skip

@@ -27,14 +27,13 @@ from interp.frequency import bias_effect
 from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
-from interp.generation.perplexity import RowLosses
 from interp.hooks import scale_bias
 from interp.models.head import prediction_head
 from interp.models.sites import Model
 from interp.paths import check_mauve
 from interp.results import Result, provenance
 from interp.run.checkpoint import Checkpoint, Tables, identity, is_finished, kept_each
-from interp.run.passes import Passes, Reading, asks, execute, side_by_side
+from interp.run.passes import Passes, asks
 
 __all__ = ["HUMAN", "GenerationStudy", "study"]
 
@@ -50,8 +49,7 @@ class GenerationStudy(Result):
     - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
       mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
       n_texts, n_tokens): see `text_metrics`. `perplexity` is that of the model with b_LN scaled on the whole text that
-      the prompts are from, as `interp.frequency.bias_effect` has it, whatever the decoder, with its 95 % interval (see
-      `interp.generation.perplexity.RowLosses`).
+      the prompts are from, as `interp.frequency.bias_effect` has it, whatever the decoder, with its 95 % interval.
     """
 
     analysis: ClassVar[str] = "generation"
@@ -155,17 +153,9 @@ _METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
 
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:
-    """Perplexity on a text at each scale of b_LN, as `bias_effect` has it, and its interval, from one pass."""
-    effect = bias_effect.passes(model, prepared, unigram=counts, biases=["ln"], scales=scales)
-    found, rows = execute(model, side_by_side(effect, _row_losses(model, prepared, scales)), progress=False)
-    ends = rows.set_index("scale")[["perplexity_low", "perplexity_high"]]
-    return found.kl.set_index("scale")[["perplexity"]].join(ends)
-
-
-def _row_losses(model: Model, prepared: Batches, scales: Sequence[float | int]) -> Passes[pd.DataFrame]:
-    losses = RowLosses(model, list(map(float, scales)))
-    yield [Reading("perplexity", prepared, [losses])]
-    return losses.table
+    """Perplexity on a text at each scale of b_LN, and its interval, as `bias_effect` has them."""
+    effect = bias_effect(model, prepared, unigram=counts, biases=["ln"], scales=scales, progress=False)
+    return effect.kl.set_index("scale")[["perplexity", "perplexity_low", "perplexity_high"]]
 
 
 def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:

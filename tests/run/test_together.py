@@ -20,7 +20,6 @@ from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.steering import LogOdds, SteeredMeans
 from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
-from interp.generation.perplexity import RowLosses
 from interp.run.observers import Observer, observe
 
 CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)
@@ -50,14 +49,13 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "PrunedPredictions": lambda model: PrunedPredictions(
         model, fitted(model), ["spearman", "reverse"], "pca", [0, 0.25, 0.55], 0
     ),
-    "RowLosses": lambda model: RowLosses(model, [1.0, 0.5, -1.0]),
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),
     "SteeredMeans": lambda model: SteeredMeans(
         model, [(9, 0.5, [0.0]), (10, 0.0, [0.7])], np.linspace(-1, 1, 16)[None]
     ),
 }
-FOR_DECODERS = {"NeuronEffects", "RowLosses"}
+FOR_DECODERS = {"NeuronEffects"}
 
 
 def all_observers() -> set[str]:
