@@ -82,14 +82,16 @@ def jackknife(
     if _too_few(groups, texts_per_group):
         return Jackknife(whole, np.full(whole.shape, np.nan), np.full(whole.shape, np.nan))
     share = (sizes / sizes.sum()).reshape(-1, *[1] * whole.ndim)
-    with np.errstate(invalid="ignore", divide="ignore"):  # infinite values have no interval, constant ones no kurtosis
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # of infinite, constant and enormous values
         corrected = groups * whole - ((1 - share) * without).sum(0)
-        pseudo = whole / share - (1 / share - 1) * without
-        errors = (pseudo - corrected) / np.sqrt(1 / share - 1)
-        centred = errors - errors.mean(0)
+        errors = (whole / share - (1 / share - 1) * without - corrected) / np.sqrt(1 / share - 1)
+        largest = np.abs(errors).max(0)
+        scaled = errors / largest
+        centred = scaled - scaled.mean(0)
         excess = np.nan_to_num((centred**4).mean(0) / (centred**2).mean(0) ** 2 - 3).clip(0)
+        error = np.where(largest > 0, largest * np.sqrt((scaled**2).mean(0)), largest)
     degrees = 2 / (2 / (groups - 1) + excess / groups)
-    half = stats.t.ppf((1 + _LEVEL) / 2, degrees) * np.sqrt((errors**2).mean(0))
+    half = stats.t.ppf((1 + _LEVEL) / 2, degrees) * error
     return Jackknife(whole, np.asarray(corrected), np.asarray(half))
 
 
