@@ -148,12 +148,10 @@ def _other_text(provenance: dict[str, Any], corpus: str, limit: int | None) -> l
     """In what the text that was read differs from the paper's."""
     read, n_texts = provenance["corpus"], provenance.get("limit")
     differs = [] if read == corpus else [f"the text is {read}, the paper's {corpus}"]
-    fewer = (
-        f"the first {n_texts:,} texts, the paper's {limit:,}"
-        if limit
-        else f"the first {n_texts} texts, the paper's all"
-    )
-    return differs + [fewer] * (n_texts not in (None, limit))
+    if n_texts not in (None, limit):
+        theirs = "all of them" if limit is None else f"{limit:,}"
+        differs.append(f"the first {n_texts:,} texts are read, in the paper {theirs}")
+    return differs
 
 
 def table(found: Sequence[Found]) -> list[dict[str, str]]:

@@ -169,7 +169,9 @@ REFUSED: dict[str, dict[str, str]] = {
 
 CONTRACT: dict[type[Result], dict[str, str]] = {
     frequency.BiasEffect: {
-        "kl": "bias scale kl_unigram_model kl_model_unigram dropped_mass js perplexity balanced_nll n_tokens",
+        "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_low delta_kl_high "
+        "kl_model_unigram dropped_mass js js_low js_high perplexity perplexity_low perplexity_high delta_perplexity "
+        "balanced_nll n_tokens n_scored",
         "types": "token_id token count unigram projection_ln bias_last",
         "probabilities": "token_id bias scale probability",
         "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
@@ -185,7 +187,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "scores": "layer head key_class dim mean centred_mean n_pairs",
         "gaps": "layer head key_class dim gap share rank",
         "totals": "layer head key_class",
-        "attention": "layer head key_class sum mean n_queries",
+        "attention": "layer head key_class sum sum_low sum_high mean n_queries",
+        "by_layer": "layer key_class sum sum_low sum_high mean uniform",
         "dims": "state dim key_class mean sd max_abs n_tokens",
         "outliers": "dim state mean z robust_z rank",
         "massive": "state dim first_position last_position n_activations n_tokens max_abs max_ratio",
@@ -225,7 +228,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
 }  # fmt: skip
 UNKNOWN = {
-    "bias_last", "projection_ln", "scale", "perplexity", "mauve_mean", "mauve_sd", "through_unigram", "spearman",
+    "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
+    "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",

@@ -56,7 +56,8 @@ def pruned_text(
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> fit = encoding.fit(model, text, progress=False)
         >>> prompts = generation.prompts(model, text, n=3, prompt_tokens=2, new_tokens=4)
-        >>> pruned_text(model, prompts, fit=fit, fractions=[0, 0.5], progress=False)["agreement"][0]
+        >>> found = pruned_text(model, prompts, fit=fit, fractions=[0, 0.5], progress=False)
+        >>> float(found["agreement"][0])  # with the whole model itself
         1.0
     """
     sample = sample_positions(fit.batches, min(1.0, _POSITIONS / fit.n_tokens), seed=seed)
