@@ -39,10 +39,10 @@ def change(before: float, after: float, form: str) -> str:
 
 
 def within(low: float, high: float, form: str) -> str:
-    """The 95 % interval of a number, in brackets; that there is none where the text was too short for it."""
+    """The 95 % interval of a number; that there is none where the text was too short for it."""
     if math.isnan(low) or math.isnan(high):
         return "(no interval: too few texts)"
-    return f"(95 % interval {form.format(low)} to {form.format(high)})"
+    return f"[{form.format(low)}, {form.format(high)}]"
 
 
 def direction(low: float, high: float) -> int:

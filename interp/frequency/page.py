@@ -27,8 +27,8 @@ DEFINITIONS = {
     "u, q": "The unigram distribution, and the mean over positions of the predicted distribution.",
     "KL(u‖q)": "Σ u log(u/q) in nats, over types with u > 0. It falls as q averages more positions; kl_corrected is "
     "without that bias.",
-    "Interval": "95 %, by leaving out groups of texts one after the other (delete-one-group jackknife; Busing et al. "
-    "1999); of correlations over types, by Fisher’s z.",
+    "[low, high]": "95 % interval, by leaving out groups of texts one after the other (delete-one-group jackknife; "
+    "Busing et al. 1999); of correlations over types, by Fisher’s z.",
     "Projection": "What a bias adds to each token's logit: b_LN W_U, or b_last; its Spearman correlation with "
     "log u, and the least-squares slope τ.",
 }

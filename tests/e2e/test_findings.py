@@ -32,7 +32,7 @@ def effect(load_toy, texts):
 
 
 def test_directions_and_intervals_are_said_as_they_are():
-    assert within(0.1, 0.25, "{:.1f}") == "(95 % interval 0.1 to 0.2)"
+    assert within(0.1, 0.25, "{:.1f}") == "[0.1, 0.2]"
     assert within(np.nan, np.nan, "{:.1f}") == "(no interval: too few texts)"
     assert [direction(*ends) for ends in ((0.1, 0.2), (-2.0, -1.0), (-1.0, 1.0), (np.nan, np.nan))] == [1, -1, 0, 0]
 
@@ -44,13 +44,13 @@ def test_directions_and_intervals_are_said_as_they_are():
             0.2,
             0.1,
             0.3,
-            "further from word frequency: KL(u‖q) changes by +0.200 nats (95 % interval +0.100 to +0.300)",
+            "further from word frequency: KL(u‖q) changes by +0.200 nats [+0.100, +0.300].",
         ),
         (
             -0.2,
             -0.3,
             -0.1,
-            "closer to word frequency: KL(u‖q) changes by -0.200 nats (95 % interval -0.300 to -0.100)",
+            "closer to word frequency: KL(u‖q) changes by -0.200 nats [-0.300, -0.100].",
         ),
         (
             0.2,
