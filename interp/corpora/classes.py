@@ -101,7 +101,7 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
 
 def _first_apart(numbers: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
     """Class 0 at the first position, and the others after it."""
-    return (numbers + 1).masked_fill(torch.arange(numbers.shape[1]) == 0, 0)
+    return (numbers + 1).masked_fill(torch.arange(numbers.shape[1], device=numbers.device) == 0, 0)
 
 
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
