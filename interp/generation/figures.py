@@ -22,7 +22,7 @@ _TITLE = {
     "perplexity": (
         "Perplexity of the model on human text",
         "perplexity",
-        "95 % interval over rows, the same ones at each λ",
+        "95 % interval over groups of texts, the same ones at each λ",
     ),
 }
 _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", "mauve_sd")}

@@ -25,7 +25,7 @@ DEFINITIONS = {
     "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all "
     "texts; within each text in the columns that end in _text.",
     "Perplexity": "That of the model with λ b_LN on the whole text that the prompts are from, with a 95 % interval "
-    "over its rows.",
+    "by leaving out groups of texts.",
     "Frequent tokens": "The most frequent types, which make up half of the corpus.",
     "MAUVE": "How much of the generated text is like human text and the other way round, 1 at best (Pillutla "
     "et al. 2021).",
