@@ -41,12 +41,8 @@ class KeyClassBatch:
         self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))
         self.counts = one_hot.double() if one_hot.device.type != "mps" else one_hot.float()
 
-    def by_class(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "head classes"]:
-        """Sums over the keys of each class."""
-        return einsum(values, self.one_hot, "batch head key, batch key classes -> head classes")
-
     def by_row(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "batch head classes"]:
-        """The same for each row."""
+        """Sums over the keys of each class, for each row."""
         return einsum(values, self.one_hot, "batch head key, batch key classes -> batch head classes")
 
 

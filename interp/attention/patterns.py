@@ -122,7 +122,7 @@ class AttentionByClass(KeyObserver):
         size = squares.clamp(min=0).sqrt()
         attention = attention.to(W_O)
         self.add_rows(f"{layer}.attention", keys.by_row(attention), keys.batch)
-        self.add(f"{layer}.norm", keys.by_class(attention * size))
+        self.add(f"{layer}.norm", keys.by_row(attention * size).sum(0))
         counts = span(self.model, layer).up_to(keys.counts) * keys.real[..., None]
         self.add(f"{layer}.pairs", counts.sum((0, 1)))
         self.add(f"{layer}.uniform", (counts / counts.sum(-1, keepdim=True).clamp(min=1)).sum((0, 1)))
@@ -198,10 +198,10 @@ def attention_by_class(
     Returns the table `attention` (layer, head, key_class, sum, sum_low, sum_high, mean, norm_weighted, uniform,
     n_queries): `sum` is the attention to a class summed over its keys, averaged over all queries (Clark et al. 2019),
     so that it adds up to 1 over the classes, `sum_low` and `sum_high` its 95 % interval by leaving out groups of texts
-    (`interp.intervals.jackknife`), NaN of fewer than 20 texts; `mean` the average over (query, key)
-    pairs; `norm_weighted` the sum of `‖α v W_O‖` averaged over queries (Kobayashi et al. 2020), NaN in a bridge with a
-    norm or a gate between the values and W_O; `uniform` what `sum` would be if attention were uniform over the keys a
-    query sees.
+    (`interp.intervals.jackknife`), NaN of fewer than 20 texts; `mean` the average over (query, key) pairs;
+    `norm_weighted` the sum of `‖α v W_O‖` averaged over queries (Kobayashi et al. 2020), NaN in a bridge with a norm or
+    a gate between the values and W_O; `uniform` what `sum` would be if attention were uniform over the keys a query
+    sees.
 
     Raises ValueError for a layer that does not exist, padding on the left and a class function that returns something
     else than a class for each token.

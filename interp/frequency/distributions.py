@@ -116,8 +116,8 @@ class MeanPredictions(LogitsObserver):
     two skinny matrix products. A shift whose values range over more than 60 nats is computed on its own. Rows of the
     vocabulary that are no tokens (`PredictionHead.real`) take no part: the softmax is over the tokens.
 
-    After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, `balanced_nll`; and with
-    `grouped`, `leaving_out`, the means without each group of texts, for `interp.intervals.jackknife`.
+    After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, and the `means` of each
+    variant; with `grouped` also `leaving_out`, the means without each group of texts, for `interp.intervals.jackknife`.
 
     Args:
         grouped: keep the sums of 20 groups of texts apart (see `interp.run.groups`), in as many times the memory.
@@ -256,11 +256,6 @@ class MeanPredictions(LogitsObserver):
     def nll(self) -> Float[np.ndarray, " n_variants"]:
         """Mean NLL of the true token of each variant, in nats; NaN where no target was known."""
         return np.array([self.means(number).nll for number in range(len(self.variants))])
-
-    @property
-    def balanced_nll(self) -> Float[np.ndarray, " n_variants"]:
-        """NLL averaged within each token type, then over the types that occur (the balanced error), in nats."""
-        return np.array([self.means(number).balanced_nll for number in range(len(self.variants))])
 
     def means(self, variant: int) -> Means:
         """The means of one variant over all positions. Raises ValueError where none was read."""
