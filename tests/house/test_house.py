@@ -9,7 +9,7 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "declare", "disk", "intervals", "memory", "paths"},
+    {"checks", "declare", "disk", "findings", "intervals", "memory", "paths"},
     {"models"},
     {"corpora"},
     {"options", "dense"},
