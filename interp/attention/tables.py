@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 
 from interp.attention.claims import largest_effects
+from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass, ablate, planned
@@ -25,6 +26,7 @@ from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.counts import unigrams_of
 from interp.dense import Dense
+from interp.findings import Finding
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
@@ -62,6 +64,10 @@ class AttentionStudy(Result):
     massive: pd.DataFrame
     ablation: pd.DataFrame
     correlations: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(steered(self.claims))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
