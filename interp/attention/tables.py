@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
-from interp.attention.patterns import AttentionByClass, ablate, planned
+from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import (
     DimensionCorrelations,
     DimensionProfile,
