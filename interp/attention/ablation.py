@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attention.claims import CONTROLS, MOST_APART, apart_in_size
-from interp.attention.keys import KeyClassBatch, KeyObserver, is_edited
+from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, is_edited
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_choice, check_mode, check_seed, check_table
@@ -35,11 +35,13 @@ Where = Literal["keys", "residual"]
 _OUTLIERS = 3  # outlier dimensions that are ablated, those of the most states first
 _CONTROLS = 5  # random dimensions beside them, and as many of those that match nothing
 _COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
-_COLUMNS += ["attention_after"]
-_COLUMNS += ["head", "head_before", "head_after"]
+_COLUMNS += ["attention_after", "change_low", "change_high", "head", "head_before", "head_after"]
+_SET = ["layer", "key_class", "set"]
+_SET_COLUMNS = [*_SET, "attention_before", "mean_change", "mean_change_low", "mean_change_high"]
+_SET_COLUMNS += ["largest_fall", "largest_rise"]
 
 
-class KeyAblation(KeyObserver):
+class KeyAblation(GroupedKeyObserver):
     """Attention by class when one dimension of one layer's keys is replaced by a constant, for many at once.
 
     Exact, in one pass: a key dimension of a layer changes the scores of that layer alone, by
@@ -48,7 +50,8 @@ class KeyAblation(KeyObserver):
     Hooks of others on the scores or the pattern are refused with RuntimeError, since they would be missed.
 
     After `observe`: `before` `[head, classes]` and `after` `[dims, head, classes]` of each layer, attention summed
-    over the keys of a class and averaged over queries.
+    over the keys of a class and averaged over queries; `changes` `[groups, dims, classes]`, the mean over heads of
+    after less before, summed over the queries of each group of texts.
 
     Args:
         fills: by layer and dimension, the constant m_j.
@@ -60,7 +63,9 @@ class KeyAblation(KeyObserver):
         super().__init__(model, classes, fills, dims=dims, means=means)
         self.fills = fills
         for layer, filled in fills.items():
-            self.add_state(f"{layer}.attention", (1 + len(filled), model.cfg.n_heads, len(classes.names)))
+            variants = 1 + len(filled)
+            self.add_state(f"{layer}.attention", (variants, model.cfg.n_heads, len(classes.names)))
+            self.add_groups(layer, "mean", (variants, len(classes.names)))
 
     def hooks(self, batch: Batch) -> Recipe:
         if is_edited(self.model, batch):
@@ -76,6 +81,7 @@ class KeyAblation(KeyObserver):
         x = circuit.attn_input(x).to(keys.one_hot)
         turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
         total = x.new_zeros(1 + len(fills), q.shape[2], keys.one_hot.shape[2])
+        mean = x.new_zeros(len(x), 1 + len(fills), keys.one_hot.shape[2])
         for queries, seen, scores in circuit.scores(q, k, keys.real):
             asking = keys.real[:, queries].to(x)
             changed = chain([scores], self._without(circuit, fills, turned[:, queries], x[:, seen], scores))
@@ -83,7 +89,9 @@ class KeyAblation(KeyObserver):
                 got = einsum(one.softmax(-1), asking, "batch head query key, batch query -> batch head key")
                 of_class = keys.one_hot[:, seen]
                 total[number] += einsum(got, of_class, "batch head key, batch key classes -> head classes")
+                mean[:, number] += einsum(got.mean(1), of_class, "batch key, batch key classes -> batch classes")
         self.add(f"{circuit.layer}.attention", total)
+        self.add_rows(f"{circuit.layer}.mean", mean, keys.batch)
 
     def _without(
         self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
@@ -100,6 +108,10 @@ class KeyAblation(KeyObserver):
 
     def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
         return self.per_query(f"{layer}.attention")[1:]
+
+    def changes(self, layer: int) -> Float[np.ndarray, "groups dims classes"]:
+        before, after = np.split(self.by_group(layer, "mean"), [1], 1)
+        return after - before
 
 
 @runs
@@ -137,10 +149,11 @@ def ablation_effect(
         seed: of the random dimensions.
 
     Returns the table `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before,
-    attention_after, head, head_before, head_after): attention summed over the keys of a class, averaged over queries
-    and heads; and the same of the head in which it changes most. `magnitude` is the root mean square of the dimension,
-    `removed` that of its difference from what it is set to; in keys without RoPE its SD, since a constant in all keys
-    moves all scores of a query alike.
+    attention_after, change_low, change_high, head, head_before, head_after): attention summed over the keys of a class,
+    averaged over queries and heads; the 95 % interval of after less before, both on the same texts
+    (`interp.intervals.jackknife`), NaN of fewer than 20; and attention of the head in which it changes most.
+    `magnitude` is the root mean square of the dimension, `removed` that of its difference from what it is set to; in
+    keys without RoPE its SD, since a constant in all keys moves all scores of a query alike.
 
     Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
     runs, or with a state, layer or dimension that the model does not have.
@@ -170,7 +183,7 @@ def ablation_effect(
     read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
     yield [Reading("profile", prepared, [read])]
     plan = planned(model, read.table, outliers, drivers, chosen, mode, seed, where)
-    return (yield from ablate(model, prepared, classes, plan, where, progress))
+    return (yield from ablate(model, prepared, classes, plan, where, progress))[0]
 
 
 def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
@@ -235,38 +248,73 @@ def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: in
 
 def ablate(
     model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where, progress: bool
-) -> Passes[pd.DataFrame]:
-    """`ablation_effect` of what is `planned`, for `interp.run.passes`: at most one reading."""
+) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
+    """`ablation_effect` of what is `planned`, for `interp.run.passes`: at most one reading; and the mean change of each
+    set, with the largest."""
     if plan.empty:
-        return pd.DataFrame(columns=_COLUMNS)
+        return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS)
     fill = plan.set_index(["layer", "dim"])["fill"]
     fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
+    observer: KeyAblation | AttentionByClass
     if where == "keys":
         observer = KeyAblation(model, classes, fills)
         yield [Reading("ablation", prepared, [observer])]
         whole = {layer: observer.before(layer) for layer in fills}
         after = np.concatenate([observer.after(layer) for layer in fills])
+        changes = np.concatenate([observer.changes(layer) for layer in fills], 1)
     else:
-        unhooked = AttentionByClass(model, classes, layers=[*fills])
-        yield [Reading("ablation", prepared, [unhooked])]
-        whole = {layer: unhooked.by_class(layer) for layer in fills}
-        after = np.stack([*_through_the_stream(model, prepared, classes, plan, progress)])
+        observer = AttentionByClass(model, classes, layers=[*fills])
+        yield [Reading("ablation", prepared, [observer])]
+        whole = {layer: observer.by_class(layer) for layer in fills}
+        hooked = [*_through_the_stream(model, prepared, classes, plan, progress)]
+        after = np.stack([one.by_class(layer) for layer, one in hooked])
+        sums = [(one.by_group(layer, "attention") - observer.by_group(layer, "attention")) for layer, one in hooked]
+        changes = np.stack(sums, 1).mean(2)
     before = np.stack([whole[layer] for layer in plan["layer"]])
     head = np.abs(after - before).argmax(1)
     table = plan.merge(pd.DataFrame({"key_class": classes.names}), how="cross").assign(where=where, head=head.ravel())
     for name, attention in {"before": before, "after": after}.items():
         table[f"attention_{name}"] = attention.mean(1).ravel()
         table[f"head_{name}"] = np.take_along_axis(attention, head[:, None], 1).ravel()
-    return table.loc[before.any(1).ravel(), _COLUMNS].reset_index(drop=True)
+    present = before.any(1).ravel()
+    by_row = pd.DataFrame(changes.reshape(len(changes), -1).T)[present].reset_index(drop=True)
+    return _with_intervals(table[present].reset_index(drop=True), by_row, observer)
+
+
+def _with_intervals(
+    table: pd.DataFrame, changes: pd.DataFrame, observer: GroupedKeyObserver
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table with the intervals of its changes, and means over the dimensions of each set with theirs.
+
+    Args:
+        changes: for each row of the table, the change by group of texts, summed over queries.
+    """
+
+    def half(changes: pd.DataFrame) -> np.ndarray:
+        mean = observer.jackknife(lambda change, queries: change / queries, changes.to_numpy().T, observer.queries)
+        return mean.half
+
+    change, reach = table["attention_after"] - table["attention_before"], half(changes)
+    told = table["key_class"] != "other"
+    keys = [table.loc[told, name] for name in _SET]
+    sets = pd.DataFrame({"attention_before": table.loc[told, "attention_before"]}).groupby(keys, sort=False).first()
+    by_set = change[told].groupby(keys, sort=False)
+    sets = sets.join(by_set.agg(mean_change="mean", largest_fall="min", largest_rise="max"))
+    reach_of_mean = half(changes[told].groupby(keys, sort=False).mean())
+    sets = sets.assign(
+        mean_change_low=sets["mean_change"] - reach_of_mean, mean_change_high=sets["mean_change"] + reach_of_mean
+    )
+    table = table.assign(change_low=change - reach, change_high=change + reach)
+    return table[_COLUMNS], sets.reset_index()[_SET_COLUMNS]
 
 
 def _through_the_stream(
     model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, progress: bool
-) -> Iterator[Float[np.ndarray, "head classes"]]:
-    """Attention by class of a layer with each dimension of the stream that enters it replaced."""
+) -> Iterator[tuple[int, AttentionByClass]]:
+    """Each layer and its attention by class with a dimension of the stream that enters it replaced."""
     for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
         observer = AttentionByClass(model, classes, layers=[layer])
         means = torch.full((model.cfg.d_model,), fill)
         with running(model, ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
             observe(model, prepared, observer, progress=progress)
-        yield observer.by_class(layer)
+        yield layer, observer

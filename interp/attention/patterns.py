@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,17 +12,15 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, activations, attention_hooks, table_of
+from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, activations, attention_hooks, table_of
 from interp.corpora import token_classes
-from interp.corpora.batching import Batch, Text
+from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
-from interp.intervals import about, jackknife
 from interp.models.head import token_names
 from interp.models.qk import check_dims, check_layers, span
 from interp.models.sites import Model, Recipe, view
 from interp.models.verify import verify_values
-from interp.run.groups import MOST
 
 __all__ = ["AttentionByClass", "AttentionInText", "attention_by_class", "attention_in_text"]
 
@@ -71,7 +68,7 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
     return AttentionInText(token_names(model, ids), layer, dim, pattern, contribution, circuit.span.causal)
 
 
-class AttentionByClass(KeyObserver):
+class AttentionByClass(GroupedKeyObserver):
     """Sums of attention probabilities, and of value-weighted ones, by layer, head and class of the key.
 
     After `observe`: `table`, which `attention_by_class` describes, and `by_layer`, its mean over heads.
@@ -85,13 +82,8 @@ class AttentionByClass(KeyObserver):
         self.moves_values = _moves_values(model)
         shape = (model.cfg.n_heads, len(classes.names))
         self.add_to_layers(norm=shape, uniform=shape[1:], pairs=shape[1:])
-        self.add_state("queries", (MOST,), "groups")
         for layer in chosen:
-            self.add_state(f"{layer}.attention", (MOST, *shape), "groups")
-
-    def hooks(self, batch: Batch) -> Recipe:
-        self.add_rows("queries", batch.mask.sum(1), batch)
-        return super().hooks(batch)
+            self.add_groups(layer, "attention", shape)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         return attention_hooks(self.model, layer, keys.batch, partial(self._read, layer, keys), "v")
@@ -126,15 +118,6 @@ class AttentionByClass(KeyObserver):
         return table_of(keys, self._sums(lambda attention: attention.mean(-2)) | others)
 
     @property
-    def intervals(self) -> dict[str, Any]:
-        """What there is to say of these intervals (`interp.intervals.about`)."""
-        return about(len(self._queries), self.stretches_per_group)
-
-    @property
-    def _queries(self) -> Float[Tensor, " groups"]:
-        return self.state["queries"][self.state["queries"] > 0]
-
-    @property
     def _others(self) -> dict[str, Tensor]:
         """What has no interval."""
         present, queries = self.present, self.tokens.sum()
@@ -145,13 +128,10 @@ class AttentionByClass(KeyObserver):
         columns = {"mean": attention / pairs, "norm_weighted": weighted}
         return columns | {"uniform": uniform / queries, "n_queries": queries.long()}
 
-    def _sums(self, of: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    def _sums(self, of: Callable[[np.ndarray], np.ndarray]) -> dict[str, Tensor]:
         """Something of the attention by layer, head and class, averaged over queries, with its interval."""
-        queries = self._queries
-        sums = self.of_layers("attention").movedim(1, 0)[self.state["queries"] > 0][..., self.present]
-        others = (sums.sum(0) - sums) / (queries.sum() - queries)[:, None, None, None]
-        whole, without = (of(one).cpu().numpy() for one in (sums.sum(0) / queries.sum(), others))
-        found = jackknife(whole, without, queries.cpu().numpy(), self.stretches_per_group)
+        sums = np.stack([self.by_group(layer, "attention") for layer in self.layers], 1)[..., self.present]
+        found = self.jackknife(lambda attention, queries: attention / queries, of(sums), self.queries)
         ends = {"sum": found.value, "sum_low": found.low.clip(0), "sum_high": found.high.clip(max=1)}
         return {name: torch.from_numpy(values) for name, values in ends.items()}
 
