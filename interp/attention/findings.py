@@ -13,7 +13,7 @@ from interp.words import CLASS_NAME
 __all__ = ["steered"]
 
 _ALPHA = 0.05
-_RULE = f"yes where p ≤ {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval leaves 0 out; "
+_RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval leaves 0 out; "
 _RULE += "no where p is larger; cannot tell where nothing matches it in size"
 
 
@@ -40,7 +40,7 @@ def steered(claims: pd.DataFrame) -> Iterator[Finding]:
 
 
 def _verdict(row: Any) -> Verdict:
-    if row.p_value > _ALPHA:
+    if row.p_value >= _ALPHA:
         return "no"
     apart = side(row.change_low, row.change_high) != "cannot tell"
-    return "yes" if row.p_value <= _ALPHA and apart else "cannot tell"
+    return "yes" if row.p_value < _ALPHA and apart else "cannot tell"

@@ -13,14 +13,15 @@ _PRUNED = 0.3  # by the paper
 _ENOUGH = 0.95  # of the predictions
 _LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly where that fit is as "
 _LINEAR += f"good or not known; no where the interval lies below {_HALF}"
-_REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above dimensions in random order; partly where it lies "
-_REMOVABLE += "above these alone; no where it lies below them"
+_REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies above "
+_REMOVABLE += "the latter alone; no where it lies below"
 
 
 def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
     """From the tables of a study: whether −log α is a linear function of the output embeddings."""
     fits = regression.set_index("target")
-    value, low, high = fits.loc["-log alpha", ["cv_r2", "cv_r2_low", "cv_r2_high"]].tolist()
+    whole, shuffled = fits.loc["-log alpha"].to_dict(), fits.loc["shuffled"].to_dict()
+    low, high = whole["cv_r2_low"], whole["cv_r2_high"]
     before = dynamics.loc[dynamics["step"] == 0, "adj_r2"].dropna().tolist()
     verdict = side(low, high, than=_HALF)
     if verdict == "yes" and not (before and low > before[0]):
@@ -29,10 +30,10 @@ def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
         question="Is token probability a linear function of the output embeddings?",
         verdict=verdict,
         measure="of the variance of −log α, over types left out of the fit, it explains (R²)",
-        value=value,
+        value=whole["cv_r2"],
         low=low,
         high=high,
-        control=before[0] if before else fits["cv_r2"]["shuffled"],
+        control=before[0] if before else shuffled["cv_r2"],
         compared_with="adjusted R² before training" if before else "with α shuffled",
         rule=_LINEAR,
     )
@@ -47,10 +48,10 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     fraction = min(curves["spearman"].index, key=lambda one: abs(one - _PRUNED))
     columns = ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]
     value, low, high = curves["spearman"].loc[fraction, columns].tolist()
-    control = float(curves["random"].loc[fraction, "top1_agreement"])
-    verdict: Verdict = side(low, high, than=control)
-    if verdict == "yes" and not low > _ENOUGH:
-        verdict = "partly"
+    control, least, most = curves["random"].loc[fraction, columns].tolist()
+    verdict: Verdict = "no" if high < least else "cannot tell"
+    if low > most:
+        verdict = "yes" if low > _ENOUGH else "partly"
     yield Finding(
         question="Can the dimensions least tied to probability be removed?",
         verdict=verdict,

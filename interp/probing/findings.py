@@ -78,7 +78,7 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
     more = f" (on {count(censored, 'task')} all the others together may not)" if censored else ""
     yield Finding(
         question="Is what probes read concentrated in few dimensions?",
-        verdict=side(low, high, than=1),
+        verdict=side(low, high, than=1.0),
         measure=f"the {top} of the largest |t| are above chance and above the untrained model on {above}; random "
         f"dimensions that reach their accuracy{more}, for one of them:",
         value=value,
