@@ -13,8 +13,8 @@ _PRUNED = 0.3  # by the paper
 _ENOUGH = 0.95  # of the predictions
 _LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly where that fit is as "
 _LINEAR += f"good or not known; no where the interval lies below {_HALF}"
-_REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies above "
-_REMOVABLE += "the latter alone; no where it lies below"
+_REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies "
+_REMOVABLE += "above the latter alone; no where it lies below it"
 
 
 def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
