@@ -26,7 +26,7 @@ from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, activations
 from interp.attention.options import Average, Weights
 from interp.checks import check_choice
 from interp.corpora import token_classes
-from interp.corpora.batching import Text, check_ids
+from interp.corpora.batching import Batch, Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.dense import Dense, number_types
 from interp.hooks import jointly
@@ -151,37 +151,60 @@ class ScoreContributions(GroupedKeyObserver):
         self.add_rows(f"{layer}.weight_of_texts", (weight * mass_of_row).expand(-1, *shape), keys.batch)
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
         whole = _Rows(q, x, keys.real, one_hot, weight.to(q), (mass / n_seen[:, :, None, None]).to(q), u)
-        for group, rows in self.rows_of_groups(keys.batch):
-            self._add_group(circuit, group, whole.some(rows))
+        if patterns is None and not circuit.span.causal:
+            sums = self._of_rows(circuit, whole, keys.batch)
+        else:
+            groups = self.rows_of_groups(keys.batch)
+            parts = [self._of_group(circuit, group, whole.some(rows)) for group, rows in groups]
+            sums = parts[0] if len(parts) == 1 else [torch.stack(each).sum(0) for each in zip(*parts, strict=True)]
+        for name, each in zip(("contribution", "query", "centred"), sums, strict=False):
+            self.add(f"{layer}.{name}", each)
 
-    def _add_group(self, circuit: QKCircuit, group: int, rows: "_Rows") -> None:
-        """Add the sums of rows of one group of texts."""
+    def _of_rows(self, circuit: QKCircuit, rows: _Rows, batch: Batch) -> list[Tensor]:
+        """`_sums` of rows in which every query sees every key, two vectors a row; adds those of each row to its group.
+
+        `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`.
+        """
+        q, weight, layer = rows.q.sum(1), rows.weight[:, 0], circuit.layer
+        directions = einsum(
+            q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model"
+        )
+        sums, counts = rows.one_hot.mT @ rows.x, rows.one_hot.sum(1)
+        centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
+        found = [sums * weight[..., None]] + [centred * weight[..., None]] * self.centred
+        total = einsum(directions, found[0], "batch head d_model, batch classes d_model -> batch head classes")
+        bias = einsum(q, circuit.b_K.to(q), "batch head d_head, head d_head -> batch head")
+        bias = bias[..., None] * (weight * counts)[:, None]
+        self.add_rows(f"{layer}.total", torch.stack([total, bias, total + bias], -1), batch)
+        if self.has_gaps:
+            self.add_rows(f"{layer}.apart", directions.mean(1)[:, None, None] * found[-1][:, None], batch)
+        over_rows = [torch.stack([(directions * one[:, None]).sum(0) for one in each.unbind(1)], 1) for each in found]
+        query = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
+        return [over_rows[0], query, *over_rows[1:]]
+
+    def _of_group(self, circuit: QKCircuit, group: int, rows: _Rows) -> list[Tensor]:
+        """The sums of rows of one group of texts: contributions, queries, and key-centred ones where there are such."""
         layer = circuit.layer
-        contribution, centred, query = self._sums(circuit, rows)
-        self.add(f"{layer}.contribution", contribution)
-        self.add(f"{layer}.query", query)
-        if centred is not None:
-            self.add(f"{layer}.centred", centred)
+        contribution, query, *centred = self._sums(circuit, rows)
         total, bias = contribution.sum(-1), _of_key_bias(circuit, query)
         self.add(f"{layer}.total", torch.stack([total, bias, total + bias], -1), group=group)
         if self.has_gaps:
-            apart = contribution if centred is None else centred
+            apart = centred[0] if centred else contribution
             self.add(f"{layer}.apart", apart.mean(0, keepdim=True) if self.weights == "mean" else apart, group=group)
+        return [contribution, query, *centred]
 
-    def _sums(self, circuit: QKCircuit, rows: "_Rows") -> tuple[Tensor, Tensor | None, Tensor]:
-        """Over all pairs of some rows: contributions, key-centred ones and queries, by head and class."""
-        if rows.u is None and not circuit.span.causal:
-            total, apart, asked = _by_row(circuit, rows.q, rows.x, rows.one_hot, rows.weight[:, 0])
-            return total, apart if self.centred else None, asked
+    def _sums(self, circuit: QKCircuit, rows: _Rows) -> list[Tensor]:
+        """Over all pairs of some rows, by head and class: contributions, queries, and key-centred contributions."""
         u = _queries_by_key(circuit, rows.q) if rows.u is None else rows.u
         of_class = zip(rows.one_hot.bool().unbind(-1), rows.weight.unbind(-1), strict=True)
         parts = [_sum_over_keys(circuit, u, rows.x, chosen, of_row) for chosen, of_row in of_class]
         contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
-        centred = contribution - self._key_means(circuit, rows, contribution) if self.centred else None
-        return contribution, centred, query
+        if not self.centred:
+            return [contribution, query]
+        return [contribution, query, contribution - self._key_means(circuit, rows, contribution)]
 
     def _key_means(
-        self, circuit: QKCircuit, rows: "_Rows", contribution: Float[Tensor, "head classes d_model"]
+        self, circuit: QKCircuit, rows: _Rows, contribution: Float[Tensor, "head classes d_model"]
     ) -> Float[Tensor, "head classes d_model"]:
         """What centring takes off each class's sum: queries weighted by their share of it, over all keys they see.
 
@@ -299,30 +322,6 @@ class ScoreContributions(GroupedKeyObserver):
 def _of_key_bias(circuit: QKCircuit, query: Float[Tensor, "head classes d_head"]) -> Float[Tensor, "head classes"]:
     """What b_K makes of scores, or of a sum of them."""
     return einsum(query, circuit.b_K.to(query), "head classes d_head, head d_head -> head classes")
-
-
-def _by_row(
-    circuit: QKCircuit,
-    q: Float[Tensor, "batch pos head d_head"],
-    x: Float[Tensor, "batch pos d_model"],
-    one_hot: Float[Tensor, "batch pos classes"],
-    weight: Float[Tensor, "batch classes"],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over all pairs of rows in which every query sees every key: contributions, key-centred ones, queries.
-
-    `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`: two vectors a row.
-    """
-    q = q.sum(1)
-    directions = einsum(q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model")
-    sums, counts = one_hot.mT @ x, one_hot.sum(1)
-    centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
-
-    def over_rows(sums: Tensor) -> Tensor:
-        of_class = (sums * weight[..., None]).unbind(1)
-        return torch.stack([(directions * of_row[:, None]).sum(0) for of_row in of_class], 1)
-
-    queries = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
-    return over_rows(sums), over_rows(centred), queries
 
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
