@@ -205,7 +205,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
-        "steering": "token text requested achieved kl_others",
+        "steering": "token text requested achieved achieved_low achieved_high kl_others",
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
