@@ -9,6 +9,7 @@ import torch
 
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
+from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
 from interp.attention.patterns import AttentionByClass
@@ -27,6 +28,7 @@ from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.counts import unigrams_of
 from interp.dense import Dense
+from interp.findings import Finding
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
@@ -72,6 +74,10 @@ class AttentionStudy(Result):
     ablation: pd.DataFrame
     ablated: pd.DataFrame
     correlations: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(steered(self.claims))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

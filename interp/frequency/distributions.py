@@ -168,7 +168,6 @@ class MeanPredictions(LogitsObserver):
         return super().hooks(batch)
 
     def beside(self, batch: Batch) -> list[Tensor]:
-        """The group of texts of each position."""
         return [self.groups_of_positions(batch)]
 
     def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:

@@ -9,10 +9,10 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "declare", "disk", "intervals", "memory", "paths"},
+    {"checks", "declare", "disk", "intervals", "memory", "paths", "words"},
     {"models"},
     {"corpora"},
-    {"options", "dense"},
+    {"options", "dense", "findings"},
     {"results"},
     {"run"},
     {"hooks", "figures", "testing"},
