@@ -182,6 +182,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "texts": "decoder scale prompt_id prompt text n_tokens",
         "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
         "n_texts n_tokens",
+        "intervals": "decoder scale measure value low high difference difference_low difference_high",
     },
     attention.AttentionStudy: {
         "scores": "layer head key_class dim mean centred_mean n_pairs",
@@ -235,6 +236,7 @@ UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
     "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
+    "difference", "difference_low", "difference_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
 }  # fmt: skip

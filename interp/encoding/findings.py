@@ -18,10 +18,8 @@ _MISSED = 0.1  # in log: 10 %
 _RESAMPLES = 1_000
 _OPPOSITE: dict[Verdict, Verdict] = {"yes": "no", "no": "yes", "cannot tell": "cannot tell"}
 _RATIOS = (0.2 - 1e-9, 5 + 1e-9)
-_STEERED = (
-    f"yes where the interval lies below {_MISSED}; partly where it lies below what is missed without steering; no "
-)
-_STEERED += "where it lies above that"
+_STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below what is missed without steering; "
+_STEERED += "no where it lies above that"
 _REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies "
 _REMOVABLE += "above the latter alone; no where it lies below it"
 

@@ -104,7 +104,6 @@ class SteeredMeans(LogitsObserver):
         self.add_state("of_tokens", (MOST, 2, len(variants)), "groups")
 
     def beside(self, batch: Batch) -> list[Tensor]:
-        """The group of texts of each position."""
         return [self.groups_of_positions(batch)]
 
     def read(

@@ -203,13 +203,17 @@ def test_the_model_needs_what_probes_found(found, matched, n, verdict):
 
 
 @pytest.mark.parametrize(
-    ("se", "change", "verdict"), [(0.01, 0.2, "yes"), (0.01, -0.2, "no"), (1.0, 0.2, "cannot tell")]
+    ("change", "half", "verdict"),
+    [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
 )
-def test_text_becomes_more_diverse(se, change, verdict):
-    rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5]}
-    table = pd.DataFrame(rows | {"diversity": [0.8, 0.5, 0.5 + change, 9.0], "diversity_se": se})
+def test_text_becomes_more_diverse(change, half, verdict):
+    rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5], "measure": "diversity"}
+    apart = pd.Series([NONE, 0.0, change, 9.0])
+    ends = {"difference": apart, "difference_low": apart - half, "difference_high": apart + half}
+    table = pd.DataFrame(rows | {"value": [0.8, 0.5, 0.5 + change, 9.5]} | ends)
     (found,) = diverse(table)
     assert found.verdict == verdict
     assert found.question == "Is text by top-k more diverse with less of b_LN?"
     assert "from λ = 1 to 0 its diversity, 0.500, changes by" in str(found)
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
+    assert not [*diverse(table.assign(difference=NONE))]
