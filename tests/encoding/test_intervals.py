@@ -59,6 +59,6 @@ def test_a_short_text_has_no_interval_and_says_why(n, load_toy):
     ends = study.steering[["achieved_low", "achieved_high"]]
     assert study.steering["achieved"].notna().all()
     assert ends.isna().all(axis=None) == (n == 19)
-    said = study.provenance["steering_intervals"]["fitted"]
+    said = study.provenance["intervals"]["fitted"]
     assert said.get("none", "").startswith("19 texts") == (n == 19)
     assert not study.steering.attrs
