@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from interp.declare import Analysis, Options, option
+from interp.declare import Analysis, option
+from interp.options import PairOptions
 
 __all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "SEEDS", "STEPS", "Control", "Method", "Position", "ProbingOptions"]
 __all__ += ["Selector", "Unit"]
@@ -28,7 +29,7 @@ def _state(text: str) -> int | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbingOptions(Options):
+class ProbingOptions(PairOptions):
     tasks: Sequence[str] | None = option(None, "Names of tasks. Default: all.")
     limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
     states: Sequence[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")

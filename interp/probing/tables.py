@@ -162,7 +162,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     """
     yield []  # its forward passes are its own
     check_model(model)
-    table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit)
+    table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
     splits = split_tasks(table, None)
     names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else options.ks
