@@ -6,27 +6,21 @@ from itertools import chain, product
 import numpy as np
 import pandas as pd
 import torch
-from einops import rearrange, reduce
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
-from torch import Tensor
+from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
-from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
-from interp.corpora.sentences import sentence_rows, tokenizer_of
 from interp.declare import Mode
 from interp.hooks import ablate_dims
-from interp.models.identity import check_weights
-from interp.models.running import HooksOfOthers, hooks_of_others, running
-from interp.models.sites import Model, check_vocabulary, is_encoder, narrowing, view
-from interp.models.views import Tokens
+from interp.models.running import running
+from interp.models.sites import Model, is_encoder
 from interp.probing.group import split_pairs
 from interp.probing.probes import Probe, check_probe
-from interp.run.observers import forward, observe
+from interp.probing.scores import sentence_scores
+from interp.run.observers import observe
 
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy", "sentence_log_probability"]
 
@@ -37,24 +31,12 @@ _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
 
 
-@torch.no_grad()
 def sentence_log_probability(
     model: Model, sentences: Sequence[str], *, bos: bool | None = None, progress: bool = True
 ) -> Float[np.ndarray, " sentence"]:
-    """The log-probability of each sentence, in nats.
+    """The log-probability of each sentence, in nats: the `sum` of `sentence_scores`, which see.
 
-    Causal models: `Σ_t log p(w_t | w_<t)`. Encoders: the pseudo-log-likelihood `Σ_t log p(w_t | w_∖t)`, each token
-    masked in turn (Salazar et al. 2020, ACL, 2699-2712).
-
-    Args:
-        bos: put the beginning-of-sequence token first, so that the first token is scored too. By default what
-            TransformerLens knows of the model (`cfg.default_prepend_bos`); without it the first token is
-            unscored. An encoder reads `[CLS] … [SEP]`.
-
-    Raises:
-        ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
-            or one longer than the context, no sentence, a tokenizer of another model.
-        TypeError: what is no model, or no list of strings.
+    Raises as `sentence_scores` does.
 
     Examples:
         >>> import interp
@@ -64,64 +46,7 @@ def sentence_log_probability(
         >>> bool(good > bad)
         True
     """
-    rows = sentence_rows(model, sentences, bos=bos, least=2)
-    check_vocabulary(model)
-    check_weights(model)
-    hooks, lengths = hooks_of_others(model), np.array([len(row) for row in rows])
-    scores = np.zeros(len(rows))
-    encoder = is_encoder(model)
-    with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="scoring") as bar:
-        for chosen in _together(lengths, None if encoder else model.W_U.shape[1]):
-            score = _masked_scores if encoder else _scores
-            scores[chosen] = score(model, [rows[i] for i in chosen], hooks).cpu().numpy()
-            bar.update(len(chosen))
-    if not np.isfinite(scores).all():
-        raise ValueError("the model gives sentences NaN or infinite log-probabilities; check its weights and dtype")
-    return scores
-
-
-def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
-    """The numbers of rows to score together, the longest first: with few enough logits, or without `d_vocab` of one
-    length, with few enough tokens in the rows that masking each in turn makes."""
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        longest = int(lengths[order[0]])
-        alike = order[lengths[order] == longest] if d_vocab is None else order
-        most = _LOGITS_AT_ONCE // (longest * d_vocab) if d_vocab else _TOKENS_AT_ONCE // longest // (longest - 2)
-        yield (chosen := alike[: max(1, most)])
-        order = order[len(chosen) :]
-
-
-def _scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
-    batch = Batch.of(rows).to(model.W_U.device)
-    with running(model, expected=hooks):
-        logits = forward(model, batch)
-    targets = batch.targets.clamp(min=0).flatten()
-    nll = _nll(rearrange(logits, "row pos d_vocab -> (row pos) d_vocab"), targets)
-    return -(nll.view_as(batch.targets) * (batch.targets >= 0)).sum(1)
-
-
-def _masked_scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
-    """`[CLS] … [SEP]` of one length, a row for each token between the two masked."""
-    mask_id = tokenizer_of(model).mask_token_id
-    if mask_id is None:
-        raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
-    ids = torch.tensor(rows, device=model.W_U.device)
-    n, length = ids.shape[0], ids.shape[1] - 2
-    where = torch.arange(1, length + 1, device=ids.device).repeat(n)
-    tokens = ids.repeat_interleave(length, 0)
-    each = torch.arange(len(tokens), device=ids.device)
-    tokens[each, where] = mask_id
-    at_mask = [(narrowing(model), lambda activation, hook: activation[each, where][:, None])]
-    with running(model, at_mask, expected=hooks):
-        logits = view(model).run(Tokens(tokens, torch.ones_like(tokens)), None)[:, 0]
-    return -reduce(_nll(logits, ids[:, 1:-1].flatten()), "(row pos) -> row", "sum", row=n)
-
-
-def _nll(logits: Float[Tensor, "token d_vocab"], targets: Int[Tensor, " token"]) -> Float[Tensor, " token"]:
-    """Surprisal in nats, float64 of what was computed in float32 at least."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.nn.functional.cross_entropy(wide, targets, reduction="none").double()
+    return sentence_scores(model, sentences, bos=bos, progress=progress)["sum"].to_numpy()
 
 
 def minimal_pair_accuracy(
