@@ -1,7 +1,8 @@
 """Does a model itself prefer the grammatical sentence of a minimal pair, and does it need a probe's neurons for it?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,12 @@ from interp.hooks import ablate_dims
 from interp.models.running import running
 from interp.models.sites import Model, is_encoder
 from interp.probing.group import split_pairs
+from interp.probing.judgements import by_task, check_scores, judged
+from interp.probing.options import Score
 from interp.probing.probes import Probe, check_probe
 from interp.probing.scores import sentence_scores
 from interp.run.observers import observe
+from interp.run.passes import Passes, runs
 
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy", "sentence_log_probability"]
 
@@ -49,34 +53,43 @@ def sentence_log_probability(
     return sentence_scores(model, sentences, bos=bos, progress=progress)["sum"].to_numpy()
 
 
+@runs
 def minimal_pair_accuracy(
-    model: Model, pairs: pd.DataFrame, *, bos: bool | None = None, progress: bool = True
-) -> pd.DataFrame:
-    """The share of pairs of each task whose good sentence has the higher log-probability (ties are wrong).
-
-    For encoders the pseudo-log-likelihood, which needs a row for each token.
+    model: Model,
+    pairs: pd.DataFrame,
+    *,
+    scores: Sequence[Score] = ("sum",),
+    whole_words: bool = False,
+    bos: bool | None = None,
+    progress: bool = True,
+    directory: Any = None,
+) -> Passes[pd.DataFrame]:
+    """The share of pairs of each task whose good sentence has the higher score (ties are wrong).
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
-        bos: see `sentence_log_probability`.
+        scores: by which score, see `sentence_scores`: the log-probability's `sum`, or that `per_token`, `per_character`
+            or `per_byte`. Per unit, a sentence is no worse for being longer.
+        whole_words, bos, progress, directory: see `sentence_scores`.
 
-    Returns a table (task, accuracy, n_pairs), in the order of the tasks in `pairs`.
+    Returns a row for each score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
+    difference, difference_low, difference_high, p, p_adjusted, n_pairs): the accuracy with Wilson's 95 % interval, and
+    its difference from that by the first of the scores, with a paired bootstrap over pairs and McNemar's exact test, p
+    adjusted over the tasks of a score (see `interp.probing.uncertainty`).
 
-    Raises ValueError for a table without BLiMP's columns, TypeError for one with a missing UID, and what
-    `sentence_log_probability` raises.
+    Raises ValueError for a table without BLiMP's columns, unknown scores or one twice, TypeError for a table with a
+    missing UID, and what `sentence_scores` raises.
 
     Examples:
         >>> import interp
         >>> model = interp.load("tiny-gpt2")
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
-        >>> minimal_pair_accuracy(model, pairs, bos=True, progress=False)["n_pairs"].tolist()
-        [60]
+        >>> table = minimal_pair_accuracy(model, pairs, scores=["sum", "per_token"], bos=True, progress=False)
+        >>> table[["score", "n_pairs"]].values.tolist()
+        [['sum', 60], ['per_token', 60]]
     """
-    check_pairs(pairs)
-    both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
-    good, bad = np.split(sentence_log_probability(model, both, bos=bos, progress=progress), 2)
-    correct = pairs.assign(correct=good > bad).groupby("UID", sort=False)["correct"]
-    return correct.agg(accuracy="mean", n_pairs="size").rename_axis("task").reset_index()
+    right = yield from judged(model, pairs, scores=scores, whole_words=whole_words, bos=bos)
+    return by_task(right)
 
 
 def ablation_effect(
@@ -88,6 +101,8 @@ def ablation_effect(
     draws: int = 5,
     limit: int | None = None,
     bos: bool | None = None,
+    score: Score = "sum",
+    whole_words: bool = False,
     seed: int = 0,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -103,16 +118,16 @@ def ablation_effect(
         pairs: the table that the probes' states were collected from.
         probes: from `interp.probing.probe`, one per task.
         limit: at most so many test pairs per task.
-        bos: see `sentence_log_probability`.
+        score, whole_words, bos: what is preferred, see `minimal_pair_accuracy`.
 
     Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
     margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
-    mean square of the neurons, margin the mean of `log p(good) − log p(bad)` and log_probability the mean over all
-    sentences, in nats.
+    mean square of the neurons, margin the mean difference of the two scores (of `log p(good) − log p(bad)`) and
+    log_probability the mean over all sentences, in nats.
 
     Raises ValueError for a probe of another width or of a state that the model does not have, one that reads no neuron
     or more than half of them, one whose task the pairs do not have, unknown modes, draws or a limit below 1, a seed
-    outside 0 … 2**63 − 1, and as `sentence_log_probability` does.
+    outside 0 … 2**63 − 1, an unknown score, and as `sentence_scores` does.
 
     Examples:
         >>> import interp
@@ -124,6 +139,7 @@ def ablation_effect(
         ['found', 'matched', 'random', 'matched', 'random']
     """
     check_pairs(pairs)
+    check_scores([score])
     probes, modes, seed = list(probes), list(modes), check_seed(seed)
     if not modes or not set(modes) <= {"zero", "mean"}:
         raise ValueError(f"expected modes of zero, mean, found {modes}")
@@ -135,26 +151,33 @@ def ablation_effect(
             reads = f"reads {len(probe.dims)} of {model.cfg.d_model} neurons, expected one to half of them"
             raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
+
+    def judges(sentences: list[str]) -> tuple[float, float, float]:
+        table = sentence_scores(model, sentences, whole_words=whole_words, bos=bos, progress=False)
+        good, bad = np.split(table[score].to_numpy(), 2)
+        return float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean())
+
     rows: list[tuple[object, ...]] = []
     work, disable = zip(probes, tested, strict=True), None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
-        rows += _of_task(model, chosen, probe, modes, draws, bos, seed)
+        rows += _of_task(model, chosen, probe, judges, modes, draws, bos, seed)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
     columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
     return pd.DataFrame(rows, columns=[*columns, "n_pairs"])
 
 
 def _of_task(
-    model: Model, chosen: pd.DataFrame, probe: Probe, modes: Sequence[Mode], draws: int, bos: bool | None, seed: int
+    model: Model,
+    chosen: pd.DataFrame,
+    probe: Probe,
+    judges: Callable[[list[str]], tuple[float, float, float]],
+    modes: Sequence[Mode],
+    draws: int,
+    bos: bool | None,
+    seed: int,
 ) -> Iterator[tuple[object, ...]]:
     sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
-
-    def judged() -> tuple[float, float, float]:
-        scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
-        good, bad = np.split(scores, 2)
-        return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
-
-    before = judged()
+    before = judges(sentences)
     if before[0] < LEAST_ACCURACY:
         return
     means, size = _moments(model, sentences, probe.state, bos)
@@ -167,7 +190,7 @@ def _of_task(
     for mode, (name, draw, dims) in product(modes, sets):
         fill = torch.from_numpy(means) if mode == "mean" else None
         with running(model, ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)):
-            measured = chain(*zip(before, judged(), strict=True))
+            measured = chain(*zip(before, judges(sentences), strict=True))
         magnitude = float(size[dims].mean())
         yield (probe.task, probe.state, mode, name, draw, len(dims), magnitude, *measured, len(chosen))
 

@@ -24,6 +24,7 @@ _PROBES = {
     "topk": "probes of the top {k:g} dimensions",
     "bag_of_words": "a bag of words",
 }
+_SCORES = {"sum": "in sum", "per_token": "per token", "per_character": "per character", "per_byte": "per byte"}
 _BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
 _DIFFERENCES = {
     ("dense", "bag_of_words"): "Dense probes are above the bag of words",
@@ -48,6 +49,9 @@ DEFINITIONS = {
     "Intervals": "95 %, in brackets: of one accuracy Wilson's, of a mean over tasks by a bootstrap of tasks, then of "
     "test pairs within them. Tasks are counted by McNemar's exact test over test pairs (is either right more often "
     "where two differ?), p adjusted over tasks (Benjamini and Hochberg), at .05.",
+    "The model's own accuracy": "The share of test pairs whose good sentence has the higher log-probability (ties are "
+    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), in sum or divided by the tokens that are scored, the "
+    "characters or the bytes of the sentence.",
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %; only of "
     "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
@@ -71,6 +75,7 @@ def section(study: ProbingStudy) -> Section:
     at = {f"Means over tasks at state {state}": study.means, f"Probes compared at state {state}": study.differences}
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
     tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
+    tables["The model's own accuracy on test pairs, mean over tasks"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
@@ -174,6 +179,7 @@ def _sentences(study: ProbingStudy) -> Iterator[str]:
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
         yield hard
     yield from _worth(study)
+    yield _own_accuracy(study)
     if not study.transfer.empty:
         yield _on_other_tasks(study)
     for mode, part in changes(study.ablation).groupby("mode", sort=False):
@@ -187,6 +193,14 @@ def _on_other_tasks(study: ProbingStudy) -> str:
         mean, low, high = off_diagonal(wide.loc[wide.columns].to_numpy(dtype=np.float64))
         right.append(f"{mean:.3f} {_interval(low, high)}")
     return "On the pairs of other tasks sparse probes are right on {}, dense ones on {}.".format(*right)
+
+
+def _own_accuracy(study: ProbingStudy) -> str:
+    """How often the model itself prefers the good sentence, by the score it was asked for and by the others."""
+    rows = study.judgement_means.itertuples()
+    first, *others = [f"{_SCORES[row.score]} {row.accuracy:.3f} {_interval(row.low, row.high)}" for row in rows]
+    words = " of whole words" * study.provenance["whole_words"]
+    return f"The model itself is right by the log-probability{words} {first}; {', '.join(others)}."
 
 
 def _removed(mode: object, changes: pd.DataFrame) -> str:
