@@ -50,8 +50,8 @@ DEFINITIONS = {
     "test pairs within them. Tasks are counted by McNemar's exact test over test pairs (is either right more often "
     "where two differ?), p adjusted over tasks (Benjamini and Hochberg), at .05.",
     "The model's own accuracy": "The share of test pairs whose good sentence has the higher log-probability (ties are "
-    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), in sum or divided by the tokens that are scored, the "
-    "characters or the bytes of the sentence.",
+    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), in sum or divided by the number of tokens that "
+    "are scored, of characters or of bytes.",
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %; only of "
     "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
@@ -197,10 +197,10 @@ def _on_other_tasks(study: ProbingStudy) -> str:
 
 def _own_accuracy(study: ProbingStudy) -> str:
     """How often the model itself prefers the good sentence, by the score it was asked for and by the others."""
-    rows = study.judgement_means.itertuples()
-    first, *others = [f"{_SCORES[row.score]} {row.accuracy:.3f} {_interval(row.low, row.high)}" for row in rows]
-    words = " of whole words" * study.provenance["whole_words"]
-    return f"The model itself is right by the log-probability{words} {first}; {', '.join(others)}."
+    means = _means(study.judgement_means.rename(columns={"score": "probe"}))
+    said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
+    words = ", of whole words," * study.provenance["whole_words"]
+    return f"The model itself prefers the good sentence of a pair by log-probability{words} {'; '.join(said)}."
 
 
 def _removed(mode: object, changes: pd.DataFrame) -> str:
