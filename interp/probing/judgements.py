@@ -61,7 +61,7 @@ def by_task(right: pd.DataFrame) -> pd.DataFrame:
             rows.append((task, score, part.mean(), float(low), float(high), len(part)))
     table = pd.DataFrame(rows, columns=["task", "score", "accuracy", "low", "high", "n_pairs"])
     apart = compared(right.assign(state=0), _against_first(right)).drop(columns=["state", "against"])
-    return table.merge(apart.rename(columns=_OF_DIFFERENCE), on=["task", "score"], how="left").infer_objects()
+    return table.merge(apart.rename(columns=_OF_DIFFERENCE), on=["task", "score"])
 
 
 def over_tasks(right: pd.DataFrame) -> pd.DataFrame:
@@ -70,11 +70,10 @@ def over_tasks(right: pd.DataFrame) -> pd.DataFrame:
     hits, against = right.assign(state=0), _against_first(right)
     means, differences = averaged(hits, against)
     differences = differences.join(counted(compared(hits, against)), on=["state", "probe", "against"])
-    apart = differences.drop(columns=["state", "against", "n_tasks"]).rename(columns=_OF_DIFFERENCE)
-    table = means.drop(columns="state").rename(columns={"probe": "score"}).merge(apart, on="score", how="left")
-    return table.infer_objects().assign(n_tasks=right["task"].nunique())
+    apart = differences.drop(columns=["state", "against"]).rename(columns=_OF_DIFFERENCE)
+    return means.drop(columns="state").rename(columns={"probe": "score"}).merge(apart, on="score")
 
 
 def _against_first(right: pd.DataFrame) -> list[tuple[str, str]]:
-    first, *others = right.columns.drop(["task", "pair"])
-    return [(other, first) for other in others]
+    scores = right.columns.drop(["task", "pair"])
+    return [(score, scores[0]) for score in scores]
