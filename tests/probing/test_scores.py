@@ -244,9 +244,9 @@ def test_encoders_are_minicons(made: Any, peer: Any, whole_words: bool, metric: 
 def test_parts_merge_and_a_run_resumes(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whole_words: bool
 ) -> None:
-    one = made(name)
+    one, texts = made(name), SENTENCES[:4]
     monkeypatch.setattr("interp.probing.scores._LOGITS_AT_ONCE", 60_000)
-    sentences = Sentences(one.model, SENTENCES, bos=True, whole_words=whole_words)
+    sentences = Sentences(one.model, texts, bos=True, whole_words=whole_words)
     assert len(list(sentences.batches())) >= 3
     whole, *parts = (TokenScores(sentences, whole_words=whole_words) for _ in range(3))
     observe(one.model, sentences.batches(), whole, **QUIET)
@@ -255,11 +255,11 @@ def test_parts_merge_and_a_run_resumes(
     parts[0].merge(parts[1])
     np.testing.assert_array_equal(parts[0].log_probabilities, whole.log_probabilities)
     how = {"bos": True, "whole_words": whole_words, "directory": tmp_path} | QUIET
-    first = probing.sentence_scores(one.model, SENTENCES, **how)
+    first = probing.sentence_scores(one.model, texts, **how)
     monkeypatch.setattr("interp.run.observers.feed", None)
-    pd.testing.assert_frame_equal(probing.sentence_scores(one.model, SENTENCES, **how), first)
+    pd.testing.assert_frame_equal(probing.sentence_scores(one.model, texts, **how), first)
     with pytest.raises(ValueError, match="fingerprint"):
-        probing.sentence_scores(one.model, SENTENCES[:2], **how)
+        probing.sentence_scores(one.model, texts[:2], **how)
 
 
 # Pairs
