@@ -26,31 +26,13 @@ from interp.probing.scores import sentence_scores
 from interp.run.observers import observe
 from interp.run.passes import Passes, runs
 
-__all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy", "sentence_log_probability"]
+__all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
 
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
 _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
-
-
-def sentence_log_probability(
-    model: Model, sentences: Sequence[str], *, bos: bool | None = None, progress: bool = True
-) -> Float[np.ndarray, " sentence"]:
-    """The log-probability of each sentence, in nats: the `sum` of `sentence_scores`, which see.
-
-    Raises as `sentence_scores` does.
-
-    Examples:
-        >>> import interp
-        >>> model = interp.load("tiny-gpt2")
-        >>> both = ["He hurt himself.", "He hurt themselves."]
-        >>> good, bad = sentence_log_probability(model, both, bos=True, progress=False)
-        >>> bool(good > bad)
-        True
-    """
-    return sentence_scores(model, sentences, bos=bos, progress=progress)["sum"].to_numpy()
 
 
 @runs

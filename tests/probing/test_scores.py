@@ -144,7 +144,7 @@ def test_the_words_of_a_sentence_add_up_to_a_probability(made: Any) -> None:
         log_p = one.hf(torch.tensor([[0, *first]])).logits[0].log_softmax(-1)
     begins = log_p[-1, spaced].exp().sum()
     text = one.tokenizer.decode(tokens)
-    table = probing.word_surprisal(one.model, [text], bos=True, whole_words=True, **QUIET)
+    table = probing.scores.word_surprisal(one.model, [text], bos=True, whole_words=True, **QUIET)
     with torch.no_grad():
         after = one.hf(torch.tensor([[0, *tokens]])).logits[0, -1].softmax(-1)[spaced].sum()
     expected = log_p[-1, tokens[-1]].exp() * after / begins
@@ -154,7 +154,7 @@ def test_the_words_of_a_sentence_add_up_to_a_probability(made: Any) -> None:
 @pytest.mark.parametrize(("name", "whole_words"), [("tiny-gpt2", False), ("tiny-gpt2", True), ("tiny-bert", False)])
 def test_words_are_sums_of_tokens(made: Any, name: str, whole_words: bool) -> None:
     one = made(name)
-    found = probing.word_surprisal(one.model, SENTENCES[:4], bos=True, whole_words=whole_words, **QUIET)
+    found = probing.scores.word_surprisal(one.model, SENTENCES[:4], bos=True, whole_words=whole_words, **QUIET)
     sums = probing.sentence_scores(one.model, SENTENCES[:4], bos=True, whole_words=whole_words, **QUIET)["sum"]
     np.testing.assert_allclose(found.groupby("sentence")["surprisal"].sum(), -sums, rtol=1e-10)
     for number, text in enumerate(SENTENCES[:4]):
@@ -167,21 +167,21 @@ def test_words_are_sums_of_tokens(made: Any, name: str, whole_words: bool) -> No
 
 def test_regions(made: Any) -> None:
     one = made("tiny-gpt2")
-    found = probing.word_surprisal(one.model, REGIONS, bos=True, **QUIET)
+    found = probing.scores.word_surprisal(one.model, REGIONS, bos=True, **QUIET)
     assert found["text"].tolist() == ["The boys", "hurt", "themselves.", "No"]
-    words = probing.word_surprisal(one.model, ["The boys hurt themselves."], bos=True, **QUIET)["surprisal"]
+    words = probing.scores.word_surprisal(one.model, ["The boys hurt themselves."], bos=True, **QUIET)["surprisal"]
     np.testing.assert_allclose(found["surprisal"][:3], [words[0] + words[1], words[2], words[3]])
     with pytest.raises(ValueError, match="' boys' of 'The boys hurt.' is one token in two regions, 'The bo' and 'ys"):
-        probing.word_surprisal(one.model, [["The bo", "ys hurt."]], bos=True, **QUIET)
-    spaces = probing.word_surprisal(one.model, [["The boys", " ", "hurt", "  "]], bos=True, **QUIET)
+        probing.scores.word_surprisal(one.model, [["The bo", "ys hurt."]], bos=True, **QUIET)
+    spaces = probing.scores.word_surprisal(one.model, [["The boys", " ", "hurt", "  "]], bos=True, **QUIET)
     assert spaces["text"].tolist() == ["The boys", "", "hurt", ""]
-    japanese = probing.word_surprisal(one.model, [["猫が", "二匹", "いる。"]], bos=True, **QUIET)
+    japanese = probing.scores.word_surprisal(one.model, [["猫が", "二匹", "いる。"]], bos=True, **QUIET)
     whole = probing.sentence_scores(one.model, ["猫が二匹いる。"], bos=True, **QUIET)["sum"]
     assert japanese["surprisal"].sum() == pytest.approx(-whole.item())
 
 
 def test_a_first_token_without_anything_before_it_has_no_surprisal(made: Any) -> None:
-    found = probing.word_surprisal(made("tiny-gpt2").model, [SENTENCES[0]], bos=False, **QUIET)
+    found = probing.scores.word_surprisal(made("tiny-gpt2").model, [SENTENCES[0]], bos=False, **QUIET)
     assert found["surprisal"].isna().tolist() == [True, False, False, False]
 
 
@@ -209,7 +209,7 @@ def test_decoders_are_minicons(made: Any, peer: Any, whole_words: bool) -> None:
     words = theirs.word_score_tokenized(
         SENTENCES[:1], str.split, bow_correction=whole_words, bos_token=True, surprisal=True
     )[0]
-    found = probing.word_surprisal(one.model, SENTENCES[:1], bos=True, whole_words=whole_words, **QUIET)
+    found = probing.scores.word_surprisal(one.model, SENTENCES[:1], bos=True, whole_words=whole_words, **QUIET)
     np.testing.assert_allclose(found["surprisal"], [score for _, score in words], atol=1e-5)
 
 
@@ -336,7 +336,7 @@ def test_a_slow_tokenizer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="words need a fast tokenizer.*found Slow, which is written in Python"):
         probing.sentence_scores(bert, SENTENCES[:1], whole_words=True, **QUIET)
     with pytest.raises(ValueError, match="words need a fast tokenizer"):
-        probing.word_surprisal(gpt2, SENTENCES[:1], bos=True, **QUIET)
+        probing.scores.word_surprisal(gpt2, SENTENCES[:1], bos=True, **QUIET)
 
 
 def test_text_that_is_all_unknown(made: Any) -> None:
@@ -365,8 +365,8 @@ def test_scores_that_are_none(scores: Any, error: type[Exception], message: str)
 def test_sentences_that_are_none(made: Any) -> None:
     model = made("tiny-gpt2").model
     with pytest.raises(TypeError, match="found the string 'a b'"):
-        probing.word_surprisal(model, "a b", **QUIET)
+        probing.scores.word_surprisal(model, "a b", **QUIET)
     with pytest.raises(ValueError, match="regions is empty"):
-        probing.word_surprisal(model, [[]], **QUIET)
+        probing.scores.word_surprisal(model, [[]], **QUIET)
     with pytest.raises(ValueError, match="expected 2 tokens"):
-        probing.word_surprisal(model, [["", " "]], bos=False, **QUIET)
+        probing.scores.word_surprisal(model, [["", " "]], bos=False, **QUIET)
