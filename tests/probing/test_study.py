@@ -710,7 +710,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
     means = found.judgement_means.set_index("score")["accuracy"]
     assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
-    [said] = [line for line in interp.pages.page.section(found).finding.split(". ") if "model itself" in line]
+    [said] = [line for line in interp.pages.page.section(found).notes if line.startswith("The model itself")]
     assert f"per token {means['per_token']:.3f}" in said
     with pytest.raises(ValueError, match="marks no beginnings of words"):
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)
