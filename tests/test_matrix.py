@@ -122,12 +122,13 @@ ANALYSES: dict[str, Analysis] = {
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
     "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
-    "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, ["w1 w2 w3"], **quiet),
+    "probing.sentence_scores": lambda s: probing.sentence_scores(s.model, ["w1 w2 w3"], **quiet),
     "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
     "probing.study": lambda s: probing.study(
         s.model, s.pairs, states=[1], methods=["dense", "l0"], l0_strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, "w1 w2")[1],
+    "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, ["w1 w2 w3"], bos=True, **quiet),
     "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
@@ -214,6 +215,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     probing.ProbingStudy: {
         "tasks": "task n_pairs",
+        "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
+        "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
         "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
         "open_fraction expected_open n_test",
         "neurons": "task state dim t p_adjusted gate weight",
