@@ -129,6 +129,7 @@ class Controls(NamedTuple):
         scales: Sequence[float],
         *,
         n: int,
+        u: Distribution,
         classes: Int[np.ndarray, " d_vocab"],
         seed: int,
     ) -> "Controls | None":
@@ -137,6 +138,7 @@ class Controls(NamedTuple):
         The same n directions, drawn evenly over the sphere, are lengthened for each vector. None for no vectors.
 
         Args:
+            u: the unigram distribution; the effect is taken over the types that occur.
             classes: the class of each type in which NLL is summed.
         """
         if not vectors:
@@ -145,12 +147,12 @@ class Controls(NamedTuple):
         generator = torch.Generator().manual_seed(seed)
         drawn = torch.randn(n, model.cfg.d_model, generator=generator, dtype=torch.float64)
         unit = drawn / drawn.norm(dim=1, keepdim=True)
-        effects, real = _effects(head, unit), head.real.cpu()
-        spread = effects[:, real].std(1)
+        effects, seen = _effects(head, unit), head.real.cpu() & torch.from_numpy(u > 0)
+        spread = effects[:, seen].std(1)
         rows, variants = [], []
         for bias, vector in vectors.items():
             norm = vector.double().cpu().norm()
-            sd = _effects(head, vector[None])[0, real].std()
+            sd = _effects(head, vector[None])[0, seen].std()
             for kind, length in (("norm", norm.expand(n)), ("effect", sd / spread)):
                 for scale in sorted({nearest(scales, 0), nearest(scales, 0.5)}):
                     of_all = zip(length, effects, (length * spread).tolist(), strict=True)
@@ -229,7 +231,7 @@ def _finding(bias: str, found: pd.DataFrame) -> Finding:
         high=high,
         unit="nats",
         control=highest,
-        compared_with=f"the most of {own['n_controls']} random directions of its norm, {own['n_controls']} of its effect",
+        compared_with=f"the most of {own['n_controls']} random directions of its norm and as many of its effect",
         rule="yes where the interval lies above every random direction of either kind, no where it lies below the "
         "highest of each, partly where it lies above those of one kind",
         form="{:+z.3f}",

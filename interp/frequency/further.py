@@ -80,7 +80,7 @@ def look_further(
     if options.controls:
         b_ln = raw_head(model).b_ln
         of_bias: Vectors = {} if "ln" not in biases or b_ln is None else {"ln": b_ln.detach()}
-        controls = Controls.of(model, of_bias | vectors, scales, n=options.controls, classes=bands, seed=seed)
+        controls = Controls.of(model, of_bias | vectors, scales, n=options.controls, u=u, classes=bands, seed=seed)
     dims, parts, sampled = pd.DataFrame(columns=["dim", "share", "mean"]), None, None
     if looked and len(dims := looked[0].table):
         parts = Outliers.of(model, dims["dim"].tolist(), controls=options.controls, seed=seed)

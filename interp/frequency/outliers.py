@@ -2,8 +2,8 @@
 
 A dimension is an outlier where, at more than half of the positions, its value lies more than 3 SD from the mean of
 that position's dimensions. Their part of the input, h_O, is unembedded alone (all other dimensions set to zero), and
-the input without it. Beside each stand random parts `h_O R`: R rotates h_O into the space of the input, so that at every
-position a random part has the norm of h_O.
+the input without it. Beside each stand random parts `h_O R`: R rotates h_O into the space of the input, so that at
+every position a random part has the norm of h_O.
 
 Source: Macocco, Graichen, Boleda and Baroni, "Not a nuisance but a useful heuristic: Outlier dimensions favor frequent
 tokens in language models", BlackboxNLP 2025. The threshold is ours.

@@ -70,7 +70,8 @@ class BiasEffect(Result):
       for comparison (Menon et al. 2021), at the τ that b_LN amounts to, and at 1.
     - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
       excess_nll): random directions in place of b_LN and of each direction, of its `norm` or of its `effect` (the SD
-      over types of what it adds to the logits), at the λ nearest to 0 and to ½; columns as in `kl` and `bands`.
+      over types that occur of what it adds to the logits), at the λ nearest to 0 and to ½; columns as in `kl` and
+      `bands`.
     - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
       excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five): by band of word
       frequency, 1 the most frequent, the share of true tokens and the mean probability; `excess_nll` is ΔNLL less that
