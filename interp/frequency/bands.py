@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from interp.findings import Finding, side
 from interp.frequency.directions import agreed, nearest
 from interp.frequency.distributions import Calibration, Distribution, MeanPredictions, summed_others
+from interp.frequency.findings import BIAS
 from interp.frequency.measures import with_ends
 from interp.intervals import jackknife
 
@@ -28,8 +29,6 @@ FEWEST_BANDS = 2
 _MEASURED = ["nll", "delta_nll", "excess_nll", "calibration_error", "delta_calibration_error"]
 BAND_COLUMNS = ["bias", "scale", "band", "unigram_low", "unigram_high", "n_types", "n_scored", "share", "predicted"]
 BAND_COLUMNS += with_ends(_MEASURED)
-
-_WHAT = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "the mean input of the unembedding", "slope": "−A"}
 
 
 def check_bands(bands: int) -> None:
@@ -138,7 +137,7 @@ def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
     above = [side(low, high, than=max(0.0, highest)) for highest in controls.groupby("kind")["excess_nll"].max()]
     without = "without it" if row["scale"] == 0 else f"with {row['scale']:g} times it"
     return Finding(
-        question=f"Does {_WHAT[row['bias']]} serve frequent words above others, more than a random direction does?",
+        question=f"Does {BIAS[row['bias']]} serve frequent words above others, more than a random direction does?",
         verdict=agreed(above) if above else "cannot tell",
         measure=f"{without} the NLL of the most frequent words rises, above that of all tokens, by",
         value=row["excess_nll"],

@@ -26,6 +26,7 @@ from interp.declare import Bias, Direction
 from interp.encoding.regression import raw_head, regressions
 from interp.findings import Finding, Verdict, side
 from interp.frequency.distributions import Distribution, MeanPredictions, Means, SiteMean, Variant, kl, perplexity
+from interp.frequency.findings import BIAS
 from interp.models.head import PredictionHead
 from interp.models.sites import Model
 from interp.run.passes import Passes, Reading
@@ -48,8 +49,6 @@ Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 DIRECTIONS: tuple[Direction, ...] = ("mean", "slope")
 FEWEST_CONTROLS = 39
 """So many that one direction is beyond all of them, on either side, at most 5 times in 100: 2/(39 + 1)."""
-
-_NAMED = {"ln": "b_LN", "mean": "the mean input of the unembedding", "slope": "the log-probability direction −A"}
 
 
 def why_no_directions(model: Model) -> str | None:
@@ -218,7 +217,7 @@ def control_findings(kl: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding,
 
 def _finding(bias: str, found: pd.DataFrame) -> Finding:
     """Of one bias, from its rows of `ranks` at one λ."""
-    own, name = found.iloc[0], _NAMED[bias]
+    own, name = found.iloc[0], BIAS[bias]
     without = "without it" if own["scale"] == 0 else f"with {own['scale']:g} times it"
     highest = found["control_high"].max()
     low, high = own["delta_kl_low"], own["delta_kl_high"]
