@@ -99,7 +99,7 @@ def check_controls(controls: int, scales: Sequence[float]) -> None:
         raise ValueError("controls need a scale other than 1; with scales of 1 alone nothing is edited")
 
 
-def nearest(scales: Sequence[float], to: float) -> float:
+def nearest(scales: Sequence[float], to: float | int) -> float:
     """Of the scales other than 1 the one nearest to a number.
 
     Examples:

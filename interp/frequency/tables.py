@@ -275,7 +275,8 @@ def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[n
 def _controls(
     head: PredictionHead, bias: Edited, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
 ) -> Float[np.ndarray, "controls types"]:
-    """What random directions add to the logits in place of one in the space of the head's input; of b_last, its values in random order."""
+    """What random directions add to the logits in place of b_LN, or of a direction of the head's input; of b_last, its
+    values in random order."""
     rng = np.random.default_rng(0)
     if bias == "last":
         return np.stack([rng.permutation(effect[keep]) for _ in range(_CONTROLS)])
