@@ -145,7 +145,7 @@ def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
         high=high,
         unit="nats",
         control=controls["excess_nll"].max() if above else math.nan,
-        compared_with="the most by a random direction of its norm or its effect",
+        compared_with="the most by a random direction of its norm or its effect" if above else "",
         rule="yes where the interval lies above 0 and every random direction of either kind, no where it lies below "
         "the highest of each (or 0), partly where it is above those of one kind; cannot tell without them",
         form="{:+z.3f}",

@@ -16,6 +16,7 @@ from interp.frequency.directions import CONTROL_COLUMNS, Controls, Vectors, chec
 from interp.frequency.distributions import Distribution, MeanPredictions
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
+from interp.models.running import head_is_hooked
 from interp.models.sites import Model
 from interp.run.passes import Passes, Reading, side_by_side
 
@@ -69,8 +70,12 @@ def look_further(
     """What is asked besides, from at most one pass before that of the edits.
 
     Raises ValueError as `head_directions`, `check_controls` and `check_bands`, and for controls or outlier dimensions
-    of a folded model.
+    of a folded model. Raises RuntimeError for any of these while somebody else has hooks on the prediction head, whose
+    input is then not what the logits come from.
     """
+    if (options.directions or options.controls or options.outliers) and head_is_hooked(model):
+        what = "directions, controls and outlier dimensions of the head's input"
+        raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove these")
     check_controls(options.controls, scales)
     check_bands(options.bands)
     seed = options.seed or 0

@@ -207,31 +207,44 @@ def outlier_dims(model: Model, prepared: Batches) -> Passes[OutlierDims]:
 
 
 def outlier_findings(dims: pd.DataFrame, outliers: pd.DataFrame) -> tuple[Finding, ...]:
-    """Whether the outlier dimensions of the head's input hold predictions near word frequency.
+    """Whether predictions without the outlier dimensions of the head's input are further from word frequency than
+    without random parts, and from them alone nearer to it.
 
     Args:
         dims, outliers: tables of `BiasEffect`, `outlier_dims` and `outliers`.
     """
     if outliers.empty:
         return ()
-    full = outliers.query("part == 'all'").iloc[0]
-    own = outliers.query("part == 'without' and of == 'outliers'").iloc[0]
-    highest = outliers.query("part == 'without' and of == 'random'")["kl_unigram_model"].max()
+    full = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
+    named = f"{_listed(dims)} of the unembedding's input"
+    questions = {
+        "without": f"Are predictions without {named} further from word frequency than without random parts of its norm?",
+        "alone": f"Are predictions from {named} alone nearer to word frequency than from random parts of its norm?",
+    }
+    return tuple(
+        _finding(part, question, outliers[outliers["part"] == part], full) for part, question in questions.items()
+    )
+
+
+def _finding(part: str, question: str, rows: pd.DataFrame, full: float) -> Finding:
+    own = rows[rows["of"] == "outliers"].iloc[0]
+    random = rows.loc[rows["of"] == "random", "kl_unigram_model"]
     low, high = own["kl_unigram_model_low"], own["kl_unigram_model_high"]
-    return (
-        Finding(
-            question="Do outlier dimensions of the unembedding's input hold predictions near word frequency, more than "
-            "other parts of it of the same norm?",
-            verdict="cannot tell" if math.isnan(highest) else side(low, high, than=highest),
-            measure=f"without {_listed(dims)} (with it {full['kl_unigram_model']:.3f}) KL(u‖q) is",
-            value=own["kl_unigram_model"],
-            low=low,
-            high=high,
-            unit="nats",
-            control=highest,
-            compared_with="the most without a random part",
-            rule="yes where the interval lies above every random part, no where it lies below the highest of them",
-        ),
+    further = part == "without"
+    control = random.max() if further else random.min()
+    verdict = side(low, high, than=control) if further else side(-high, -low, than=-control)
+    where, end = ("above", "highest") if further else ("below", "lowest")
+    return Finding(
+        question=question,
+        verdict="cannot tell" if math.isnan(control) else verdict,
+        measure=f"KL(u‖q), {full:.3f} with all dimensions, is",
+        value=own["kl_unigram_model"],
+        low=low,
+        high=high,
+        unit="nats",
+        control=control,
+        compared_with=f"the {end} of {len(random)} random parts",
+        rule=f"yes where the interval lies {where} every random part, no where it lies on the other side of the {end}",
     )
 
 

@@ -73,6 +73,33 @@ def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
 
 
+def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypatch):
+    """A model without biases is asked of its mean input; options of `settings` come after those of `more`."""
+    asked = {}
+
+    def noted(name, analysis):
+        def passes(model, data, **options):
+            asked[name] = options
+            return analysis(model, data, **options)
+
+        return passes
+
+    from interp.frequency import tables
+
+    monkeypatch.setattr(tables.bias_effect, "passes", noted("frequency", tables.bias_effect.passes))
+    settings = SHORT | {"frequency": {"scales": (0, 1), "bands": 3}}
+    how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
+    found = ask_all(load_toy("llama"), texts, more=True, **how)
+    assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
+    assert asked["frequency"]["controls"] == 39
+    effect = found[0]
+    assert effect.kl["bias"].unique().tolist() == ["mean", "slope"]
+    assert effect.bands["band"].nunique() == 3
+    assert set(effect.controls["kind"]) == {"norm", "effect"}
+    page = interp.frequency.page.section(effect)
+    assert {"controls", "bands", "curve_mean", "projection_slope"} <= set(page.figures)
+
+
 def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, capsys):
     corpus, pairs = tmp_path / "c.txt", tmp_path / "p.csv"
     corpus.write_text("\n".join(texts), encoding="utf-8")

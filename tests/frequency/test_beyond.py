@@ -64,12 +64,13 @@ def test_directions_are_vectors_added_in_transformers(kind, hf_directory, load_t
     model = load_toy(kind)
     hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory(kind)).eval()
     effect = bias_effect(model, ids, directions=["slope", "mean"], scales=[0.5, 0], **quiet)
-    vectors = {"mean": inputs_of(hf, ids).mean((0, 1)), "slope": torch.from_numpy(-fit(model, ids, progress=False).slope)}
+    slope = torch.from_numpy(fit(model, ids, progress=False).slope)
+    vectors = {"mean": inputs_of(hf, ids).mean((0, 1)), "slope": -slope}
     assert effect.kl["bias"].drop_duplicates().tolist()[-2:] == ["mean", "slope"]
     for name, vector in vectors.items():
         for scale in (0.5, 0.0):
             kl, nll = kl_and_nll(log_p_of(hf, ids, (scale - 1) * vector), ids)
-            row = effect.kl.query("bias == @name and scale == @scale").iloc[0]
+            row = effect.kl[(effect.kl["bias"] == name) & (effect.kl["scale"] == scale)].iloc[0]
             assert row["kl_unigram_model"] == pytest.approx(kl, rel=1e-3)
             assert row["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-3)
 
@@ -111,6 +112,22 @@ def test_controls_leave_what_is_there_alone(load_toy, texts):
     np.testing.assert_allclose(part["delta_kl"], expected, atol=1e-9)
     row = more.ranks.query("scale == 0 and kind == 'norm'").iloc[0]
     assert row["rank"] == 1 + (part["delta_kl"] >= beside["delta_kl"]).sum()
+
+
+@pytest.mark.parametrize("asked", [{"directions": ["mean"]}, {"controls": 39}, {"outliers": True}])
+def test_a_head_with_hooks_is_refused(asked, load_toy, texts):
+    model = load_toy("gpt2")
+    with model.hooks(fwd_hooks=interp.hooks.scale_bias(model, "ln", 0.5)):
+        with pytest.raises(RuntimeError, match="other hooks are active on the prediction head"):
+            bias_effect(model, texts, **asked, **quiet)
+
+
+@pytest.mark.parametrize("asked", [{"directions": ["mean"]}, {"controls": 39}, {"outliers": True}])
+def test_a_folded_model_is_refused(asked, load_toy, texts):
+    model = load_toy("gpt2")
+    model.process_weights_()
+    with pytest.raises(ValueError, match="is folded into W_U"):
+        bias_effect(model, texts, **asked, **quiet)
 
 
 def tables(values, own, low, high):
@@ -174,7 +191,7 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
     effect = bias_effect(model, batches, scales=[0, 1], bands=3, **quiet)
     bands = frequency_bands(U, 3)
     for bias in effect.kl["bias"].unique():
-        recipe = interp.hooks.scale_bias(model, bias, 0)
+        recipe = interp.hooks.scale_bias(model, bias, 0.0)
         nll, sums = {0: [], 1: [], 2: []}, np.zeros((3, 3, 10))
         for batch in batches:
             with torch.no_grad(), model.hooks(fwd_hooks=recipe):
@@ -197,7 +214,8 @@ def test_bands_equal_slow_counting(kind, load_toy, texts):
         kept = effect.bands.query("bias == @bias and scale == 1")["nll"].to_numpy()
         apart = found["nll"].to_numpy() - kept
         scored = found["n_scored"].to_numpy()
-        np.testing.assert_allclose(found["excess_nll"], apart - (whole - (kept * scored).sum() / scored.sum()), atol=1e-5)
+        before = (kept * scored).sum() / scored.sum()
+        np.testing.assert_allclose(found["excess_nll"], apart - (whole - before), atol=1e-5)
 
 
 def test_a_calibrated_model_has_no_error(load_toy):
@@ -239,7 +257,7 @@ def test_parts_equal_transformers_with_dimensions_set_to_zero(hf_directory, load
     for part, keep in {"all": torch.ones(16), "alone": kept, "without": 1 - kept}.items():
         log_p = log_p_of(hf, ids, keep=keep)
         kl, nll = kl_and_nll(log_p, ids)
-        row = table.query("of == 'outliers' and part == @part").iloc[0]
+        row = table[(table["of"] == "outliers") & (table["part"] == part)].iloc[0]
         assert row["kl_unigram_model"] == pytest.approx(kl, rel=1e-3)
         assert row["surprisal"] == pytest.approx(nll.mean(), rel=1e-4)
         assert row["entropy"] == pytest.approx(float(-(log_p.exp() * log_p).sum(-1).mean()), rel=1e-4)
@@ -260,19 +278,21 @@ def test_random_parts_have_the_norm_of_the_outlier_part(load_toy):
 def outlier_table(own, low, high, random):
     rows = [("all", "outliers", 0.1, 0.1, 0.1), ("without", "outliers", own, low, high)]
     rows += [("without", "random", value, np.nan, np.nan) for value in random]
+    rows += [("alone", *row[1:]) for row in rows[1:]]
     columns = ["part", "of", "kl_unigram_model", "kl_unigram_model_low", "kl_unigram_model_high"]
     return pd.DataFrame(rows, columns=columns)
 
 
 @pytest.mark.parametrize(
     ("own", "low", "high", "random", "verdict"),
-    [(3.0, 2.5, 3.5, [1, 2], "yes"), (1.0, 0.9, 1.1, [1, 2], "no"), (2.0, 1.5, 2.5, [1, 2], "cannot tell"),
-     (3.0, 2.5, 3.5, [], "cannot tell")],
+    [(3.0, 2.5, 3.5, [1, 2], ["yes", "no"]), (1.0, 0.9, 1.1, [1, 2], ["no", "cannot tell"]),
+     (0.5, 0.4, 0.6, [1, 2], ["no", "yes"]), (2.0, 1.5, 2.5, [1, 2], ["cannot tell", "no"]),
+     (3.0, 2.5, 3.5, [], ["cannot tell", "cannot tell"])],
 )  # fmt: skip
 def test_verdict_of_outlier_dimensions(own, low, high, random, verdict):
-    (found,) = outlier_findings(pd.DataFrame({"dim": [7]}), outlier_table(own, low, high, random))
-    assert found.verdict == verdict
-    assert "without dimension 7" in found.measure
+    found = outlier_findings(pd.DataFrame({"dim": [7]}), outlier_table(own, low, high, random))
+    assert [one.verdict for one in found] == verdict
+    assert "without dimension 7" in found[0].question
 
 
 def test_verdict_of_frequent_words():
@@ -291,7 +311,7 @@ def test_trained_models_beside_their_controls(shared):
     model = interp.load(shared / "models/gpt2-yelp")
     yelp = shared / "data/yelp/valid.txt"
     how = {"directions": ["mean"], "controls": FEWEST_CONTROLS, "progress": False}
-    effect = bias_effect(model, yelp, limit=1_500, unigram=corpora.count_unigrams(model, yelp), **how)
+    effect = bias_effect(model, yelp, limit=500, unigram=corpora.count_unigrams(model, yelp), **how)
     found = effect.kl.query("bias == 'mean'").set_index("scale")["kl_unigram_model"]
     np.testing.assert_allclose(found[[1.0, 0.5, 0.0]], [0.175, 0.298, 0.733], atol=0.03)
     ranked = effect.ranks.query("bias == 'mean' and scale == 0").set_index("kind")["rank"]
