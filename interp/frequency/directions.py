@@ -41,7 +41,15 @@ __all__ = [
     "check_controls",
     "control_findings",
 ]
-__all__ += ["controlled", "head_directions", "nearest", "ranks", "why_no_directions"]
+__all__ += [
+    "check_directions",
+    "control_findings",
+    "controlled",
+    "head_directions",
+    "nearest",
+    "ranks",
+    "why_no_directions",
+]
 
 Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 """Vectors in the space of the head's input, by name."""
@@ -60,16 +68,20 @@ def why_no_directions(model: Model) -> str | None:
     return None
 
 
+def check_directions(asked: Sequence[Direction]) -> None:
+    """Raise ValueError for unknown directions, and for one that is asked for twice."""
+    if isinstance(asked, str) or len(set(asked)) < len(asked):
+        raise ValueError(f"directions must be different ones of {', '.join(DIRECTIONS)}, found {asked!r}")
+    for one in asked:
+        check_choice("direction", one, DIRECTIONS)
+
+
 def head_directions(model: Model, prepared: Batches, asked: Sequence[Direction]) -> Passes[Vectors]:
     """The directions that are asked for, in the order of `DIRECTIONS`, from one pass: `mean` is E[h], `slope` is −A.
 
-    Raises ValueError for unknown or repeated ones, a folded model, logits that are soft-capped, and, for the slope, as
+    Raises ValueError for a folded model, logits that are soft-capped, and, for the slope, as
     `interp.encoding.fit_arrays`.
     """
-    for one in asked:
-        check_choice("direction", one, DIRECTIONS)
-    if isinstance(asked, str) or len(set(asked)) < len(asked):
-        raise ValueError(f"directions must be different ones of {', '.join(DIRECTIONS)}, found {asked!r}")
     if not asked:
         return {}
     if why := why_no_directions(model):

@@ -12,7 +12,15 @@ from interp.corpora import Batches
 from interp.declare import Bias
 from interp.encoding.regression import raw_head
 from interp.frequency.bands import BAND_COLUMNS, band_nll, band_table, check_bands, frequency_bands
-from interp.frequency.directions import CONTROL_COLUMNS, Controls, Vectors, check_controls, controlled, head_directions
+from interp.frequency.directions import (
+    CONTROL_COLUMNS,
+    Controls,
+    Vectors,
+    check_controls,
+    check_directions,
+    controlled,
+    head_directions,
+)
 from interp.frequency.distributions import Distribution, MeanPredictions
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
@@ -20,7 +28,7 @@ from interp.models.running import head_is_hooked
 from interp.models.sites import Model
 from interp.run.passes import Passes, Reading, side_by_side
 
-__all__ = ["Further", "look_further"]
+__all__ = ["Further", "check_further", "look_further"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,13 @@ class Further:
         return found
 
 
+def check_further(scales: Sequence[float], options: FrequencyOptions) -> None:
+    """Raise ValueError as `check_directions`, `check_controls` and `check_bands`."""
+    check_directions(options.directions)
+    check_controls(options.controls, scales)
+    check_bands(options.bands)
+
+
 def look_further(
     model: Model,
     prepared: Batches,
@@ -69,15 +84,12 @@ def look_further(
 ) -> Passes[Further]:
     """What is asked besides, from at most one pass before that of the edits.
 
-    Raises ValueError as `head_directions`, `check_controls` and `check_bands`, and for controls or outlier dimensions
-    of a folded model. Raises RuntimeError for any of these while somebody else has hooks on the prediction head, whose
+    Raises ValueError as `head_directions`, and for controls or outlier dimensions of a folded model. Raises RuntimeError for any of these while somebody else has hooks on the prediction head, whose
     input is then not what the logits come from.
     """
     if (options.directions or options.controls or options.outliers) and head_is_hooked(model):
         what = "directions, controls and outlier dimensions of the head's input"
         raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove these")
-    check_controls(options.controls, scales)
-    check_bands(options.bands)
     seed = options.seed or 0
     looking = [outlier_dims(model, prepared)] if options.outliers else []
     vectors, *looked = yield from side_by_side(head_directions(model, prepared, options.directions), *looking)

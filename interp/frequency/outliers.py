@@ -218,8 +218,8 @@ def outlier_findings(dims: pd.DataFrame, outliers: pd.DataFrame) -> tuple[Findin
     full = outliers.query("part == 'all'").iloc[0]["kl_unigram_model"]
     named = f"{_listed(dims)} of the unembedding's input"
     questions = {
-        "without": f"Are predictions without {named} further from word frequency than without random parts of its norm?",
-        "alone": f"Are predictions from {named} alone nearer to word frequency than from random parts of its norm?",
+        "without": f"Are predictions without {named} further from word frequency than without random parts?",
+        "alone": f"Are predictions from {named} alone nearer to word frequency than from random parts?",
     }
     return tuple(
         _finding(part, question, outliers[outliers["part"] == part], full) for part, question in questions.items()

@@ -26,7 +26,7 @@ from interp.frequency.bands import band_findings
 from interp.frequency.directions import control_findings, ranks, why_no_directions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.findings import findings
-from interp.frequency.further import look_further
+from interp.frequency.further import check_further, look_further
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import outlier_findings
@@ -141,7 +141,9 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
 
     Raises:
         ValueError: a bias the model does not have, scales that are not finite or repeated, unigram counts of
-            another vocabulary, a text without a single position to read.
+            another vocabulary, a text without a single position to read; fewer than 39 controls, one band, directions
+            or outlier dimensions of a folded model or one that soft-caps its logits.
+        RuntimeError: directions, controls or outlier dimensions while others have hooks on the prediction head.
 
     Examples:
         >>> import interp
@@ -153,6 +155,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     """
     head = prediction_head(model)
     chosen, scales = _check_biases(head, options), _check_scales(options.scales)
+    check_further(scales, options)
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u, real = counts.distribution, head.real.cpu().numpy()

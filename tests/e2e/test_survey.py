@@ -12,6 +12,8 @@ from toys import every_table
 import interp
 from interp import corpora
 from interp.cli import main
+from interp.frequency import tables
+from interp.frequency.page import section
 from interp.survey import ask_all
 
 COUNTS = np.arange(1, 68)
@@ -84,8 +86,6 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
 
         return passes
 
-    from interp.frequency import tables
-
     monkeypatch.setattr(tables.bias_effect, "passes", noted("frequency", tables.bias_effect.passes))
     settings = SHORT | {"frequency": {"scales": (0, 1), "bands": 3}}
     how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
@@ -96,7 +96,7 @@ def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypat
     assert effect.kl["bias"].unique().tolist() == ["mean", "slope"]
     assert effect.bands["band"].nunique() == 3
     assert set(effect.controls["kind"]) == {"norm", "effect"}
-    page = interp.frequency.page.section(effect)
+    page = section(effect)
     assert {"controls", "bands", "curve_mean", "projection_slope"} <= set(page.figures)
 
 
