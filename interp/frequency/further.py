@@ -84,9 +84,9 @@ def look_further(
 ) -> Passes[Further]:
     """What is asked besides, from at most one pass before that of the edits.
 
-    Raises ValueError as `head_directions`, and for controls or outlier dimensions of a folded model. Raises RuntimeError
-    for any of these while somebody else has hooks on the prediction head, whose input is then not what the logits come
-    from.
+    Raises ValueError as `head_directions`, and for controls or outlier dimensions of a folded model. Raises
+    RuntimeError for any of these while somebody else has hooks on the prediction head, whose input is then not what the
+    logits come from.
     """
     if (options.directions or options.controls or options.outliers) and head_is_hooked(model):
         what = "directions, controls and outlier dimensions of the head's input"
