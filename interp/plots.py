@@ -20,6 +20,7 @@ from interp.encoding.figures import (
     embedding_scatter,
     neurons,
     probability_fit,
+    pruned_texts,
     pruning,
     steering,
 )
@@ -46,7 +47,7 @@ __all__ = [
     "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
     "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
     "generation_tradeoff", "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons", "outlier_contributions",
-    "outlier_parts", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection", "pruning",
-    "random_dims", "random_dims_by_state", "random_directions", "show_images", "sparse_probes", "steering",
-    "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "outlier_parts", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection",
+    "pruned_texts", "pruning", "random_dims", "random_dims_by_state", "random_directions", "show_images",
+    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

@@ -191,7 +191,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     attention.AttentionStudy: {
         "scores": "layer head key_class dim mean centred_mean n_pairs",
         "gaps": "layer head key_class dim gap share rank",
-        "totals": "layer head key_class",
+        "totals": "layer head key_class contributions key_bias score score_low score_high",
+        "largest_gaps": "layer key_class dim gap abs_share n_dims_90_abs gap_low gap_high",
         "attention": "layer head key_class sum sum_low sum_high mean n_queries",
         "by_layer": "layer key_class sum sum_low sum_high mean uniform",
         "dims": "state dim key_class mean sd max_abs n_tokens",
@@ -209,7 +210,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
-        "steering": "token text requested achieved kl_others",
+        "steering": "token text requested achieved achieved_low achieved_high kl_others",
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",

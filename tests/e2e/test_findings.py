@@ -31,7 +31,7 @@ def test_a_single_scale_has_its_number(load_toy, texts):
     section = pages.page.section(with_tables(effect, projection=effect.projection.assign(spearman=np.nan)))
     assert section.findings == ()
     row = effect.kl.iloc[0]
-    assert section.summary.startswith(f"As trained, KL(u‖q), corrected for bias, is {row['kl_corrected']:.3f} nats [")
+    assert section.summary.startswith(f"As trained, KL(u‖q) is {row['kl_unigram_model']:.3f} nats")
 
 
 @pytest.fixture(scope="module")

@@ -110,8 +110,8 @@ def test_the_section_says_what_the_table_says(written):
     assert found.value == after["diversity"] - before["diversity"]
     assert f"its diversity, {before['diversity']:.3f}, changes by {found.value:+z.3f} [" in str(found)
     (said,) = section.notes
-    assert said.startswith(f"Perplexity on human text is {before['perplexity']:.1f} [")
-    assert f" at λ = 1 and {after['perplexity']:.1f} [" in said
+    assert said.startswith(f"Perplexity on human text is {before['perplexity']:.1f} (no interval) at λ = 1 and ")
+    assert said.endswith(f" {after['perplexity']:.1f} (no interval) at λ = 0.")
     samples = section.tables["Samples by scale"]
     assert list(samples.columns) == ["prompt", "decoder", "λ = 1", "λ = 0.5", "λ = 0", "human"]
     assert list(samples["decoder"]) == ["beam", "top_k"] * 2

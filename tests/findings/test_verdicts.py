@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from interp.attention.findings import steered
-from interp.encoding.findings import linear, removable
+from interp.encoding.findings import linear, removable, steered as steers
 from interp.findings import Finding, findings_table, side
 from interp.frequency.findings import findings as of_biases
 from interp.generation.findings import diverse
@@ -128,6 +128,21 @@ def test_dimensions_can_go(agreement, reach, verdict):
     (found,) = removable(pd.DataFrame(rows | ends))
     assert (found.verdict, found.control) == (verdict, 0.8)
     assert not [*removable(pd.DataFrame(rows | ends).iloc[:1])]
+
+
+@pytest.mark.parametrize(
+    ("missed", "tokens", "verdict"),
+    [(0.01, 9, "yes"), (0.3, 9, "partly"), (3.0, 9, "no"), (np.log(2), 9, "cannot tell"), (0.01, 1, "cannot tell")],
+)
+def test_steering_does_what_is_asked(missed, tokens, verdict):
+    requested = np.tile([0.5, 2.0], tokens)
+    error = missed + np.repeat(np.linspace(-0.005, 0.005, tokens), 2)
+    rows = {"text": "fitted", "shift": "regression", "weights": "least_norm", "token_id": np.repeat(range(tokens), 2)}
+    table = pd.DataFrame(rows | {"requested": requested, "achieved": requested * np.exp(error)})
+    (found,) = steers(pd.concat([table, table.assign(text="other"), table.assign(shift="exact")]))
+    assert found.verdict == verdict
+    assert found.value == pytest.approx(missed, abs=1e-6) if tokens > 1 else True
+    assert found.control == pytest.approx(np.log(2))
 
 
 @pytest.mark.parametrize(
