@@ -69,6 +69,7 @@ class ReportOptions(PairOptions, CountsOptions, TextOptions):
         None, "Read only the first N pairs of each task. Default: 100 of the bundled ones, all of others.", least=10
     )
     seed: int = option(0, "Of masks, samples, nulls and probes.", least=0)
+    more: bool = option(False, "Ask further too: what each analysis has beyond the four papers, in more time.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
         None, 'Options of single analyses, as {"frequency": {"scales": [0, 1]}}.', cli=dict
     )

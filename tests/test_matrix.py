@@ -173,11 +173,16 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_low delta_kl_high "
         "kl_model_unigram dropped_mass js js_low js_high perplexity perplexity_low perplexity_high delta_perplexity "
         "balanced_nll n_tokens n_scored",
-        "types": "token_id token count unigram projection_ln bias_last",
+        "types": "token_id token count unigram projection_ln bias_last projection_mean projection_slope",
         "probabilities": "token_id bias scale probability",
         "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
         "projection": "bias pearson spearman slope n_types",
         "adjustment": "tau kl_unigram_model",
+        "controls": "bias scale kind draw norm effect_sd kl_unigram_model delta_kl perplexity delta_nll excess_nll",
+        "bands": "bias scale band unigram_low unigram_high n_types n_scored share predicted nll nll_low nll_high "
+        "delta_nll excess_nll excess_nll_low calibration_error delta_calibration_error",
+        "outlier_dims": "dim share mean",
+        "outliers": "part of draw n_dims kl_unigram_model js surprisal entropy entropy_low n_predicted n_tokens",
     },
     generation.GenerationStudy: {
         "texts": "decoder scale prompt_id prompt text n_tokens",

@@ -89,7 +89,7 @@ def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget
     for one in analyses().values():
         of_pairs = {"limit": limit} | _known(options, PairOptions)
         data, shared = (pairs, of_pairs) if one.reads == "pairs" else (corpus, _known(options, one))
-        own = dict(one.in_report) | dict(options.get("settings", {}).get(one.name, {}))
+        own = one.reported(more=options.get("more", False), settings=options.get("settings"))
         found = _cost(one, name, data, _known(options, ModelOptions) | shared | own)
         if one.reads in ("pairs", "prompts"):
             later += 1
