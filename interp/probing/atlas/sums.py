@@ -1,12 +1,13 @@
 """Sums over the minimal pairs of one task, unit by unit, from which the atlas is made.
 
 A *unit* is a dimension of the residual stream at a hidden state, an MLP neuron after its activation, or a dimension of
-the output z of an attention head. With g and b what it is for the good and the bad sentence of a pair, the sums are, for
-each fold of the pairs: the moments of g − b and of g + b, from which paired and Welch's t follow; `Σ ± (g − b)` with
-random signs, which are the same moments with the labels flipped within pairs; how often g > b; and a histogram of g and
-one of b. No state of a sentence is kept.
+the output z of an attention head. With g and b its values for the good and the bad sentence of a pair, the sums of each
+fold of the pairs are: the moments of g − b and of g + b, from which paired and Welch's t follow; `Σ ± (g − b)` with
+random signs, which gives the same t with the labels flipped within pairs; `Σ sign(g − b)`; and a histogram of g and one
+of b. No state of a sentence is kept.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import torch
 import xxhash
-from einops import rearrange, repeat
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -46,8 +47,7 @@ class Place(NamedTuple):
 
 
 def places(model: Model) -> list[Place]:
-    """Every place of a model that has units: kinds that it has not, as the MLP neurons of a mixture of experts, are left
-    out."""
+    """Every place of a model that has units, without the kinds that it has not (MLP neurons of a mixture of experts)."""
     cfg, seen = model.cfg, view(model)
     found = [Place("residual", state, state_name(model, state), cfg.d_model) for state in range(cfg.n_layers + 1)]
     layers = range(cfg.n_layers)
@@ -84,7 +84,7 @@ def pair_batches(
         settings: what decides which sentences these are.
     """
     pairs = np.concatenate(list(tasks))
-    ids = xxhash.xxh3_128(np.concatenate([np.array(rows[2 * pair + side]) for pair in pairs for side in (0, 1)]))
+    ids = xxhash.xxh3_128(json.dumps([rows[2 * pair + side] for pair in pairs for side in (0, 1)]).encode())
     settings = settings | {"corpus": "minimal pairs", "fingerprint": ids.hexdigest(), "position": position}
     settings |= {"sizes": [len(task) for task in tasks], "context": max(map(len, rows))}
 
@@ -132,8 +132,6 @@ class _OfTask(Observer):
             row = batch.read.nonzero()[:, 0].to(self.device)
             sums = chosen.new_zeros(len(batch.tokens), place.width, dtype=torch.float32)
             chosen = sums.index_add_(0, row, chosen.float()) / row.bincount()[:, None]
-        if not bool(chosen.isfinite().all()):
-            raise ValueError(f"{place.hook} has NaN or infinite values; check the model's weights and dtype")
         self.take(place, chosen.float(), numbers)
 
     def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
@@ -192,22 +190,23 @@ class UnitSums(_OfTask):
             for name in ("difference", "sum"):
                 self.add_state(f"{name}.{place.key}", (moments.ROWS[1], self.folds, place.width), "moments")
             self.add_state(f"flipped.{place.key}", (self.folds, flips, place.width))
-            self.add_state(f"above.{place.key}", (self.folds, place.width))
+            self.add_state(f"signs.{place.key}", (self.folds, place.width))
             self.add_state(f"counts.{place.key}", (self.folds, 2, BINS, place.width))
 
     def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
         good, bad = rearrange(values.double(), "(pair side) width -> side pair width", side=2)
         fold, difference = self.fold[numbers], good - bad
         member = torch.nn.functional.one_hot(fold, self.folds).to(difference)
-        above = (difference > 0).double() + 0.5 * (difference == 0)
         each = [(self.signs[:, numbers[fold == k]], difference[fold == k]) for k in range(self.folds)]
         self.add(f"flipped.{place.key}", torch.stack([signs @ some for signs, some in each]))
-        self.add(f"above.{place.key}", member.T @ above)
-        self.add(f"sum.{place.key}", moments.by_group(good + bad, member))
-        self.add(f"difference.{place.key}", moments.by_group(difference, member))
-        bins = scaled_bins(values, *self.scale[place.key])
-        first = rearrange(2 * fold, "pair -> pair 1") + torch.arange(2, device=self.device)  # fold, then side
-        cells = bins + BINS * repeat(first, "pair side -> (pair side) width", width=place.width)
+        self.add(f"signs.{place.key}", member.T @ difference.sign())
+        self.add(f"sum.{place.key}", moments.by_group(good.add_(bad), member))
+        self.add(f"difference.{place.key}", (found := moments.by_group(difference, member)))
+        if not bool(found.isfinite().all()):
+            raise ValueError(f"{place.hook} has NaN or infinite values; check the model's weights and dtype")
+        side = torch.arange(2, device=self.device)
+        first = rearrange(2 * fold[:, None] + side, "pair side -> (pair side) 1")
+        cells = scaled_bins(values, *self.scale[place.key]).add_(BINS * first)
         counts = torch.zeros(self.folds * 2 * BINS, place.width, device=self.device)
         counts.scatter_add_(0, cells, torch.ones_like(values))
         self.add(f"counts.{place.key}", counts.view(self.folds, 2, BINS, -1))
@@ -218,4 +217,4 @@ def scaled_bins(
 ) -> Int[Tensor, "rows width"]:
     """The bin of each value: `⌊BINS · Φ((x − mean) / sd)⌋`, the outermost without end."""
     share = torch.special.ndtr((values - mean) / sd)
-    return (BINS * share).long().clamp(max=BINS - 1)
+    return (BINS * share).long().clamp(0, BINS - 1)

@@ -32,7 +32,7 @@ from interp.probing.uncertainty import ENDS, resampled
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["FLIPS", "FOLDS", "Atlas", "Tested", "atlas_tables", "bytes_at_once", "map_units", "phenomena"]
+__all__ = ["FLIPS", "FOLDS", "Atlas", "TaskKey", "atlas_tables", "bytes_at_once", "map_units", "phenomena"]
 __all__ += ["unit_passes"]
 
 FLIPS = 40
@@ -55,14 +55,14 @@ _SEPARABILITY += ["pair_high", "n_pairs"]
 _SIMILARITY = ["at", "task_a", "control_a", "task_b", "control_b", "cosine", "null_high"]
 
 
-class Tested(NamedTuple):
+class TaskKey(NamedTuple):
     """A task, and `none`, or `words` for the control that takes its place."""
 
     task: str
     control: str
 
 
-Found: TypeAlias = Mapping[Tested, TaskUnits]
+Found: TypeAlias = Mapping[TaskKey, TaskUnits]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,22 +75,22 @@ class Atlas(Result):
     its partner that is no grammar.
 
     - `consistency` (task, control, of, score, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
-      n_pairs): of the top units by one fold's pairs the share that is among the top by all other pairs, mean over folds;
+      n_pairs): of the top units by one fold's pairs the share that is in the top by all other pairs, mean over folds;
       `score` is `paired` (t of the differences within pairs) or `welch`. `expected` of random sets is n_top / n_units;
       `null` is the mean with labels flipped at random within pairs, `null_high` its 95th percentile; p (1 + flips that
       reach the overlap) / (1 + flips), adjusted over tasks (Benjamini and Hochberg).
     - `units` (task, control, of, at, unit, t, welch_t, auc, auc_error, parts): the top by paired t on all pairs, the
-      largest first; `auc` as in `separability`, but of the pairs that chose the unit; `parts` the share of folds, and of
-      all others, whose top has it too.
+      largest first; `auc` as in `separability`, but of the pairs that chose the unit; `parts` the share of folds, and
+      of all others, whose top has it too.
     - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p, p_adjusted): the
       same overlap between two tasks, each time of one's top by a fold with the other's by all other folds.
     - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): mean overlap of two tasks of
-      one group (`by` field or linguistics_term) and of different ones; 95 % interval of the difference by a bootstrap of
-      tasks, p by permuting the groups of tasks.
+      one group (`by` field or linguistics_term) and of different ones; 95 % interval of the difference by a bootstrap
+      of tasks, p by permuting the groups of tasks.
     - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): of
-      the single best unit (`at` and `unit` on all pairs), chosen on all folds but one and measured on that: P(good > bad)
-      over all sentences from histograms, at most `error` away from that of the values themselves, with DeLong's 95 %
-      interval, which does not count `error`; `pair_share` is the share of pairs in which it is larger for the good
+      the single best unit (`at` and `unit` on all pairs), chosen on all folds but one and measured on that: `auc` is
+      P(good > bad) over all sentences, from histograms and at most `error` away from that of the values, with DeLong's
+      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which it is larger for the good
       sentence (smaller where it was so in the other folds), with Wilson's.
     - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): of the mean differences good minus bad
       of two tasks in the residual stream at a hidden state; of a task with itself between folds and all others.
@@ -119,10 +119,10 @@ def map_units(
     progress: bool = True,
     directory: str | os.PathLike[str] | None = None,
 ) -> Passes[Atlas]:
-    """Which residual dimensions, MLP neurons and outputs of heads tell good sentences from bad, and do tasks share them?
+    """Which residual dimensions, MLP neurons and outputs of heads tell good from bad, and do tasks share them?
 
-    Every sentence is read once (one in 32 twice, which scales the histograms), with sums in float64 for each task, fold
-    and unit, and no state is kept. After Kryvosheieva et al. 2025 (arXiv 2512.03676): the top 1 % of units by |t|, their
+    Every sentence is read once (one in 32 twice, to scale the histograms), with sums in float64 for each task, fold and
+    unit, and no state is kept. After Kryvosheieva et al. 2025 (arXiv 2512.03676): the top 1 % of units by |t|, their
     overlap over cross-validation splits, and between phenomena.
 
     Args:
@@ -133,9 +133,9 @@ def map_units(
         folds: of the pairs of each task.
         bos: see `collect`.
 
-    Raises ValueError for a task with fewer than six pairs in a fold, which a permutation test at .05 needs, or without a
-    partner among the controls; units none of which differs between the two sentences of any pair of a task, as where
-    sentences are read before they differ; values that are not finite; and as `collect` does.
+    Raises ValueError for a task with fewer than six pairs in a fold, which a permutation test at .05 needs, or without
+    a partner among the controls; a task in none of whose pairs a unit differs between the two sentences, as where they
+    are read before they differ; values that are not finite; and as `collect` does.
 
     Examples:
         >>> import interp
@@ -160,28 +160,33 @@ def unit_passes(
     position: Position | None,
     folds: int,
     bos: bool | None,
-) -> Passes[tuple[dict[Tested, TaskUnits], dict[str, Any]]]:
+) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
     """What is kept of every task, read some tasks at a time, and the settings."""
     folds = whole_number(folds, "folds", least=2)
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     table = _with_controls(pairs, controls)
-    tasks = {Tested(*map(str, key)): rows for key, rows in table.groupby(["UID", "control"], sort=False).indices.items()}
-    for tested, numbers in tasks.items():
-        _check_size(tested, len(numbers), folds)
+    groups = table.groupby("control", sort=False)
+    tasks = {
+        TaskKey(str(task), str(control)): np.flatnonzero((table["UID"] == task) & (table["control"] == control))
+        for control, part in groups
+        for task in part["UID"].unique()
+    }
+    for key, numbers in tasks.items():
+        _check_size(key, len(numbers), folds)
     rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
     where, settings = places(model), {"weight_hash": weight_hash(model), "folds": folds, "flips": FLIPS}
-    found: dict[Tested, TaskUnits] = {}
+    found: dict[TaskKey, TaskUnits] = {}
     for some in _chunks(list(tasks), where, folds):
-        scales = [Scale(model, where, sample(tasks[tested])) for tested in some]
-        some_batches = pair_batches(model, rows, [sample(tasks[tested]) for tested in some], position, settings)
+        scales = [Scale(model, where, sample(tasks[key])) for key in some]
+        some_batches = pair_batches(model, rows, [sample(tasks[key]) for key in some], position, settings)
         yield [Reading("scales of units", some_batches, scales)]
         each = list(zip(some, scales, strict=True))
-        observers = [_sums(model, where, tasks[tested], folds, scale) for tested, scale in each]
-        all_batches = pair_batches(model, rows, [tasks[tested] for tested in some], position, settings)
+        observers = [_sums(model, where, tasks[key], folds, scale) for key, scale in each]
+        all_batches = pair_batches(model, rows, [tasks[key] for key in some], position, settings)
         yield [Reading("units", all_batches, observers)]
-        for tested, observer in zip(some, observers, strict=True):
-            found[tested] = task_units(observer)
-            _check_differs(tested, found[tested], position)
+        for key, observer in zip(some, observers, strict=True):
+            found[key] = task_units(observer)
+            _check_differs(key, found[key], position)
     return found, settings | {"position": position}
 
 
@@ -191,9 +196,7 @@ def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
     return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
 
 
-def _sums(
-    model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], folds: int, scale: Scale
-) -> UnitSums:
+def _sums(model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], folds: int, scale: Scale) -> UnitSums:
     return UnitSums(model, where, pairs, folds_of(len(pairs), folds), flips=FLIPS, scale=scale)
 
 
@@ -203,7 +206,7 @@ def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
     return each * min(n_tasks, max(1, _AT_ONCE // each))
 
 
-def _chunks(tasks: Sequence[Tested], where: Sequence[Place], folds: int) -> Iterator[Sequence[Tested]]:
+def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
     """Tasks that are read side by side."""
     units = sum(place.width for place in where)
     size = bytes_at_once(units, folds, len(tasks)) // bytes_of_sums(units, folds, FLIPS)
@@ -225,16 +228,16 @@ def _with_controls(pairs: pd.DataFrame, controls: pd.DataFrame | None) -> pd.Dat
     )
 
 
-def _check_size(tested: Tested, n_pairs: int, folds: int) -> None:
+def _check_size(key: TaskKey, n_pairs: int, folds: int) -> None:
     if n_pairs // folds < _FEWEST:
-        what = f"task {tested.task!r} has {n_pairs} pairs{' of its control' * (tested.control != 'none')}"
+        what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
         needed = f"{what}, {n_pairs // folds} in each of {folds} folds; a permutation test at {_LEVEL:g} needs"
         raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
 
 
-def _check_differs(tested: Tested, found: TaskUnits, position: str) -> None:
+def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
     if all((sets[:, :, 0] < 0).all() for sets in found.sets.values()):
-        what = f"no unit differs between the two sentences of any pair of task {tested.task!r}, read at {position!r}"
+        what = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
         raise ValueError(f"{what}; read them where they differ: position='last', 'eos' or 'mean'")
 
 
@@ -262,7 +265,7 @@ def atlas_tables(
     return {name: made[name].reindex(columns=columns).reset_index(drop=True) for name, columns in names.items()}
 
 
-def _tested_against(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
+def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
     """A value and, behind it, the same with flipped labels: their mean, 95th percentile, and p."""
     value, null = draws[0], draws[1:]
     p = (1 + (null >= value).sum()) / (1 + len(null))
@@ -270,7 +273,7 @@ def _tested_against(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
 
 
 def _consistency(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for key, one in found.items():
         n_pairs = {str(row["of"]): row["n_pairs"] for row in one.separability}
         for of, score in ((of, score) for of in sizes for score in SCORES):
@@ -278,7 +281,7 @@ def _consistency(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
             draws = shared(sets[:, 0], sets[:, 1]).mean(0)
             n, size = n_top(sizes[of]), sizes[of]
             about = {"of": of, "score": score, "n_units": size, "n_top": n, "expected": n / size}
-            rows.append(key._asdict() | about | _tested_against(draws) | {"n_pairs": n_pairs[of]})
+            rows.append(key._asdict() | about | _beside_null(draws) | {"n_pairs": n_pairs[of]})
     table = pd.DataFrame(rows)
     return table.assign(p_adjusted=table.groupby(["control", "of", "score"])["p"].transform(_adjusted))
 
@@ -296,7 +299,7 @@ def _shared_units(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
         sets = np.stack([one.sets[of, "paired"] for one in found.values()])  # [task, fold, part, draw, top]
         draws = np.stack([_overlaps(sets[:, :, :, draw], size)[a, b] for draw in range(sets.shape[3])], 1)
         if len(a):
-            measured = pd.DataFrame([_tested_against(row) for row in draws])
+            measured = pd.DataFrame([_beside_null(row) for row in draws])
             tables.append(pd.DataFrame(names).assign(of=of, expected=n_top(size) / size, **measured))
     if not tables:
         return pd.DataFrame(columns=_SHARED)
@@ -333,7 +336,7 @@ def phenomena(shared_units: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
         [{'within': 0.5, 'between': 0.15}]
     """
     own = shared_units[(shared_units["control_a"] == "none") & (shared_units["control_b"] == "none")]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for of, part in own.groupby("of", sort=False):
         wide = part.pivot(index="task_a", columns="task_b", values="overlap").reindex(groups.index, axis=0)
         once = wide.reindex(groups.index, axis=1).to_numpy(dtype=np.float64)

@@ -54,8 +54,8 @@ class TaskUnits:
 
     - `sets[of, score]`: numbers of the top units `[fold, part, draw, top]`, −1 where fewer units differ at all; part 0
       is the fold, 1 all others; draw 0 the labels as they are, then with the labels flipped.
-    - `difference[at]`: mean of good minus bad of the residual stream, `[draw, d_model]`, and `parts[at]` of each fold and
-      of all others, `[fold, part, d_model]`.
+    - `difference[at]`: mean of good minus bad of the residual stream, `[draw, d_model]`, and `parts[at]` of each fold
+      and of all others, `[fold, part, d_model]`.
     - `separability`, `units`: rows of these tables.
     """
 
@@ -67,7 +67,7 @@ class TaskUnits:
 
 
 def paired_t(difference: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
-    """`mean / (s / √n)` of the differences within pairs, s with n − 1; ±∞ where they are all the same, 0 where all are 0."""
+    """`mean / (s / √n)` of the differences within pairs, s with n − 1; ±∞ where all are the same, 0 where all are 0."""
     n, mean = difference[0], moments.mean(difference)
     return _over(mean, (moments.variance(difference) / (n - 1)).sqrt())
 
@@ -109,7 +109,9 @@ def auc_variance(counts: Float[Tensor, "2 bins"]) -> float:
     n = counts.sum(1)
     good, bad = counts / n[:, None]
     below, above = bad.cumsum(0) - bad / 2, 1 - (good.cumsum(0) - good / 2)
-    variances = [(share * placed**2).sum() - (share * placed).sum() ** 2 for share, placed in ((good, below), (bad, above))]
+    variances = [
+        (share * placed**2).sum() - (share * placed).sum() ** 2 for share, placed in ((good, below), (bad, above))
+    ]
     return float(sum(variance / (number - 1) for variance, number in zip(variances, n, strict=True)))
 
 
@@ -128,7 +130,7 @@ def task_units(sums: UnitSums) -> TaskUnits:
             found.sets[kind.of, score] = top(values, n)
         whole = {name: _whole(_joined(sums, name, kind)) for name in ("difference", "sum")}
         counts = _joined(sums, "counts", kind)
-        above = _joined(sums, "above", kind)
+        above = (counts.sum((1, 2)) / 2 + _joined(sums, "signs", kind)) / 2
         found.units.append(_table(kind, whole, counts, found.sets[kind.of, "paired"]))
         found.separability.append(_separability(kind, counts, above, whole["difference"][0, 0]))
     for place in (place for place in sums.where if place.of == "residual"):
@@ -208,8 +210,8 @@ def _separability(
     """The AUC of the best unit: chosen, with its sign, on all folds but one, and measured on that."""
     areas, variances, errors, shares = [], [], [], []
     for held, chosen, up in _chosen(counts):
-        area, error = auc(counts[held, :, :, chosen, None])
-        areas.append(float(area) if up else 1 - float(area))
+        found, error = auc(counts[held, :, :, chosen, None])
+        areas.append(float(found) if up else 1 - float(found))
         errors.append(float(error))
         variances.append(auc_variance(counts[held, :, :, chosen]))
         n = float(counts[held, 0, :, chosen].sum())
@@ -225,7 +227,7 @@ def _separability(
 
 
 def _chosen(counts: Float[Tensor, "fold 2 bins units"]) -> Iterator[tuple[int, int, bool]]:
-    """For each fold the unit whose AUC on all others is farthest from ½, and whether it is larger for good sentences."""
+    """For each fold the unit whose AUC on all others is farthest from ½, and whether it is larger than ½."""
     for fold, others in enumerate(_and_others(counts)[:, 1]):
         area = auc(others)[0]
         unit = int((area - 0.5).abs().argmax())
