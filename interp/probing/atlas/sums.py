@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def places(model: Model) -> list[Place]:
-    """Every place of a model that has units, without the kinds that it has not (MLP neurons of a mixture of experts)."""
+    """Every place of a model that has units; a mixture of experts has no MLP neurons."""
     cfg, seen = model.cfg, view(model)
     found = [Place("residual", state, state_name(model, state), cfg.d_model) for state in range(cfg.n_layers + 1)]
     layers = range(cfg.n_layers)

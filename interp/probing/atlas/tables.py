@@ -4,17 +4,19 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy import sparse, stats
 
-from interp.checks import whole_number
+from interp.checks import check_choice, whole_number
 from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.findings import Finding
 from interp.models.identity import weight_hash
 from interp.models.sites import Model, check_model, is_encoder
+from interp.probing.atlas.findings import atlas_findings
 from interp.probing.atlas.sums import (
     Place,
     Scale,
@@ -90,8 +92,8 @@ class Atlas(Result):
     - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): of
       the single best unit (`at` and `unit` on all pairs), chosen on all folds but one and measured on that: `auc` is
       P(good > bad) over all sentences, from histograms and at most `error` away from that of the values, with DeLong's
-      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which it is larger for the good
-      sentence (smaller where it was so in the other folds), with Wilson's.
+      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which the unit is larger for the
+      good sentence (smaller where it was so in the other folds), with Wilson's.
     - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): of the mean differences good minus bad
       of two tasks in the residual stream at a hidden state; of a task with itself between folds and all others.
       `null_high` is the 95th percentile of |cosine| with labels flipped.
@@ -105,6 +107,10 @@ class Atlas(Result):
     phenomena: pd.DataFrame
     separability: pd.DataFrame
     similarity: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return atlas_findings(self)
 
 
 @runs
@@ -164,6 +170,7 @@ def unit_passes(
     """What is kept of every task, read some tasks at a time, and the settings."""
     folds = whole_number(folds, "folds", least=2)
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
+    check_choice("position", position, get_args(Position))
     table = _with_controls(pairs, controls)
     groups = table.groupby("control", sort=False)
     tasks = {
