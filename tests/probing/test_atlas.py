@@ -1,5 +1,6 @@
 """The atlas of units against stored states of plain transformers, scipy, scikit-learn and loops."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -13,11 +14,13 @@ from sklearn.metrics import roc_auc_score
 from toys import toy
 
 import interp
-from interp import probing
+from interp import plots, probing
 from interp.corpora import controls, pairs
 from interp.probing.atlas import tables
 from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places
 from interp.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
+from interp.probing.costs import dry_run
+from interp.probing.page import section
 from interp.run import moments
 from interp.run.observers import observe, part_of
 from interp.testing import toy_decoder
@@ -136,9 +139,14 @@ def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
             assert row["cosine"] == pytest.approx(cosine, abs=1e-4)
 
 
-def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS) -> UnitSums:
+@functools.cache
+def any_toy() -> Any:
+    return toy_decoder()
+
+
+def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS, piece: int = 100) -> UnitSums:
     """The sums of states `[pairs, 2, d]` that no model has made: those of the residual stream of a toy with d units."""
-    model = toy_decoder()
+    model = any_toy()
     where = [place._replace(width=x.shape[2]) for place in places(model) if place.of == "residual"][:1]
     numbers = np.arange(len(x))
     scale = Scale(model, where, numbers)
@@ -146,15 +154,15 @@ def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS) -> UnitSums:
     scale.take(where[0], rows[:32], torch.arange(16))
     scale.commit()
     sums = UnitSums(model, where, numbers, folds_of(len(x), folds), flips=flips, scale=scale)
-    for start in range(0, len(x), 7):  # in pieces, as batches are
-        sums.take(where[0], rows[2 * start : 2 * (start + 7)], torch.arange(start, min(start + 7, len(x))))
+    for start in range(0, len(x), piece):
+        sums.take(where[0], rows[2 * start : 2 * (start + piece)], torch.arange(start, min(start + piece, len(x))))
         sums.commit()
     return sums
 
 
 def test_flipped_labels_are_pairs_with_their_sentences_swapped():
     x = np.random.default_rng(0).normal(size=(30, 2, 400)) + np.linspace(-50, 50, 400)
-    sums = synthetic(x, flips=3)
+    sums = synthetic(x, flips=3, piece=7)
     found, fold, signs = task_units(sums), folds_of(30, FOLDS), sums.signs.numpy()
     for draw, score in itertools.product(range(3), ("paired", "welch")):
         swapped = np.where(signs[draw][:, None, None] > 0, x.astype(np.float32), x[:, ::-1].astype(np.float32))
@@ -299,7 +307,7 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
         shift = np.zeros(300)
         shift[[*range(4), 10 + number, 20 + number] if control == "none" else [100 + number]] = effect
         x[:, 0] += shift
-        sums = synthetic(x, flips=20)
+        sums = synthetic(x)
         found[tables.TaskKey(f"task {number}", control)] = task_units(sums)
     groups = pd.DataFrame({"UID": [f"task {i}" for i in range(tasks)], "field": list("xxyyy")[:tasks]})
     return tables.Atlas(provenance={}, **tables.atlas_tables(found, sums.where, groups.assign(linguistics_term="")))
@@ -307,16 +315,14 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
 
 def test_findings_of_planted_units():
     said = {one.question: one.verdict for one in found_of(2.0, seed=0, controls=True).findings}
+    single = said.pop("Does a single residual dimension tell good sentences from bad?")
+    assert single in ("yes", "partly")
     assert said == {
         "Do other pairs of a task find the same residual dimensions?": "yes",
         "Do tasks of one field share more units than tasks of different ones?": "cannot tell",
         "Do tasks share more units with one another than with controls that are no grammar?": "yes",
-        "Does a single residual dimension tell good sentences from bad?": said[
-            "Does a single residual dimension tell good sentences from bad?"
-        ],
         "Do the differences of different tasks point the same way?": "yes",
     }
-    assert said["Does a single residual dimension tell good sentences from bad?"] in ("yes", "partly")
     without = {one.question: one.verdict for one in found_of(2.0, seed=0).findings}
     assert (
         without["Do tasks share more units with one another than with controls that are no grammar?"] == "cannot tell"
@@ -326,13 +332,13 @@ def test_findings_of_planted_units():
 
 
 def test_a_yes_is_rare_where_there_is_nothing():
-    """Of 100 findings of a kind from states without any effect at most 5 say yes."""
+    """Of findings from states without any effect at most one in twenty says yes; of another 100 runs at most 5 did."""
     yes: dict[str, int] = {}
-    for seed in range(100):
-        for one in found_of(0.0, seed, controls=seed < 30).findings:
+    for seed in range(20):
+        for one in found_of(0.0, seed, tasks=4, controls=True).findings:
             yes[one.question] = yes.get(one.question, 0) + (one.verdict == "yes")
     assert len(yes) == 5
-    assert max(yes.values()) <= 5, yes
+    assert max(yes.values()) <= 1, yes
 
 
 def test_positions():
@@ -387,15 +393,56 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
 
 def test_a_study_has_the_atlas_where_it_is_asked_for():
     model = interp.load("tiny-gpt2")
-    table = pairs.load("bundled", tasks=["reflexive_number", "causative"], limit=30)
-    quick: Any = {"states": [6], "methods": ["dense"], "controls": ["none"], "bos": True, "progress": False}
-    without, study = (probing.study(model, table, atlas=atlas, **quick) for atlas in (False, True))
-    alone = probing.map_units(
-        model, table, controls=controls.swapped(["reflexive_number", "causative"], n_per_task=30), bos=True,
-        progress=False,
-    )  # fmt: skip
+    table = pairs.load("bundled", tasks=["reflexive_number"], limit=12)
+    quick: Any = {"bos": True, "progress": False}
+    study = probing.study(model, table, atlas=True, states=[6], methods=["dense"], controls=["none"], **quick)
+    swapped = controls.swapped(["reflexive_number"], n_per_task=12)
+    alone = probing.map_units(model, table, controls=swapped, **quick)
+    without = tables.atlas_tables(None)
     for name, expected in alone.tables.items():
         pd.testing.assert_frame_equal(study.tables[name], expected)
-        assert without.tables[name].empty
-        assert list(without.tables[name]) == list(expected)
+        assert without[name].empty
+        assert list(without[name]) == list(expected)
     assert set(study.consistency["control"]) == {"none", "words"}
+    shown = section(study)
+    assert {"unit_consistency", "unit_depth", "unit_separability"} <= set(shown.figures)
+    assert "Top units found again by other pairs, mean over tasks" in shown.tables
+
+
+def test_memory_is_known_before_a_run(hf_directory):
+    """A dry run says how many bytes the sums of the tasks that are read side by side have."""
+    directory = str(hf_directory("gpt2"))
+    model, table = interp.load(directory), toy_pairs(("a", "b", "c"))
+    observers: list[UnitSums] = []
+    analysis = probing.map_units.passes(model, table, position="last")
+    for readings in analysis:
+        for reading in readings:
+            observe(model, reading.batches, *reading.observers, progress=False)
+            observers += [one for one in reading.observers if isinstance(one, UnitSums)]
+    held = sum(value.numel() * 8 for one in observers for value in one.state.values())
+    cost = dry_run(directory, table, {"atlas": True})
+    assert cost.passes[-1].what == "units"
+    assert cost.numbers["atlas_sums_bytes"] == held
+    assert cost.numbers["n_mapped"] == 3
+    assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 42
+    assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
+
+
+def test_figures():
+    found = found_of(2.0, seed=0, controls=True)
+    assert [trace.name for trace in plots.unit_consistency(found).data] == [
+        "grammar", "controls, no grammar", "labels flipped",
+    ]  # fmt: skip
+    grid = plots.shared_units(found).data[0]
+    assert np.shape(grid.z) == (5, 10)  # tasks by tasks, and by their controls
+    own = found.consistency.query("score == 'paired' and control == 'none'").set_index("task")["overlap"]
+    np.testing.assert_allclose(np.diagonal(grid.z[:, :5]), own.to_numpy(), atol=1e-3)
+    assert grid.z[0, 1] == grid.z[1, 0]
+    assert len(plots.unit_separability(found).data) == 2
+    shares = [sum(trace.y) for trace in plots.unit_depth(found).data]
+    assert shares == pytest.approx([1.0, 1.0])
+    assert [trace.name for trace in plots.pair_similarity(found).data][2] == "controls of other tasks"
+    with pytest.raises(ValueError, match="the table units of this result has no rows: it needs atlas=True"):
+        plots.unit_depth(tables.Atlas(provenance={}, **tables.atlas_tables(None)))
+    with pytest.raises(ValueError, match="of 'neurons' is not in this result; found residual"):
+        plots.shared_units(found, of="neurons")

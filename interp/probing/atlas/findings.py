@@ -1,6 +1,6 @@
 """What an atlas says, as findings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,29 +48,31 @@ def _consistent(part: pd.DataFrame, of: str) -> Finding:
         verdict = "cannot tell"
     return Finding(
         question=f"Do other pairs of a task find the same {KINDS[of]}?", verdict=verdict,
-        measure=f"on {share:.0%} of the tasks more than with labels flipped; the share of the top 1 % found again is",
+        measure=f"on {share:.0%} of the tasks more than with labels flipped, the share of the top 1 % found again is",
         value=value, low=low, high=high, control=null, compared_with="with labels flipped within pairs",
-        rule="yes where the interval lies above the control and more than half of the tasks have an adjusted p of .05 or "
-        "less, partly where fewer have, no where none has; cannot tell for a single task",
+        rule="yes where the interval lies above the control and more than half of the tasks have an adjusted p of .05 "
+        "or less, partly where fewer have, no where none has; cannot tell for a single task",
     )  # fmt: skip
 
 
 def _phenomena(phenomena: pd.DataFrame) -> Iterator[Finding]:
     of_residual = phenomena[phenomena["of"] == "residual"]
     for by, words in (("linguistics_term", "linguistic term"), ("field", "field")):
-        for row in of_residual[of_residual["by"] == by].itertuples():
-            told = side(row.low, row.high)
-            verdict: Verdict = "cannot tell" if told == "yes" and row.p > _LEVEL else told
+        part = of_residual[of_residual["by"] == by]
+        for value, low, high, p, between in part[["difference", "low", "high", "p", "between"]].to_numpy(float):
+            told = side(low, high)
+            verdict: Verdict = "cannot tell" if told == "yes" and p > _LEVEL else told
             yield Finding(
                 question=f"Do tasks of one {words} share more units than tasks of different ones?", verdict=verdict,
-                measure="the difference in shared residual dimensions is", value=row.difference, low=row.low,
-                high=row.high, control=row.between, compared_with="shared by tasks of different ones", form="{:+z.3f}",
-                rule="yes where the interval lies above 0 and p of permuted groups is .05 or less, no where it lies below",
+                measure="the difference in shared residual dimensions is", value=value, low=low,
+                high=high, control=between, compared_with="shared by tasks of different ones", form="{:+z.3f}",
+                rule="yes where the interval lies above 0 and p of permuted groups is .05 or less, no where it lies "
+                "below",
             )  # fmt: skip
 
 
 def _matrix(
-    shared_units: pd.DataFrame, tasks: Sequence[str], controls: tuple[str, str]
+    shared_units: pd.DataFrame, tasks: list[str], controls: tuple[str, str]
 ) -> Float[np.ndarray, "tasks tasks"]:
     """Overlaps of tasks (rows) with tasks, or with the controls of tasks; NaN on the diagonal of the first."""
     part = shared_units[shared_units["of"] == "residual"]
@@ -119,8 +121,8 @@ def _separable(separability: pd.DataFrame) -> Finding:
         question="Does a single residual dimension tell good sentences from bad?", verdict=verdict,
         measure="the AUC of the best one, chosen on other pairs, is", value=value, low=low, high=high, control=control,
         compared_with="of controls that are no grammar",
-        rule="yes where the interval lies above .5 and above the controls, partly where it lies above .5 alone or there "
-        "are no controls, no where it lies below .5",
+        rule="yes where the interval lies above .5 and above the controls, partly where it lies above .5 alone or "
+        "there are no controls, no where it lies below .5",
     )  # fmt: skip
 
 

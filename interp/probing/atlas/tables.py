@@ -92,8 +92,8 @@ class Atlas(Result):
     - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): of
       the single best unit (`at` and `unit` on all pairs), chosen on all folds but one and measured on that: `auc` is
       P(good > bad) over all sentences, from histograms and at most `error` away from that of the values, with DeLong's
-      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which the unit is larger for the
-      good sentence (smaller where it was so in the other folds), with Wilson's.
+      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which the unit is larger for
+      the good sentence (smaller where it was so in the other folds), with Wilson's.
     - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): of the mean differences good minus bad
       of two tasks in the residual stream at a hidden state; of a task with itself between folds and all others.
       `null_high` is the 95th percentile of |cosine| with labels flipped.
@@ -107,6 +107,14 @@ class Atlas(Result):
     phenomena: pd.DataFrame
     separability: pd.DataFrame
     similarity: pd.DataFrame
+
+    @property
+    def found_again(self) -> pd.DataFrame:
+        """Means over tasks of `consistency`, and on how many tasks it is above its null at an adjusted p of .05."""
+        told = self.consistency.assign(above=self.consistency["p_adjusted"] <= _LEVEL, n_tasks=1)
+        groups = told.groupby(["of", "score", "control"], sort=False)
+        means = groups[["overlap", "expected", "null"]].mean()
+        return means.join(groups[["above", "n_tasks"]].sum()).reset_index()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -359,20 +367,19 @@ def _contrast(
     """The row of one grouping: none where no two tasks are of one group, or all are."""
     known = labels != ""
     codes, matrix = pd.factorize(labels[known])[0], np.nan_to_num(matrix[np.ix_(known, known)])
-    n, apart = len(codes), ~np.eye(int(known.sum()), dtype=bool)
-
-    def means(codes: Int[np.ndarray, " task"], weight: Float[np.ndarray, " task"]) -> tuple[float, float]:
-        same = codes[:, None] == codes
-        return _weighted(matrix, same & apart, weight), _weighted(matrix, ~same & apart, weight)
-
-    within, between = means(codes, np.ones(n))
-    if np.isnan(within - between):
+    n = len(codes)
+    same = codes[:, None] == codes
+    groups = [same & ~np.eye(n, dtype=bool), ~same]
+    if not all(cells.any() for cells in groups):
         return
-    rng = np.random.default_rng(0)
-    permuted = [np.subtract(*means(rng.permutation(codes), np.ones(n))) for _ in range(_PERMUTATIONS)]
-    drawn = [np.subtract(*means(codes, n * weight)) for weight in resampled(n)]
-    low, high = np.nanquantile(drawn, ENDS)
-    p = (1 + (np.array(permuted) >= within - between - 1e-12).sum()) / (1 + _PERMUTATIONS)
+    within, between = (float(matrix[cells].mean()) for cells in groups)
+    weights = resampled(n)
+    drawn = [_weighted(matrix, cells, weights) for cells in groups]
+    low, high = np.nanquantile(drawn[0] - drawn[1], ENDS)
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (_PERMUTATIONS, 1)), axis=1)
+    permuted = matrix[orders[:, :, None], orders[:, None]]
+    gaps = permuted[:, groups[0]].mean(1) - permuted[:, groups[1]].mean(1)
+    p = (1 + (gaps >= within - between - 1e-12).sum()) / (1 + _PERMUTATIONS)
     yield about | {
         "within": within, "between": between, "difference": within - between, "low": low, "high": high, "p": p,
         "n_tasks": n, "n_groups": int(codes.max()) + 1,
@@ -380,11 +387,13 @@ def _contrast(
 
 
 def _weighted(
-    matrix: Float[np.ndarray, "task task"], chosen: Bool[np.ndarray, "task task"], weight: Float[np.ndarray, " task"]
-) -> float:
-    """The mean of the chosen cells, each as often as its row and column were drawn; NaN where there is none."""
-    times = chosen * np.outer(weight, weight)
-    return float((times * matrix).sum() / times.sum()) if times.sum() > 0 else float("nan")
+    matrix: Float[np.ndarray, "task task"],
+    cells: Bool[np.ndarray, "task task"],
+    weights: Float[np.ndarray, "resample task"],
+) -> Float[np.ndarray, " resample"]:
+    """The mean of some cells, each as often as its row and its column were drawn; NaN where none was."""
+    sums, times = (((weights @ values) * weights).sum(1) for values in (np.where(cells, matrix, 0.0), cells * 1.0))
+    return np.divide(sums, times, out=np.full(len(weights), np.nan), where=times > 0)
 
 
 def _similarity(found: Found) -> pd.DataFrame:
