@@ -120,6 +120,7 @@ ANALYSES: dict[str, Analysis] = {
     "attention.study": lambda s: attention.study(s.model, s.texts, unigram=COUNTS, k=1.0, **quiet),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
+    "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
     "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
     "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, ["w1 w2 w3"], **quiet),

@@ -71,7 +71,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
     passes = [Pass(what="states", sums=shard, **read), untrained, judged]
     if asked.atlas:
-        n_mapped = n_tasks * (1 + (data == "bundled"))  # each with its control
+        n_mapped = n_tasks * (1 + (table.attrs["source"] == "bundled pairs"))  # each with its control
         rows = read["size"][0]
         passes.append(atlas_pass(size, n_tasks=n_mapped, folds=asked.folds, rows=rows, longest=longest))
         numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums}

@@ -309,7 +309,7 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
         x[:, 0] += shift
         sums = synthetic(x)
         found[tables.TaskKey(f"task {number}", control)] = task_units(sums)
-    groups = pd.DataFrame({"UID": [f"task {i}" for i in range(tasks)], "field": list("xxyyy")[:tasks]})
+    groups = pd.DataFrame({"UID": [f"task {i}" for i in range(tasks)], "field": list("xxyyyxxyyy")[:tasks]})
     return tables.Atlas(provenance={}, **tables.atlas_tables(found, sums.where, groups.assign(linguistics_term="")))
 
 

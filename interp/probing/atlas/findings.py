@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy import stats
 
 from interp.findings import Finding, Verdict, side
-from interp.probing.uncertainty import ENDS, off_diagonal, resampled
+from interp.probing.uncertainty import ENDS, off_diagonal
 
 if TYPE_CHECKING:
     from interp.probing.atlas.tables import Atlas
@@ -33,11 +34,13 @@ def _paired(consistency: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_tasks(values: Float[np.ndarray, " tasks"]) -> tuple[float, float, float]:
-    """The mean and its 95 % interval by a bootstrap of tasks, NaN for a single one."""
+    """The mean and its 95 % interval, Student's over tasks; NaN for a single one. (A bootstrap of few tasks is too narrow:
+    of four tasks without any effect it lay above chance in 5 of 60 runs.)"""
+    mean = float(values.mean())
     if len(values) < 2:
-        return float(values.mean()), float("nan"), float("nan")
-    low, high = np.quantile(resampled(len(values)) @ values, ENDS)
-    return float(values.mean()), float(low), float(high)
+        return mean, float("nan"), float("nan")
+    half = stats.t.ppf(ENDS[1], len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return mean, float(mean - half), float(mean + half)
 
 
 def _consistent(part: pd.DataFrame, of: str) -> Finding:
