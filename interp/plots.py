@@ -20,6 +20,7 @@ from interp.encoding.figures import (
     embedding_scatter,
     neurons,
     probability_fit,
+    pruned_texts,
     pruning,
     steering,
 )
@@ -54,7 +55,7 @@ __all__ = [
     "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
     "generation_tradeoff", "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons",
     "outlier_contributions", "outlier_values", "pair_similarity", "probability_fit", "probe_ablation",
-    "probe_view", "projection", "pruning", "random_dims", "random_dims_by_state", "shared_units", "show_images",
-    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
-    "unit_consistency", "unit_depth", "unit_separability",
+    "probe_view", "projection", "pruned_texts", "pruning", "random_dims", "random_dims_by_state",
+    "shared_units", "show_images", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes",
+    "transfer_matrix", "unit_consistency", "unit_depth", "unit_separability",
 ]  # fmt: skip

@@ -168,6 +168,14 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 """What each kind is refused, in which words; everything else works."""
 
+ATLAS = {
+    "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
+    "units": "task control of at unit t welch_t auc auc_error parts",
+    "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p p_adjusted",
+    "phenomena": "of by within between difference low high p n_tasks n_groups",
+    "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
+    "similarity": "at task_a control_a task_b control_b cosine null_high",
+}
 CONTRACT: dict[type[Result], dict[str, str]] = {
     frequency.BiasEffect: {
         "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_low delta_kl_high "
@@ -193,7 +201,10 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "dims": "state dim key_class mean sd max_abs n_tokens",
         "outliers": "dim state mean z robust_z rank",
         "massive": "state dim first_position last_position n_activations n_tokens max_abs max_ratio",
-        "ablation": "layer dim magnitude removed mode key_class attention_before attention_after",
+        "ablation": "layer dim magnitude removed mode key_class attention_before attention_after "
+        "change_low change_high",
+        "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
+        "largest_rise",
         "correlations": "layer dim log_unigram attention_received n_tokens",
     },
     encoding.EncodingStudy: {
@@ -226,7 +237,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "general": "task state",
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
+        **ATLAS,
     },
+    probing.Atlas: ATLAS,
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",

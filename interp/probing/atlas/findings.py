@@ -25,7 +25,12 @@ def atlas_findings(atlas: "Atlas") -> tuple[Finding, ...]:
     if atlas.consistency.empty:
         return ()
     found = [_consistent(part, str(of)) for of, part in _paired(atlas.consistency).groupby("of", sort=False)]
-    found += [*_phenomena(atlas.phenomena), *_specific(atlas.shared_units), _separable(atlas.separability)]
+    found += [
+        *_beyond_controls(atlas.consistency),
+        *_phenomena(atlas.phenomena),
+        *_specific(atlas.shared_units),
+        _separable(atlas.separability),
+    ]
     return (*found, *_alike(atlas.similarity))
 
 
@@ -34,8 +39,8 @@ def _paired(consistency: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_tasks(values: Float[np.ndarray, " tasks"]) -> tuple[float, float, float]:
-    """The mean and its 95 % interval, Student's over tasks; NaN for a single one. (A bootstrap of few tasks is too narrow:
-    of four tasks without any effect it lay above chance in 5 of 60 runs.)"""
+    """The mean and its 95 % interval, Student's over tasks; NaN for a single one. A bootstrap of few tasks is too
+    narrow: of four without any effect it lay above chance in 5 of 60 runs."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, float("nan"), float("nan")
@@ -56,6 +61,20 @@ def _consistent(part: pd.DataFrame, of: str) -> Finding:
         rule="yes where the interval lies above the control and more than half of the tasks have an adjusted p of .05 "
         "or less, partly where fewer have, no where none has; cannot tell for a single task",
     )  # fmt: skip
+
+
+def _beyond_controls(consistency: pd.DataFrame) -> Iterator[Finding]:
+    """Of tasks with a control."""
+    part = consistency[(consistency["score"] == "paired") & (consistency["of"] == "residual")]
+    wide = part.pivot(index="task", columns="control", values="overlap")
+    if "words" in wide:
+        value, low, high = _over_tasks((wide["none"] - wide["words"]).to_numpy(dtype=np.float64))
+        yield Finding(
+            question="Are units of grammar found again more often than those of a difference that is no grammar?",
+            verdict=side(low, high), measure="the difference in the share of residual dimensions found again is",
+            value=value, low=low, high=high, control=float(wide["words"].mean()), compared_with="share of the controls",
+            rule="yes where the interval lies above 0, no where it lies below", form="{:+z.3f}",
+        )  # fmt: skip
 
 
 def _phenomena(phenomena: pd.DataFrame) -> Iterator[Finding]:
@@ -99,7 +118,14 @@ def _specific(shared_units: pd.DataFrame) -> Iterator[Finding]:
         return
     if not {"words"} & {*shared_units["control_a"], *shared_units["control_b"]}:
         yield Finding(
-            question=question, verdict="cannot tell", measure=measure, value=nan, low=nan, high=nan, rule=rule
+            question=question,
+            verdict="cannot tell",
+            measure=measure,
+            value=nan,
+            low=nan,
+            high=nan,
+            rule=rule,
+            compared_with="there are no controls",
         )
         return
     other = _matrix(shared_units, tasks, ("none", "words"))
@@ -123,7 +149,7 @@ def _separable(separability: pd.DataFrame) -> Finding:
     return Finding(
         question="Does a single residual dimension tell good sentences from bad?", verdict=verdict,
         measure="the AUC of the best one, chosen on other pairs, is", value=value, low=low, high=high, control=control,
-        compared_with="of controls that are no grammar",
+        compared_with="of controls that are no grammar" if "words" in by_control else "there are no controls",
         rule="yes where the interval lies above .5 and above the controls, partly where it lies above .5 alone or "
         "there are no controls, no where it lies below .5",
     )  # fmt: skip
