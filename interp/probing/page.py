@@ -84,7 +84,8 @@ def section(study: ProbingStudy) -> Section:
     if not study.consistency.empty:
         figures["unit_consistency"] = atlas_plots.unit_consistency(study)
         figures["unit_depth"] = atlas_plots.unit_depth(study)
-        figures["unit_separability"] = atlas_plots.unit_separability(study)
+        for of in study.separability["of"].unique():
+            figures[f"separability_{of}"] = atlas_plots.unit_separability(study, of)
         tables["Top units found again by other pairs, mean over tasks"] = study.found_again
     if not study.shared_units.empty:
         figures |= {f"shared_{of}": atlas_plots.shared_units(study, of) for of in study.shared_units["of"].unique()}

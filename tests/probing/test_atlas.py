@@ -404,7 +404,7 @@ def test_a_study_has_the_atlas_where_it_is_asked_for():
         assert list(without[name]) == list(expected)
     assert set(study.consistency["control"]) == {"none", "words"}
     shown = section(study)
-    assert {"unit_consistency", "unit_depth", "unit_separability"} <= set(shown.figures)
+    assert {"unit_consistency", "unit_depth", "separability_heads"} <= set(shown.figures)
     assert "Top units found again by other pairs, mean over tasks" in shown.tables
 
 

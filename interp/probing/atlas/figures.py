@@ -86,10 +86,13 @@ def shared_units(atlas: Atlas, of: str = "residual") -> go.Figure:
     return out.update_layout(height=520, meta={"least_width": 640})
 
 
-def unit_separability(atlas: Atlas) -> go.Figure:
+def unit_separability(atlas: Atlas, of: str = "residual") -> go.Figure:
     """The AUC of each task's best single unit, chosen on other pairs, with its 95 % interval, and of its control.
 
-    Raises ValueError for a result without an atlas.
+    Args:
+        of: the kind of units: residual, neurons or heads.
+
+    Raises ValueError for a result without an atlas, or a kind that it has not.
 
     Examples:
         >>> import interp
@@ -98,21 +101,14 @@ def unit_separability(atlas: Atlas) -> go.Figure:
         >>> unit_separability(found).layout.title.text
         'What a single unit tells'
     """
-    table = _table(atlas, "separability")
-    kinds = table["of"].drop_duplicates().tolist()
-    out = panels("What a single unit tells", "task", subtitle="AUC of the best unit, chosen on other pairs",
-                 names=[KINDS[kind] for kind in kinds], columns=1)  # fmt: skip
-    for row, kind in enumerate(kinds, 1):
-        for control, part in only(table, "of", kind).groupby("control", sort=False):
-            look, values = _LOOK[str(control)], part.set_index(part["task"].map(_words))
-            bars = error_bars(values["auc"], values["low"], values["high"])
-            legend = {"legendgroup": look["name"], "showlegend": row == 1, "name": look["name"]}
-            marker = {"size": 6, "symbol": look["symbol"], "color": look["color"]}
-            out.add_scatter(x=values.index, y=values["auc"].round(4), error_y=bars, mode="markers", row=row, col=1,
-                            marker=marker, hovertemplate="%{x}: %{y:.3f}<extra></extra>", **legend)  # fmt: skip
-        out.add_hline(y=0.5, line=style.CHANCE, row=row, col=1)
-    out.update_yaxes(title_text="AUC").update_xaxes(tickangle=-45, tickfont_size=9)
-    return out.update_layout(height=180 + 220 * len(kinds))
+    table = only(_table(atlas, "separability"), "of", of)
+    out = figure("What a single unit tells", "", "AUC of the best", subtitle=f"{KINDS[of]}, chosen on other pairs")
+    for control, part in table.groupby("control", sort=False):
+        values = part.set_index(part["task"].map(_words))[["auc", "low", "high"]].astype(np.float64).round(4)
+        bars = error_bars(values["auc"], values["low"], values["high"])
+        add_series(out, values["auc"], _LOOK[str(control)], mode="markers", hover="%{x}: %{y:.3f}", error_y=bars)
+    out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
+    return out.update_xaxes(tickangle=-45, tickfont_size=10)
 
 
 def unit_depth(atlas: Atlas) -> go.Figure:
@@ -129,8 +125,7 @@ def unit_depth(atlas: Atlas) -> go.Figure:
     """
     table = _table(atlas, "units")
     kinds = table["of"].drop_duplicates().tolist()
-    out = panels("Where the top units are", "hidden state, or block", subtitle="share of the top 1 %, mean over tasks",
-                 names=[KINDS[kind] for kind in kinds])  # fmt: skip
+    out = panels("Where the top units are", "state, or block", names=[KINDS[kind] for kind in kinds])
     last = int(table.loc[table["of"] == "residual", "at"].max())
     for panel, kind in enumerate(kinds, 1):
         places = range(max(last + (kind == "residual"), int(table.loc[table["of"] == kind, "at"].max()) + 1))
@@ -139,7 +134,7 @@ def unit_depth(atlas: Atlas) -> go.Figure:
             shares = counts.reindex(columns=places, fill_value=0.0).mean()
             hover = "%{x}: %{y:.1%}"
             add_series(out, shares.round(4), _LOOK[str(control)], hover=hover, legend=panel == 1, panel=panel)
-    return out.update_yaxes(tickformat=".0%", rangemode="tozero")
+    return out.update_yaxes(tickformat=".0%", rangemode="tozero").update_yaxes(title_text="of the top 1 %", col=1)
 
 
 def pair_similarity(atlas: Atlas) -> go.Figure:
@@ -184,7 +179,7 @@ def _table(atlas: Atlas, name: str) -> pd.DataFrame:
     table = atlas.tables[name]
     if table.empty:
         raise ValueError(f"the table {name} of this result has {_NEEDS}")
-    return table.astype({"auc": np.float64} if "auc" in table else {})
+    return table
 
 
 def _words(name: object) -> str:

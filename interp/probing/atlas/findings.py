@@ -10,6 +10,7 @@ from scipy import stats
 
 from interp.findings import Finding, Verdict, side
 from interp.probing.uncertainty import ENDS, off_diagonal
+from interp.words import count
 
 if TYPE_CHECKING:
     from interp.probing.atlas.tables import Atlas
@@ -50,16 +51,16 @@ def _over_tasks(values: Float[np.ndarray, " tasks"]) -> tuple[float, float, floa
 
 def _consistent(part: pd.DataFrame, of: str) -> Finding:
     value, low, high = _over_tasks(part["overlap"].to_numpy(dtype=np.float64))
-    null, share = float(part["null"].mean()), float((part["p_adjusted"] <= _LEVEL).mean())
-    verdict: Verdict = "no" if share == 0 else "yes" if low > null and share > 0.5 else "partly"
-    if np.isnan(low):
-        verdict = "cannot tell"
+    null, n_above = float(part["null"].mean()), int((part["p"] <= _LEVEL).sum())
+    verdict = side(low, high, than=null)
+    if verdict == "yes" and n_above <= len(part) / 2:
+        verdict = "partly"
     return Finding(
         question=f"Do other pairs of a task find the same {KINDS[of]}?", verdict=verdict,
-        measure=f"on {share:.0%} of the tasks more than with labels flipped, the share of the top 1 % found again is",
-        value=value, low=low, high=high, control=null, compared_with="with labels flipped within pairs",
-        rule="yes where the interval lies above the control and more than half of the tasks have an adjusted p of .05 "
-        "or less, partly where fewer have, no where none has; cannot tell for a single task",
+        measure=f"on {n_above} of {count(len(part), 'task')} above the null (p ≤ .05); mean share of the top 1 % found "
+        "again", value=value, low=low, high=high, control=null, compared_with="with labels flipped within pairs",
+        rule="yes where the interval lies above the control and more than half of the tasks have a p of .05 or less, "
+        "partly where the interval alone does, no where it lies below",
     )  # fmt: skip
 
 
