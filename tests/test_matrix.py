@@ -171,7 +171,7 @@ REFUSED: dict[str, dict[str, str]] = {
 ATLAS = {
     "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
     "units": "task control of at unit t welch_t auc auc_error parts",
-    "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p p_adjusted",
+    "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
     "phenomena": "of by within between difference low high p n_tasks n_groups",
     "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
     "similarity": "at task_a control_a task_b control_b cosine null_high",

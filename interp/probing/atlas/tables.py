@@ -50,7 +50,6 @@ _CONSISTENCY = ["task", "control", "of", "score", "overlap", "expected", "null",
 _CONSISTENCY += ["n_units", "n_top", "n_pairs"]
 _UNITS = ["task", "control", "of", "at", "unit", "t", "welch_t", "auc", "auc_error", "parts"]
 _SHARED = ["of", "task_a", "control_a", "task_b", "control_b", "overlap", "expected", "null", "null_high", "p"]
-_SHARED += ["p_adjusted"]
 _PHENOMENA = ["of", "by", "within", "between", "difference", "low", "high", "p", "n_tasks", "n_groups"]
 _SEPARABILITY = ["task", "control", "of", "at", "unit", "auc", "low", "high", "error", "pair_share", "pair_low"]
 _SEPARABILITY += ["pair_high", "n_pairs"]
@@ -84,8 +83,8 @@ class Atlas(Result):
     - `units` (task, control, of, at, unit, t, welch_t, auc, auc_error, parts): the top by paired t on all pairs, the
       largest first; `auc` as in `separability`, but of the pairs that chose the unit; `parts` the share of folds, and
       of all others, whose top has it too.
-    - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p, p_adjusted): the
-      same overlap between two tasks, each time of one's top by a fold with the other's by all other folds.
+    - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p): the same overlap
+      between two tasks, each time of one's top by a fold with the other's by all other folds.
     - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): mean overlap of two tasks of
       one group (`by` field or linguistics_term) and of different ones; 95 % interval of the difference by a bootstrap
       of tasks, p by permuting the groups of tasks.
@@ -110,8 +109,8 @@ class Atlas(Result):
 
     @property
     def found_again(self) -> pd.DataFrame:
-        """Means over tasks of `consistency`, and on how many tasks it is above its null at an adjusted p of .05."""
-        told = self.consistency.assign(above=self.consistency["p_adjusted"] <= _LEVEL, n_tasks=1)
+        """Means over tasks of `consistency`, and on how many tasks it is above its null at a p of .05."""
+        told = self.consistency.assign(above=self.consistency["p"] <= _LEVEL, n_tasks=1)
         groups = told.groupby(["of", "score", "control"], sort=False)
         means = groups[["overlap", "expected", "null"]].mean()
         return means.join(groups[["above", "n_tasks"]].sum()).reset_index()
@@ -318,8 +317,7 @@ def _shared_units(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
             tables.append(pd.DataFrame(names).assign(of=of, expected=n_top(size) / size, **measured))
     if not tables:
         return pd.DataFrame(columns=_SHARED)
-    table = pd.concat(tables, ignore_index=True)
-    return table.assign(p_adjusted=table.groupby("of")["p"].transform(_adjusted))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _overlaps(sets: Int[np.ndarray, "task fold 2 top"], size: int) -> Float[np.ndarray, "task task"]:
