@@ -120,6 +120,7 @@ ANALYSES: dict[str, Analysis] = {
     "attention.study": lambda s: attention.study(s.model, s.texts, unigram=COUNTS, k=1.0, **quiet),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
+    "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
     "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
     "probing.sentence_scores": lambda s: probing.sentence_scores(s.model, ["w1 w2 w3"], **quiet),
@@ -168,6 +169,14 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 """What each kind is refused, in which words; everything else works."""
 
+ATLAS = {
+    "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
+    "units": "task control of at unit t welch_t auc auc_error parts",
+    "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
+    "phenomena": "of by within between difference low high p n_tasks n_groups",
+    "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
+    "similarity": "at task_a control_a task_b control_b cosine null_high",
+}
 CONTRACT: dict[type[Result], dict[str, str]] = {
     frequency.BiasEffect: {
         "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_low delta_kl_high "
@@ -238,7 +247,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "general": "task state",
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
+        **ATLAS,
     },
+    probing.Atlas: ATLAS,
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",

@@ -82,14 +82,19 @@ class _Template:
         names = [group for group, _ in self.slots]
         self.n_pairs = prod(len(_entries(name)) - names[:i].count(name) for i, name in enumerate(names))
 
-    def pair(self, number: int) -> tuple[str, str]:
-        """The good and the bad sentence of this number, 0 to n_pairs - 1."""
+    def chosen(self, number: int) -> dict[tuple[str, str], str]:
+        """The entry in each slot of the pair of this number, 0 to n_pairs - 1."""
         chosen: dict[tuple[str, str], str] = {}
         for slot in self.slots:
             used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
             free = [entry for entry in _entries(slot[0]) if entry not in used]
             number, which = divmod(number, len(free))
             chosen[slot] = free[which]
+        return chosen
+
+    def pair(self, number: int) -> tuple[str, str]:
+        """The good and the bad sentence of this number."""
+        chosen = self.chosen(number)
         filled = self._slot.sub(lambda m: _form(m[1], chosen[m[1], m[2]], m[3]), self.text)
         return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
 

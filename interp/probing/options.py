@@ -52,6 +52,8 @@ class ProbingOptions(PairOptions):
     )
     bos: bool | None = option(None, "A token before each sentence. Default: as TransformerLens has it.")
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
+    atlas: bool = option(False, "Map the units (residual stream, MLP neurons, heads) that tell good from bad.")
+    folds: int = option(2, "Parts of each task's pairs between which the atlas compares units.", least=2)
     fit_device: str | None = option(None, "Where probes are fitted. Default: the model's GPU, or else the CPU.")
 
 

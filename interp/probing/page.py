@@ -10,6 +10,7 @@ from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, nu
 from interp.figures.section import Section
 from interp.figures.style import CHANCE, figure, run_styles
 from interp.probing import figures as plots
+from interp.probing.atlas import figures as atlas_plots
 from interp.probing.tables import ProbingStudy
 from interp.probing.uncertainty import averaged
 from interp.words import count, within
@@ -48,6 +49,10 @@ DEFINITIONS = {
     "are scored, of characters or of bytes.",
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %; only of "
     "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
+    "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
+    "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
+    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, a random half "
+    "of all words called good.",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
     "minimal-pair accuracy, against random neurons and others of matched magnitude.",
 }
@@ -81,6 +86,16 @@ def section(study: ProbingStudy) -> Section:
         figures["general"] = plots.general_probes(study)
         figures["overlap"] = plots.neuron_overlap(study)
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
+    if not study.consistency.empty:
+        figures["unit_consistency"] = atlas_plots.unit_consistency(study)
+        figures["unit_depth"] = atlas_plots.unit_depth(study)
+        for of in study.separability["of"].unique():
+            figures[f"separability_{of}"] = atlas_plots.unit_separability(study, of)
+        tables["Top units found again by other pairs, mean over tasks"] = study.found_again
+    if not study.shared_units.empty:
+        figures |= {f"shared_{of}": atlas_plots.shared_units(study, of) for of in study.shared_units["of"].unique()}
+        figures["pair_similarity"] = atlas_plots.pair_similarity(study)
+        tables["Units shared within and between phenomena"] = study.phenomena
     tables["Tasks"] = study.tasks
     notes, views = tuple(_notes(study)), plots.token_views(study)
     main = next(iter(figures))

@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 
 from interp.checks import whole_number
-from interp.corpora import pairs as minimal_pairs
+from interp.corpora import controls, pairs as minimal_pairs
 from interp.findings import Finding
 from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect
+from interp.probing.atlas.findings import atlas_findings
+from interp.probing.atlas.sums import places
+from interp.probing.atlas.tables import Atlas, atlas_tables, unit_passes
 from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, needed
 from interp.probing.group import split_tasks
@@ -45,8 +48,8 @@ _COMPARED = [
 
 
 @dataclass(frozen=True, eq=False)
-class ProbingStudy(Sweep):
-    """What `study` found: the tables of `sweep`, and those of one state.
+class ProbingStudy(Sweep, Atlas):
+    """What `study` found: the tables of `sweep`, those of one state, and with `atlas` those of `map_units`.
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
       share of test pairs whose good sentence the model itself finds more probable, by `provenance["score"]`.
@@ -92,7 +95,7 @@ class ProbingStudy(Sweep):
             found += of(table[table["state"] == state])
         if not self.transfer.empty:
             found += held(self.transfer, self.provenance["l0_strength"])
-        return (*found, *needed(changes(self.ablation)))
+        return (*found, *needed(changes(self.ablation)), *atlas_findings(self))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -207,6 +210,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         kept = root and root / f"{name}sweeps"
         return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
 
+    atlas = yield from _atlas(model, table, options)
     states, found = probed(model, "", **chosen)
     _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
     beside = _beside(found, by_chance)
@@ -222,7 +226,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     about |= {"whole_words": options.whole_words}
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
-        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting)),
+        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
         tasks=tasks,
         judgements=judgements,
         judgement_means=over_tasks(right),
@@ -231,6 +235,19 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         ),
         views=pair_scores(model, tested, viewed, bos=options.bos),
     )
+
+
+def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes[dict[str, pd.DataFrame]]:
+    """The tables of the atlas, empty where it is not asked for; the bundled pairs have controls."""
+    if not options.atlas:
+        return atlas_tables(None)
+    swapped = None
+    if pairs.attrs["source"] == "bundled pairs":
+        n_per_task = int(pairs.groupby("UID").size().max())
+        swapped = controls.swapped(list(pairs["UID"].unique()), n_per_task=n_per_task)
+    asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
+    found, _ = yield from unit_passes(model, pairs, swapped, **asked)
+    return atlas_tables(found, places(model), pairs)
 
 
 def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:
