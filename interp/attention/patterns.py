@@ -26,10 +26,10 @@ from interp.declare import Mode
 from interp.dense import Dense
 from interp.hooks import ablate_dims, jointly
 from interp.intervals import about, jackknife
-from interp.models.head import token_names
 from interp.models.qk import QKCircuit, check_dims, check_layers, qk_circuit, span
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, hook_name, view
+from interp.models.spelling import token_names
 from interp.models.verify import verify_values
 from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe

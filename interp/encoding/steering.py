@@ -19,8 +19,9 @@ from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver, kl
 from interp.hooks import capture
-from interp.models.head import prediction_head, real_tokens, token_names
+from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name
+from interp.models.spelling import token_names
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 

@@ -22,8 +22,9 @@ from interp.dense import Dense
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
-from interp.models.head import Bias, PredictionHead, prediction_head, token_names
+from interp.models.head import Bias, PredictionHead, prediction_head
 from interp.models.sites import Model
+from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks
 
