@@ -1,6 +1,7 @@
 """Tokenizers of twelve families, trained on a little Japanese and English, and in them what `tokens_by_hand` lists."""
 
 import importlib.util
+import json
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -56,8 +57,6 @@ def _byte_level(pattern: str | None, end: str) -> Any:
 
 
 def _merges(backend: Tokenizer) -> list[tuple[str, str]]:
-    import json
-
     return [tuple(pair) for pair in json.loads(backend.to_str())["model"]["merges"]]
 
 
@@ -92,8 +91,6 @@ def _unigram(special: dict[str, str], more: list[str]) -> Any:
     unknown = special["unk_token"]
     trainer = trainers.UnigramTrainer(vocab_size=600, special_tokens=names, unk_token=unknown, show_progress=False)
     backend.train_from_iterator(_texts(), trainer)
-    import json
-
     pieces = [tuple(piece) for piece in json.loads(backend.to_str())["model"]["vocab"]]
     known = {piece for piece, _ in pieces}
     pieces += [(token, -30.0) for token in dict.fromkeys(map(_marked, _with_spaces())) if token not in known]
@@ -110,7 +107,7 @@ def _wordpiece(*, lowercase: bool) -> Any:
     trainer = trainers.WordPieceTrainer(vocab_size=700, special_tokens=list(BERT.values()), show_progress=False)
     backend.train_from_iterator(_texts(), trainer)
     backend.model = models.WordPiece(_extended(backend, _pieces()), unk_token="[UNK]")
-    backend.decoder = decoders.WordPiece()
+    backend.decoder = decoders.WordPiece(cleanup=False)
     return _wrapped(backend, **BERT)
 
 

@@ -40,8 +40,8 @@ def unicode_class(text: str) -> str:
     With letters in it (Unicode's categories L and M) it is of their script (`latin`, `han`, `hiragana` …; `letters` for
     scripts without a class, `mixed` for several of them), else with numbers `digits`. Without both: `sentence_final`
     where every character ends sentences (Unicode's property Sentence_Terminal: `.`, `?`, `!`, `。`, `．`, `।`, `؟` …),
-    `comma_like` where every one is a comma by its name (`,`, `、`, `，`, `،` …), else `punctuation` where one is of
-    category P. What is left are `symbols`, and `space` without more.
+    `comma_like` where every one is a comma by its name (`,`, `、`, `，`, `،` …), else `punctuation` where every one is
+    of category P. What is left are `symbols`, and `space` without more.
 
     Examples:
         >>> [unicode_class(text) for text in ("。", " ,", "」", "食べる", "です", " the", "2024")]
@@ -60,7 +60,7 @@ def unicode_class(text: str) -> str:
         "digits": "N" in kinds,
         "sentence_final": all(map(_ENDS.match, characters)),
         "comma_like": all(map(_is_comma, characters)),
-        "punctuation": "P" in kinds,
+        "punctuation": set(kinds) == {"P"},
     }
     return next((name for name, holds in classes.items() if holds), "symbols")
 

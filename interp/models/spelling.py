@@ -144,7 +144,7 @@ def _joined(tokenizer: Any) -> Callable[[list[str]], str]:
     """What makes text of tokens: of a fast tokenizer that was made without it, what belongs to its other parts."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or backend.decoder is not None:
-        return tokenizer.convert_tokens_to_string  # type: ignore[no-any-return]
+        return tokenizer.convert_tokens_to_string
     if isinstance(backend.model, models.WordPiece):
         return decoders.WordPiece().decode
     parts = repr(backend.pre_tokenizer)
