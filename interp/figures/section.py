@@ -19,7 +19,7 @@ class Section:
         finding: all that it says, in a few sentences.
         definitions: what each word or symbol means, with its source; the same for every result of the analysis.
         figures: by a name that serves as a file name.
-        views: circuitsvis views by heading: the name of the component and its properties.
+        views: circuitsvis views by heading: the name of the component and its properties, tokens as HTML.
     """
 
     summary: str
