@@ -13,20 +13,8 @@ from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
 __all__ = ["BIAS_NAME", "CHANCE", "CLASS_NAME", "COLOURS", "DARK", "DASHES", "DECODER_NAME", "DIVERGING", "FONTS"]
-__all__ += [
-    "LOG",
-    "SYMBOLS",
-    "THIN",
-    "Style",
-    "class_styles",
-    "decoder_styles",
-    "figure",
-    "panels",
-    "plain",
-    "plain_token",
-    "ramp",
-]
-__all__ += ["run_styles", "scale_styles", "translucent"]
+__all__ += ["LOG", "SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
+__all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent"]
 
 Style: TypeAlias = dict[str, Any]
 """How something looks in every figure: its `name`, `color`, `dash`, `width` and `symbol`, or some of these."""

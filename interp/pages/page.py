@@ -202,9 +202,8 @@ def _caption(text: str | None) -> Markup:
 
 def _direction(properties: dict[str, Any]) -> str:
     """How a view of tokens is to be read: `rtl` where most letters of its tokens are of scripts that go leftwards."""
-    letters = Counter(
-        unicodedata.bidirectional(letter) for letter in unescape("".join(map(str, properties.get("tokens", ()))))
-    )
+    text = unescape("".join(map(str, properties.get("tokens", ()))))
+    letters = Counter(map(unicodedata.bidirectional, text))
     return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
 
 
