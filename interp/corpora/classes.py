@@ -188,7 +188,10 @@ def _rule(name: str, within: Any) -> Says:
     wanted = {within} if isinstance(within, str) else set(list_of_strings(list(within), f"classes of class {name!r}"))
     if unknown := sorted(wanted - {*UNICODE_CLASSES, "comma_period"}):
         known = f"comma_period, {', '.join(UNICODE_CLASSES)}"
-        raise ValueError(f"class {name!r} has {unknown[0]!r}, which is no class of text; expected one of {known}")
+        ids = "for a token give its id (tokenizer.convert_tokens_to_ids)"
+        raise ValueError(
+            f"class {name!r} has {unknown[0]!r}, which is no class of text; {ids}; expected one of {known}"
+        )
     return lambda text, position: (
         unicode_class(text) in wanted or ("comma_period" in wanted and is_comma_or_period(text))
     )
