@@ -16,6 +16,7 @@ import pandas as pd
 
 from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
+from interp.findings import Finding
 
 __all__ = ["Result", "provenance"]
 
@@ -71,6 +72,11 @@ class Result:
     def where(self) -> str:
         """The model and what it read, to call a result by."""
         return f"{Path(self.provenance['model']).name} on {self.provenance['corpus']}"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the result says, the most important first: each with its interval, control, verdict and rule."""
+        return ()
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

@@ -7,10 +7,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
+from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
-from interp.attention.patterns import AttentionByClass, ablate, planned
+from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import (
     DimensionCorrelations,
     DimensionProfile,
@@ -25,6 +27,7 @@ from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.counts import unigrams_of
 from interp.dense import Dense
+from interp.findings import Finding
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
@@ -45,6 +48,9 @@ class AttentionStudy(Result):
     - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
       mean, norm_weighted, uniform): its mean over heads.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
+    - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
+      largest_rise): change of attention to each class but `other`, over the dimensions of a set; intervals are of the
+      mean.
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
@@ -61,7 +67,12 @@ class AttentionStudy(Result):
     outliers: pd.DataFrame
     massive: pd.DataFrame
     ablation: pd.DataFrame
+    ablated: pd.DataFrame
     correlations: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(steered(self.claims))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -112,13 +123,6 @@ class AttentionStudy(Result):
     def claims(self) -> pd.DataFrame:
         """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
         return largest_effects(self.ablation)
-
-    @property
-    def ablated(self) -> pd.DataFrame:
-        """Change of attention to each class but `other` with a key dimension removed, by layer and set."""
-        groups = self.changes.groupby(["layer", "key_class", "set"], sort=False)
-        change = groups["change"].agg(mean_change="mean", largest_fall="min", largest_rise="max")
-        return groups[["attention_before"]].first().join(change).reset_index()
 
 
 def why_impossible(model: Model) -> str | None:
@@ -177,7 +181,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
     removed = chosen if options.ablation else []
     plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
-    ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
+    ablation, ablated = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
@@ -195,6 +199,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "outliers": outliers,
         "massive": massive.table,
         "ablation": ablation,
+        "ablated": ablated,
         "correlations": correlations.table,
     }
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
