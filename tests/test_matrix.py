@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from families import ENCODERS, FAMILIES, JAPANESE, family, why_not
 from toys import every_table, toy
 
 import interp
@@ -26,7 +27,6 @@ from interp.testing import WORDS
 pytestmark = pytest.mark.e2e
 
 quiet: Any = {"progress": False}
-COUNTS = Unigrams(np.arange(1, 68), "counts")
 
 
 class Subject:
@@ -34,6 +34,9 @@ class Subject:
 
     def __init__(self, model: Any, texts: list[str]) -> None:
         self.model, self.texts, self._made = model, texts, dict[str, Any]()
+        self.sentence, self.token = "w1 w2 w3", "w3"
+        self.counts = Unigrams(np.arange(1, model.W_U.shape[1] + 1), "counts")
+        self.small: Any = SMALL | {"unigram": self.counts}
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._made:
@@ -82,54 +85,54 @@ NO_BIAS = "no bias to scale"
 NO_LN = "no layer-norm bias b_LN"
 CAUSAL = "does not continue text"
 TOKENS = torch.tensor([2, 9, 10, 11, 12, 13, 3])
-SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "unigram": COUNTS}
+SMALL: Any = {"orders": ["spearman"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0]}
 
 Analysis = Callable[[Subject], Any]
 ANALYSES: dict[str, Analysis] = {
     "attention.attention_by_class": lambda s: attention.attention_by_class(s.model, s.texts, **quiet),
-    "attention.attention_in_text": lambda s: attention.attention_in_text(s.model, "w1 w2 w3", 1, 3).contribution,
+    "attention.attention_in_text": lambda s: attention.attention_in_text(s.model, s.sentence, 1, 3).contribution,
     "attention.scores.check_decomposition": lambda s: attention.scores.check_decomposition(s.model, TOKENS),
     "attention.score_contributions": lambda s: attention.score_contributions(s.model, s.texts, **quiet),
     "attention.scores.score_contributions_at": lambda s: attention.scores.score_contributions_at(
         s.model, TOKENS, 1, 2, 4, 3
     ),
-    "encoding.regression.directions": lambda s: encoding.regression.directions(s.model, s.fit, unigram=COUNTS),
-    "encoding.dynamics": lambda s: encoding.dynamics([(1, s.model)], s.texts, unigram=COUNTS, **quiet),
+    "encoding.regression.directions": lambda s: encoding.regression.directions(s.model, s.fit, unigram=s.counts),
+    "encoding.dynamics": lambda s: encoding.dynamics([(1, s.model)], s.texts, unigram=s.counts, **quiet),
     "encoding.few_shot": lambda s: encoding.few_shot(s.model, s.fit, tokens=[50, 100]),
     "encoding.fit": lambda s: s.fit,
-    "encoding.frequency_neurons": lambda s: encoding.frequency_neurons(s.model, s.texts[:6], unigram=COUNTS, **quiet),
+    "encoding.frequency_neurons": lambda s: encoding.frequency_neurons(s.model, s.texts[:6], unigram=s.counts, **quiet),
     "encoding.pruning_curve": lambda s: encoding.pruning_curve(s.model, s.texts, fit=s.fit, **quiet),
-    "encoding.steer": lambda s: s.forward(encoding.steer(s.model, "w3", 2.0, s.fit, **quiet)),
-    "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=["w3"], **quiet),
-    "encoding.study": lambda s: encoding.study(s.model, s.texts[:8], **SMALL, **quiet),
-    "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=COUNTS, **quiet),
-    "generation.generate": lambda s: generation.generate(s.model, ["w1 w2"], max_new_tokens=4, **quiet),
+    "encoding.steer": lambda s: s.forward(encoding.steer(s.model, s.token, 2.0, s.fit, **quiet)),
+    "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=[s.token], **quiet),
+    "encoding.study": lambda s: encoding.study(s.model, s.texts[:8], **s.small, **quiet),
+    "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=s.counts, **quiet),
+    "generation.generate": lambda s: generation.generate(s.model, [s.sentence], max_new_tokens=4, **quiet),
     "generation.prompts": lambda s: s.prompts.ids,
     "generation.study": lambda s: generation.study(
-        s.model, s.prompts, unigram=COUNTS, scales=[0, 1], decoders=["greedy"], **quiet
+        s.model, s.prompts, unigram=s.counts, scales=[0, 1], decoders=["greedy"], **quiet
     ),
     "generation.metrics.text_features": lambda s: generation.metrics.text_features(s.model, s.texts[:3]),
     "hooks.ablate_dims": lambda s: s.forward(hooks.ablate_dims(s.model, 1, [3], where="keys")),
-    "hooks.adjust_logits": lambda s: s.forward(hooks.adjust_logits(s.model, COUNTS.log_prior(), 1.0)),
+    "hooks.adjust_logits": lambda s: s.forward(hooks.adjust_logits(s.model, s.counts.log_prior(), 1.0)),
     "hooks.capture": lambda s: hooks.capture(s.model, "resid_post", {}, layer=1),
     "hooks.firing": lambda s: _fired(s),
     "hooks.prune_output_dims": lambda s: s.forward(hooks.prune_output_dims(s.model, [3])),
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
     "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
     "attention.dimension_profile": lambda s: attention.dimension_profile(s.model, s.texts, **quiet),
-    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=COUNTS, k=1.0, **quiet),
+    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, **quiet),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
     "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
-    "probing.sentence_scores": lambda s: probing.sentence_scores(s.model, ["w1 w2 w3"], **quiet),
+    "probing.sentence_scores": lambda s: probing.sentence_scores(s.model, [s.sentence], **quiet),
     "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
     "probing.study": lambda s: probing.study(
         s.model, s.pairs, states=[1], methods=["dense", "l0"], l0_strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
-    "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, "w1 w2")[1],
-    "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, ["w1 w2 w3"], bos=True, **quiet),
+    "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, s.sentence)[1],
+    "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, [s.sentence], bos=True, **quiet),
     "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
@@ -285,14 +288,8 @@ def tables_of(found: Any) -> dict[str, pd.DataFrame]:
     return every_table(found) if isinstance(found, Result) else {}
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
-@pytest.mark.parametrize("analysis", ANALYSES)
-@pytest.mark.parametrize("kind", KINDS)
-def test_cell(kind: str, analysis: str, load_toy: Any, texts: list[str], subjects: dict[str, Subject]) -> None:
-    if kind not in subjects:
-        subjects[kind] = Subject(KINDS[kind](load_toy), texts)
-    subject = subjects[kind]
-    refusal = REFUSED.get(kind, {}).get(analysis)
+def check_cell(subject: Subject, analysis: str, refusal: str | None) -> None:
+    """The analysis works: finite numbers, the columns that users know, no hook left; or is refused in these words."""
     if refusal is not None:
         with pytest.raises(ValueError, match=refusal):
             ANALYSES[analysis](subject)
@@ -312,6 +309,49 @@ def test_cell(kind: str, analysis: str, load_toy: Any, texts: list[str], subject
             assert table.empty or set(columns.split()) <= set(table.columns), name
         main = next(iter(found.tables.values()))
         assert len(main), "the first table is empty"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_cell(kind: str, analysis: str, load_toy: Any, texts: list[str], subjects: dict[str, Subject]) -> None:
+    if kind not in subjects:
+        subjects[kind] = Subject(KINDS[kind](load_toy), texts)
+    check_cell(subjects[kind], analysis, REFUSED.get(kind, {}).get(analysis))
+
+
+SHORT = [text for text in JAPANESE if len(text) <= 24]
+
+
+class Japanese(Subject):
+    """A toy with a tokenizer of some family, and Japanese for it to read."""
+
+    def __init__(self, name: str) -> None:
+        tokenizer = family(name)
+        sizes = {"d_vocab": len(tokenizer), "n_ctx": 80 if name == "byt5" else 32}
+        sizes |= {} if tokenizer.bos_token_id or name in ENCODERS else {"default_prepend_bos": False}
+        super().__init__(toy(tokenizer, encoder=name in ENCODERS, **sizes), SHORT)
+        self.sentence = SHORT[0]
+        ids = [i for ids in interp.corpora.sentences.encode(tokenizer, SHORT) for i in ids]
+        self.token = int(np.bincount([i for i in ids if i != tokenizer.unk_token_id]).argmax())
+
+    @property
+    def pairs(self) -> pd.DataFrame:
+        good = SHORT[:40]
+        bad = [text.replace("は", "を").replace("が", "は").replace("。", "よ。") for text in good]
+        return pairs.load(pd.DataFrame({"sentence_good": good, "sentence_bad": bad, "UID": ["a", "b"] * 20}))
+
+
+@pytest.mark.matrix
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_cell_in_japanese(name: str, analysis: str, subjects: dict[str, Subject]) -> None:
+    if reason := why_not(name):
+        pytest.skip(reason)
+    if name not in subjects:
+        subjects[name] = Japanese(name)
+    check_cell(subjects[name], analysis, (_ENCODER if name in ENCODERS else {}).get(analysis))
 
 
 def _takes_a_model(function: Any) -> bool:

@@ -24,7 +24,7 @@ from interp.figures.style import (
     ramp,
     translucent,
 )
-from interp.figures.views import safe, shielded
+from interp.figures.views import as_html
 
 __all__ = ["ablation", "all_contributions", "attention_by_layer", "attention_view", "contribution_table"]
 __all__ += ["contributions", "contributions_by_layer", "dimension_means", "means_by_dimension", "outlier_contributions"]
@@ -360,8 +360,8 @@ def attention_view(shown: AttentionInText) -> Any:
         panels += [pattern, contribution / limit]
         names += [f"L{shown.layer}H{head}", f"dim {shown.dim} ±{limit:.1f}"]
     how = {"min_value": -1.0, "max_value": 1.0, "mask_upper_tri": shown.causal}
-    tokens = shielded(shown.tokens)
-    return safe(attention_heads(attention=np.stack(panels), tokens=tokens, attention_head_names=names, **how))
+    tokens = as_html(shown.tokens)
+    return attention_heads(attention=np.stack(panels), tokens=tokens, attention_head_names=names, **how)
 
 
 def _named(study: AttentionStudy) -> list[int]:

@@ -60,7 +60,7 @@ class KeyObserver(Observer):
     """
 
     def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
-        super().__init__(model.W_U.device, **options, **classes.describe(model.cfg.d_vocab))
+        super().__init__(model.W_U.device, **options, **classes.describe(model.cfg.d_vocab, model.cfg.n_ctx))
         self.model, self.classes, self.layers = model, classes, list(layers)
         self.add_state("tokens", (len(classes.names),))
 

@@ -19,8 +19,8 @@ class AttentionOptions(CountsOptions, TextOptions):
     layers: Sequence[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
     key_classes: KeyClasses = option(
         None,
-        'Classes of keys, as {"name": [token ids]}. Default: special tokens, the first position of '
-        "causal models, commas and periods, other.",
+        'Classes of keys, as {"name": [token ids]} or {"kana": ["hiragana", "katakana"]} (docs/languages.md). Default: '
+        "special tokens, the first position of causal models, commas and periods, other.",
         cli=dict,
     )
     weights: Weights = option("mean", "Each pair of query and key counts once, or by its attention.")

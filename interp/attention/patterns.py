@@ -17,9 +17,9 @@ from interp.corpora import token_classes
 from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
-from interp.models.head import token_names
 from interp.models.qk import check_dims, check_layers, span
 from interp.models.sites import Model, Recipe, view
+from interp.models.spelling import token_names
 from interp.models.verify import verify_values
 
 __all__ = ["AttentionByClass", "AttentionInText", "attention_by_class", "attention_in_text"]

@@ -1,8 +1,8 @@
-"""Token classes: what kind of key a token is, by its id or its position."""
+"""Token classes: what kind of key a token is, by what it says, by its id or by its position."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -11,9 +11,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.checks import list_of_strings, whole_number
+from interp.corpora.characters import UNICODE_CLASSES, is_comma_or_period, unicode_class
 from interp.models.sites import Model, check_model, is_encoder
+from interp.models.spelling import Spelling
 
-__all__ = ["KeyClasses", "TokenClasses", "token_classes"]
+__all__ = ["KeyClasses", "Says", "TokenClasses", "token_classes"]
+
+_POSITIONS = 1_024  # at which the classes of some tokens tell them from others in a checkpoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +52,21 @@ class TokenClasses:
             raise ValueError(f"the class function must return numbers in {known}, found {found}")
         return numbers.to(tokens.device)
 
-    def describe(self, d_vocab: int) -> dict[str, str]:
+    def describe(self, d_vocab: int, n_ctx: int) -> dict[str, str]:
         """What tells these classes from others in a checkpoint: their names, and a hash of each token's class at the
-        first position and at the second."""
+        first position and at the second, and of some tokens' at the first 1,024."""
         numbers = self(torch.arange(d_vocab)[:, None].repeat(1, 2))
-        return {"names": ",".join(self.names), "classes": xxhash.xxh3_64(numbers.numpy().tobytes()).hexdigest()}
+        some = torch.arange(0, d_vocab, -(-d_vocab // 16))
+        further = self(some[:, None].repeat(1, min(n_ctx, _POSITIONS)))
+        hashed = xxhash.xxh3_64(numbers.numpy().tobytes() + further.numpy().tobytes()).hexdigest()
+        return {"names": ",".join(self.names), "classes": hashed}
 
 
-KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int]] | None
-"""What `token_classes` takes: classes, `{'name': [token ids]}`, or None for the model's own."""
+Says: TypeAlias = Callable[[str, int], bool]
+"""Whether a token belongs to a class, by what it says (the space in it included) and its position in the row."""
+
+KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int] | str | Iterable[str] | Says] | None
+"""What `token_classes` takes: classes, a mapping from names to what is in each, or None for the model's own."""
 
 
 def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
@@ -64,44 +74,127 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
 
     By default `cls`, `sep`, `comma_period` and `other` for encoders; `first`, `bos`, `comma_period` and `other` for
     causal models, where `first` is the first position of each row, whatever token is there: much attention goes to it
-    (a sink), which would otherwise count as attention to that token's class. A mapping from names to token ids makes
-    those classes, and `other` of the rest.
+    (a sink), which would otherwise count as attention to that token's class. `comma_period` are tokens that say one
+    comma or one period of any script (`,`, `.`, `、`, `。`, `،`, `।` …), with space around it or not.
 
-    Raises ValueError for a model without tokenizer where none are given, and for ids outside the vocabulary or in
-    two classes; TypeError for ids that are no whole numbers, and for what is no model.
+    A mapping makes other classes, and `other` of the rest. What is in a class are token ids; or what
+    `interp.corpora.characters.unicode_class` makes of a token's text (`"hiragana"`, `["han", "mixed"]`) or
+    `"comma_period"`; or what a function says of a token's text and its position in the row (0, 1, …). A token that
+    several classes claim is of the one that has its id, else of the first in the mapping.
+
+    Tokens are told by what they say, however the vocabulary spells it. A token with some of the bytes of a character
+    says that character where the others stand beside it; one that says nothing (a special token, a byte of no
+    character) is of no class but by its id.
+
+    Raises ValueError for a model without tokenizer where text is asked for, an unknown class of Unicode's, ids outside
+    the vocabulary or in two classes; TypeError for ids that are no whole numbers, a function that returns no bool, and
+    for what is no model.
 
     Examples:
         >>> from interp.testing import toy_decoder
         >>> classes = token_classes(toy_decoder(), {"first": [7, 8]})
         >>> classes.names, classes(torch.tensor([[8, 9]])).tolist()
         (('first', 'other'), [[0, 1]])
+        >>> ends = {"one": lambda text, position: text.endswith("1"), "second": lambda text, position: position == 1}
+        >>> token_classes(toy_decoder(), ends)(torch.tensor([[8, 9, 18]])).tolist()  # "w1 w2 w11"
+        [[0, 1, 0]]
     """
     check_model(model)
     if isinstance(classes, TokenClasses):
         return classes
     if classes is not None and not isinstance(classes, Mapping):
-        raise TypeError(f"key classes are {{'name': [token ids]}} or TokenClasses, found {type(classes).__name__}")
-    by_name = _defaults(model) if classes is None else {name: _ids(name, ids) for name, ids in classes.items()}
-    if not by_name or {"other", "all"} & set(by_name):
+        expected = "a mapping from names to token ids, classes of Unicode's or functions, or TokenClasses"
+        raise TypeError(f"key classes are {expected}; found {type(classes).__name__}")
+    given = _defaults(model) if classes is None else dict(classes)
+    if not given or {"other", "all"} & set(given):
         raise ValueError("key classes must name at least one class; 'other' is made of the rest, 'all' of all")
-    d_vocab = model.cfg.d_vocab
-    table = torch.full((d_vocab,), len(by_name), dtype=torch.int64)
-    for number, (name, ids) in enumerate(by_name.items()):
-        for token_id in ids:
-            if not 0 <= token_id < d_vocab:
-                raise ValueError(f"class {name!r} has token id {token_id}; expected 0 … {d_vocab - 1}")
-            if table[token_id] != len(by_name):
-                raise ValueError(f"token id {token_id} is in two classes; every token has one")
-            table[token_id] = number
-    names = *by_name, "other"
+    classes_of = _Assigned(model, given)
+    names = *given, "other"
     if classes is not None or is_encoder(model):
-        return TokenClasses(names, lambda tokens: table.to(tokens.device)[tokens])
-    return TokenClasses(("first", *names), lambda tokens: _first_apart(table.to(tokens.device)[tokens]))
+        return TokenClasses(names, classes_of)
+    return TokenClasses(("first", *names), lambda tokens: _first_apart(classes_of(tokens)))
 
 
 def _first_apart(numbers: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
     """Class 0 at the first position, and the others after it."""
     return (numbers + 1).masked_fill(torch.arange(numbers.shape[1], device=numbers.device) == 0, 0)
+
+
+class _Assigned:
+    """The number of each token's class: by a table of ids where that tells it, else by what it says where it stands."""
+
+    def __init__(self, model: Model, given: Mapping[str, Any]) -> None:
+        self.rules = {number: _rule(name, given[name]) for number, name in enumerate(given) if _is_text(given[name])}
+        self.other = len(given)
+        self.table = torch.full((model.cfg.d_vocab,), self.other, dtype=torch.int64)
+        for number, name in enumerate(given):
+            if number not in self.rules:
+                self._put(number, name, _ids(name, given[name]))
+        self.where_it_stands = torch.zeros(len(self.table), dtype=torch.bool)
+        if self.rules:
+            if model.tokenizer is None:
+                how = "give key_classes={'name': [ids]}"
+                raise ValueError(f"this model has no tokenizer to tell token classes by; {how}")
+            self.spelling = Spelling(model.tokenizer)
+            self._read_vocabulary(by_position=any(callable(within) for within in given.values()))
+
+    def _put(self, number: int, name: str, ids: list[int]) -> None:
+        d_vocab = len(self.table)
+        for token_id in ids:
+            if not 0 <= token_id < d_vocab:
+                raise ValueError(f"class {name!r} has token id {token_id}; expected 0 … {d_vocab - 1}")
+            if self.table[token_id] != self.other:
+                raise ValueError(f"token id {token_id} is in two classes; every token has one")
+            self.table[token_id] = number
+
+    def _read_vocabulary(self, *, by_position: bool) -> None:
+        free = (self.table == self.other).nonzero().flatten().tolist()
+        in_parts = self.spelling.in_parts(free)
+        for token_id, text, part in zip(free, self.spelling.texts(free), in_parts, strict=True):
+            self.where_it_stands[token_id] = part or (by_position and text is not None)
+            if text is not None and not by_position:
+                self.table[token_id] = self._number(text, 0)
+
+    def _number(self, text: str, position: int) -> int:
+        return next((number for number, rule in self.rules.items() if rule(text, position)), self.other)
+
+    def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+        numbers, asked = self.table[tokens], self.where_it_stands[tokens]
+        for row in asked.any(1).nonzero().flatten().tolist():
+            texts = self.spelling.texts_in_row(tokens[row].tolist())
+            for position in asked[row].nonzero().flatten().tolist():
+                if (text := texts[position]) is not None:
+                    numbers[row, position] = self._number(text, position)
+        return numbers
+
+
+def _is_text(within: Any) -> bool:
+    """Whether a class is given by what its tokens say."""
+    several = isinstance(within, list | tuple | set | frozenset) and any(isinstance(one, str) for one in within)
+    return callable(within) or isinstance(within, str) or several
+
+
+def _rule(name: str, within: Any) -> Says:
+    """What tells by text and position whether a token is in a class."""
+    if callable(within):
+
+        def says(text: str, position: int) -> bool:
+            found = within(text, position)
+            if not isinstance(found, bool | np.bool_):
+                raise TypeError(f"the function of class {name!r} must return True or False, found {found!r}")
+            return bool(found)
+
+        return says
+    wanted = {within} if isinstance(within, str) else set(list_of_strings(list(within), f"classes of class {name!r}"))
+    if unknown := sorted(wanted - {*UNICODE_CLASSES, "comma_period"}):
+        known = f"comma_period, {', '.join(UNICODE_CLASSES)}"
+        ids = "for a token give its id (tokenizer.convert_tokens_to_ids)"
+        raise ValueError(
+            f"class {name!r} has {unknown[0]!r}, which is no class of text; {ids}; expected one of {known}"
+        )
+    return lambda text, position: (
+        unicode_class(text) in wanted or ("comma_period" in wanted and is_comma_or_period(text))
+    )
 
 
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
@@ -113,13 +206,8 @@ def _ids(name: str, ids: Iterable[int]) -> list[int]:
     return sorted({whole_number(token_id, what) for token_id in given})
 
 
-def _defaults(model: Model) -> dict[str, list[int]]:
-    tokenizer = model.tokenizer
-    if tokenizer is None:
-        raise ValueError("this model has no tokenizer to tell token classes by; give key_classes={'name': [ids]}")
+def _defaults(model: Model) -> dict[str, Any]:
     special = ("cls", "sep") if is_encoder(model) else ("bos",)
-    classes = {name: [getattr(tokenizer, f"{name}_token_id", None)] for name in special}
-    classes["comma_period"] = sorted(
-        i for token, i in tokenizer.get_vocab().items() if token.strip("Ġ▁ ") in (",", ".")
-    )
-    return {name: [i for i in ids if i is not None and i < model.cfg.d_vocab] for name, ids in classes.items()}
+    ids = {name: getattr(model.tokenizer, f"{name}_token_id", None) for name in special}
+    known = {name: [i] if i is not None and i < model.cfg.d_vocab else [] for name, i in ids.items()}
+    return known | {"comma_period": "comma_period"}

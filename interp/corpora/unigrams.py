@@ -33,6 +33,7 @@ _TEXTS_AT_ONCE = 1_000
 _CHARACTERS_AT_ONCE = 1_000_000
 _AROUND_A_TEXT = {"truncation", "padding", "post_processor"}
 _NO_OPTIONS = {"name_or_path", "vocab_file", "tokenizer_file", "model_max_length", "special_tokens_map_file"}
+_NO_OPTIONS |= {"is_local", "local_files_only"}
 _tokenizer: Tokenizer | None = None  # of a worker process
 
 

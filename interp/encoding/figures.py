@@ -24,6 +24,7 @@ from interp.figures.style import (
     figure,
     panels,
     plain,
+    plain_token,
     ramp,
 )
 
@@ -92,7 +93,8 @@ def embedding_scatter(study: EncodingStudy) -> go.Figure:
     out = figure("Output embeddings by token probability", *axes, subtitle=subtitle)
     bar = {"thickness": 12, "title": {"text": "log₁₀ α"}}
     marker = {"color": np.log10(types["alpha"]).round(3), "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
-    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": types["token"].map(plain)}
+    names = types["token"].map(plain_token)
+    how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": names}
     points = types["pc2"].round(6).set_axis(types["pc1"].round(6))
     add_series(
         out, points, {"symbol": "circle"}, hover="%{text}<br>log₁₀ α %{marker.color}<extra></extra>", size=5, **how

@@ -20,8 +20,9 @@ from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver, kl
 from interp.hooks import capture
 from interp.intervals import about, from_sums
-from interp.models.head import prediction_head, real_tokens, token_names
+from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name
+from interp.models.spelling import token_names
 from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs

@@ -21,9 +21,9 @@ from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.findings import Finding
-from interp.models.head import token_names
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
+from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks, side_by_side
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from interp.figures.style import DIVERGING, GREY, Style, plain
+from interp.figures.style import DIVERGING, GREY, Style, plain_token
 
 __all__ = ["add_band", "add_equal", "add_grid", "add_series", "add_types", "error_bars", "evenly", "only"]
 
@@ -88,7 +88,7 @@ def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **more: Any) 
 def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, style: Style, hover: str) -> None:
     """A point for each type of token; of many, 1,500 evenly taken over the rows."""
     shown = evenly(types.assign(x=x, y=y), _MOST_TYPES)
-    points, text = shown["y"].round(3).set_axis(shown["x"].round(3)), shown["token"].map(plain)
+    points, text = shown["y"].round(3).set_axis(shown["x"].round(3)), shown["token"].map(plain_token)
     look = {"symbol": "circle"} | style | {"name": f"{len(shown):,} of {len(types):,} types"}
     hover = f"%{{text}}<br>{hover}<extra></extra>"
     add_series(out, points, look, hover=hover, size=5, mode="markers", marker={"opacity": 0.45}, text=text)

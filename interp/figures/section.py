@@ -21,7 +21,7 @@ class Section:
         notes: further sentences, each with its numbers; where nothing was found the first stands at the top.
         definitions: what each word or symbol means, with its source; the same for every result of the analysis.
         figures: by a name that serves as a file name.
-        views: circuitsvis views by heading: the name of the component and its properties.
+        views: circuitsvis views by heading: the name of the component and its properties, tokens as HTML.
     """
 
     main: str

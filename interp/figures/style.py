@@ -1,5 +1,6 @@
 """One look for every figure: what a colour, a dash and a font mean everywhere, on light paper and on dark."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import cycle
@@ -13,9 +14,9 @@ from plotly.subplots import make_subplots
 
 from interp.words import CLASS_NAME, DECODER_NAME
 
-__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "LOG"]
-__all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain", "ramp"]
-__all__ += ["run_styles", "scale_styles", "translucent"]
+__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "FONTS", "LOG"]
+__all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
+__all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent"]
 
 Style: TypeAlias = dict[str, Any]
 """How something looks in every figure: its `name`, `color`, `dash`, `width` and `symbol`, or some of these."""
@@ -36,7 +37,14 @@ _DECODER_COLOUR = {"greedy": BLUE, "beam": VERMILION, "sample": GREEN, "top_k": 
 _MORE_COLOURS = (PINK, AMBER, SKY, INK)
 _AXIS = {"showline": True, "linecolor": GREY, "ticks": "outside", "tickcolor": GREY, "zeroline": False}
 _AXIS |= {"gridcolor": "rgba(128,128,128,0.18)", "exponentformat": "power", "automargin": True, "title_standoff": 8}
-_FONTS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
+FONTS = (
+    "system-ui, -apple-system, Segoe UI, Helvetica, Arial, "
+    "Hiragino Sans, Yu Gothic UI, Meiryo, Noto Sans CJK JP, Noto Sans JP, IPAexGothic, "
+    "PingFang SC, Microsoft YaHei, Noto Sans CJK SC, Apple SD Gothic Neo, Malgun Gothic, Noto Sans CJK KR, "
+    "Geeza Pro, Noto Sans Arabic, Noto Sans Hebrew, Kohinoor Devanagari, Nirmala UI, Noto Sans Devanagari, "
+    "Thonburi, Leelawadee UI, Noto Sans Thai, sans-serif"
+)
+"""What the system writes with, and fonts of other scripts: of macOS, Windows and Linux."""
 _STEPS = 60
 
 
@@ -58,6 +66,13 @@ DARK |= dict(zip(DIVERGING, ["#7cc0ff", "#3f86bf", "#2c4a63", "#2d2e32", "#63402
 def plain(text: object) -> str:
     """Text that plotly shows to the letter; it reads links and other HTML in names, ticks and hover texts."""
     return escape(str(text), quote=False)
+
+
+def plain_token(token: str) -> str:
+    """A token as `plain` has it; one with letters that go leftwards is set apart from the text beside it, so that a
+    space before it stands on its right."""
+    leftwards = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in token)
+    return f"\u2068{plain(token)}\u2069" if leftwards else plain(token)
 
 
 def translucent(colour: str, alpha: float) -> str:
@@ -98,7 +113,7 @@ def _layout(title: str, subtitle: str) -> dict[str, Any]:
     return {
         "template": "none",
         "title": {"text": title, "subtitle": below, "x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 16}},
-        "font": {"family": _FONTS, "size": 13, "color": INK},
+        "font": {"family": FONTS, "size": 13, "color": INK},
         "hoverlabel": {"font_size": 13, "namelength": -1},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",

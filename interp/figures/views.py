@@ -1,30 +1,23 @@
 """What notebooks and pages show beside plotly's own figures: circuitsvis views of tokens, and figures as images.
 
-A token may hold a `<`, which would end the script element that the tokens of a view stand in.
+circuitsvis takes tokens for HTML: `<s>` would strike out what follows, and `</script>` end the script that the tokens
+of a view stand in.
 """
 
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io as pio
 from plotly.io.base_renderers import PngRenderer
 
-__all__ = ["safe", "shielded", "show_images"]
-
-_STAND_IN, _STAND_IN_AS_JSON = "\ue000", "\\ue000"
+__all__ = ["as_html", "show_images"]
 
 
-def shielded(tokens: Iterable[str]) -> list[str]:
-    """The tokens with a stand-in for each `<`."""
-    return [token.replace("<", _STAND_IN) for token in tokens]
-
-
-def safe(view: Any) -> Any:
-    """The view with every stand-in as an escaped `<`."""
-    for name in ("local_src", "cdn_src"):
-        setattr(view, name, getattr(view, name).replace(_STAND_IN_AS_JSON, "\\u003c"))
-    return view
+def as_html(tokens: Iterable[str]) -> list[str]:
+    """Tokens for a circuitsvis view, which shows them to the letter."""
+    return [escape(token, quote=False) for token in tokens]
 
 
 class _OnWhite(PngRenderer):

@@ -30,8 +30,9 @@ from interp.frequency.further import check_further, look_further
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import outlier_findings
-from interp.models.head import Bias, PredictionHead, prediction_head, token_names
+from interp.models.head import Bias, PredictionHead, prediction_head
 from interp.models.sites import Model
+from interp.models.spelling import token_names
 from interp.results import Result, provenance
 from interp.run.passes import Passes, asks
 

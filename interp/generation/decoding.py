@@ -22,10 +22,11 @@ from interp.corpora.sources import Corpus, Source
 from interp.corpora.tokens import Unknown, tokens_of
 from interp.corpora.unigrams import tokenizer_hash
 from interp.generation.options import DECODERS, Decoder
-from interp.models.head import prediction_head, token_names
+from interp.models.head import prediction_head
 from interp.models.identity import check_weights
 from interp.models.running import Hooks, firing, hooks_of_others
 from interp.models.sites import Model, check_model, check_vocabulary, is_encoder, view
+from interp.models.spelling import token_names
 from interp.run.checkpoint import Checkpoint
 
 __all__ = ["BATCH_SIZE", "NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "continuation", "decode"]

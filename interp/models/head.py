@@ -3,10 +3,9 @@
 A decoder's logits are `((x − m)/s ⊙ γ + b_LN) W_U + b_last`; in BERT `x' = GELU(x W_fc + b_fc)` takes the place of x.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsInt, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,7 +18,7 @@ from interp.models.sites import Model, view
 from interp.models.verify import verify_head
 from interp.models.views import FinalNorm, HeadTensors
 
-__all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens", "token_names"]
+__all__ = ["BIASES", "LOAD_RAW", "PredictionHead", "is_identity", "prediction_head", "real_tokens"]
 
 BIASES: tuple[Bias, ...] = get_args(Bias)
 _DESCRIPTION = {
@@ -200,14 +199,6 @@ def _why_absent_where_folded(tensors: HeadTensors) -> dict[str, str]:
         f"the head's own, or both, and for this architecture they cannot be told apart; {LOAD_RAW}"
     )
     return dict.fromkeys(("ln", "last"), ambiguity)
-
-
-def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
-    """Tokens as the vocabulary spells them; their ids where there is no tokenizer."""
-    numbers = [int(i) for i in ids]
-    if model.tokenizer is None:
-        return [str(i) for i in numbers]
-    return list(model.tokenizer.convert_ids_to_tokens(numbers))
 
 
 def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:

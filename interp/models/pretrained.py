@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -52,7 +53,10 @@ _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # of older checkpoints
 _NUMBERS_AT_ONCE = 2**22
-_VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model")
+_VOCABULARIES = (
+    "tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip
+_JAPANESE = ("fugashi", "unidic_lite", "ipadic")
 
 
 def place(source: str, revision: str | None) -> Path | None:
@@ -181,12 +185,19 @@ class Stored:
         return model.eval(), info
 
     def tokenizer(self) -> Any:
-        """The tokenizer, None if there is none; transformers makes an empty one up for a directory without."""
+        """The tokenizer, None if there is none; transformers makes an empty one up for a directory without.
+
+        Raises ValueError for one that cannot be read, or that needs a package which is not installed.
+        """
         local = os.path.isdir(self.source)
-        if local and not any((Path(self.source) / name).exists() for name in _VOCABULARIES):
+        if local and not _has_tokenizer(Path(self.source)):
             return None
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
+        except ImportError as error:
+            ours = any(name in str(error) for name in _JAPANESE)
+            how = "pip install 'interp[ja]'" if ours else "install that"
+            raise ValueError(f"{self.source} has a tokenizer that needs another package ({error}); {how}") from error
         except Exception as error:
             if not local:
                 return None
@@ -194,6 +205,16 @@ class Stored:
             what = f"{self.source} has a tokenizer that cannot be read ({why})"
             raise ValueError(f"{what}; mend or remove its files") from error
         return None if len(tokenizer) < 3 else tokenizer
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    """Whether a directory has a vocabulary, or names a tokenizer that needs none, as that of ByT5."""
+    if any((directory / name).exists() for name in _VOCABULARIES):
+        return True
+    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
+        config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+        return not getattr(transformers, config["tokenizer_class"]).vocab_files_names
+    return False
 
 
 def _reach(source: str) -> dict[str, bool]:

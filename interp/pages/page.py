@@ -6,6 +6,8 @@ import json
 import math
 import os
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from interp.checks import warn
 from interp.declare import Analysis, find
 from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, replacing_directory
 from interp.figures.section import Section
-from interp.figures.style import DARK
+from interp.figures.style import DARK, FONTS
 from interp.results import Result
 
 __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "showing"]
@@ -162,11 +164,13 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
         _file("page.html"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template.globals.update(json=_json, csv=_csv, caption=_caption, cell=_cell, value=_value, numeric=_numeric)
+    template.globals["direction"] = _direction
     page = template.render(
         title=title,
         generator=Markup(GENERATOR),
         questions=questions,
         names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
+        fonts=FONTS,
         style=Markup(_file("page.css")),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
@@ -194,6 +198,13 @@ def _caption(text: str | None) -> Markup:
     """A title as plotly reads it, of which only sub- and superscripts are kept as HTML."""
     pieces = re.split(r"(</?su[bp]>)", text or "")
     return Markup("").join(Markup(piece) if i % 2 else escape(unescape(piece)) for i, piece in enumerate(pieces))
+
+
+def _direction(properties: dict[str, Any]) -> str:
+    """How a view of tokens is to be read: `rtl` where most letters of its tokens are of scripts that go leftwards."""
+    text = unescape("".join(map(str, properties.get("tokens", ()))))
+    letters = Counter(map(unicodedata.bidirectional, text))
+    return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
 
 
 def _csv(table: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from interp.figures import style
 from interp.figures.draw import add_equal, add_grid, add_series, error_bars, only
 from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
-from interp.figures.views import safe, shielded
+from interp.figures.views import as_html
 from interp.probing import ProbingStudy
 from interp.probing.sweeps import Sweep
 from interp.probing.tables import changes
@@ -367,7 +367,7 @@ def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
     """
     from circuitsvis.tokens import colored_tokens
 
-    return safe(colored_tokens(shielded(tokens), scores, positive_color=style.BLUE, negative_color=style.VERMILION))
+    return colored_tokens(as_html(tokens), scores, positive_color=style.BLUE, negative_color=style.VERMILION)
 
 
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -390,7 +390,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
         for sentence, part in pair.groupby("sentence", sort=False):
             tokens, scores = part["token"].tolist(), part["score"].tolist()
             where = "" if read is None else f": {scores[read]:+.1f} at {tokens[read]}"
-            shown = {"tokens": tokens, "values": [round(score, 3) for score in scores]} | look
+            shown = {"tokens": as_html(tokens), "values": [round(score, 3) for score in scores]} | look
             views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", shown)
     return views
 

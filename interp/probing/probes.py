@@ -13,9 +13,9 @@ from torch import Tensor
 
 from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
-from interp.corpora.sentences import tokenizer_of
 from interp.models.running import running
 from interp.models.sites import Model, Recipe, check_model, state_name
+from interp.models.spelling import token_names
 from interp.probing.states import state_rows
 from interp.probing.sweeps import Sweep, check_neurons
 from interp.run.observers import forward
@@ -113,7 +113,8 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
 def token_scores(
     model: Model, probe: Probe, sentence: str, *, bos: bool | None = None
 ) -> tuple[list[str], Float[np.ndarray, " pos"]]:
-    """The tokens of a sentence as the model reads them, special ones too, and the probe's score at each.
+    """The tokens of a sentence as the model reads them, special ones too, and the probe's score at each. Tokens are
+    shown as people read them (`interp.models.spelling.token_names`).
 
     The probe was trained where its states were collected (the appended EOS, say): at other tokens it is read out of
     its range, which shows where a distinction appears, no probabilities.
@@ -139,8 +140,7 @@ def token_scores(
     seen: list[Tensor] = []
     with running(model, [(state_name(model, probe.state), lambda resid, hook: seen.append(resid))]):
         forward(model, Batch.of([row]).to(model.W_U.device), model.cfg.n_layers)
-    tokenizer = tokenizer_of(model)
-    return [tokenizer.decode([token_id]) for token_id in row], probe.score(seen[0][0]).cpu().numpy()
+    return token_names(model, row), probe.score(seen[0][0]).cpu().numpy()
 
 
 def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:

@@ -385,7 +385,7 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     text = "<|endoftext|>The cat, they say, sat."
     view = plots.attention_view(attention.attention_in_text(interp.load("tiny-gpt2"), text, 1, 21))
     assert "dim 21" in str(view)
-    assert '"\\u003c|endoftext|>"' in str(view), "a token with < is escaped in the script, and shown as it is"
+    assert '"&lt;|endoftext|&gt;"' in str(view), "circuitsvis takes tokens for HTML"
     assert "<|endoftext|>" not in str(view)
 
 

@@ -211,8 +211,8 @@ CASES: dict[str, Case] = {
     "a mask for tokens": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": np.ones(67, bool)})),
     "a mask of torch for tokens": (TYPE, "class 'x' has True", lambda w: by_class(w, {"x": torch.ones(67).bool()})),
     "a word for a token": (
-        TYPE,
-        "(tokenizer.convert_tokens_to_ids gives it) must be a whole number, found 'the'",
+        BAD,
+        "class 'x' has 'the', which is no class of text; for a token give its id (tokenizer.convert_tokens_to_ids)",
         lambda w: by_class(w, {"x": ["the"]}),
     ),
     "ids below 0": (

@@ -193,7 +193,7 @@ def test_a_probe_is_shown_at_every_token(probed):
     sentence = "Whose </script> hat should Tonya wear?"
     view = plots.probe_view(*probing.token_scores(interp.load("tiny-gpt2"), probe, sentence, bos=True))
     assert "</script> hat" not in view.local_src
-    assert "\\u003c" in view.local_src
+    assert '"&lt;"' in view.local_src
 
 
 def renamed(result, old, new):

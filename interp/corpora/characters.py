@@ -1,0 +1,86 @@
+"""What kind of text a token says, by what Unicode knows of its characters."""
+
+import unicodedata
+from functools import cache
+
+import regex
+
+__all__ = ["SCRIPTS", "UNICODE_CLASSES", "is_comma_or_period", "unicode_class"]
+
+SCRIPTS = (
+    "latin", "greek", "cyrillic", "han", "hiragana", "katakana", "hangul", "bopomofo", "arabic", "hebrew", "devanagari",
+    "bengali", "gurmukhi", "gujarati", "oriya", "tamil", "telugu", "kannada", "malayalam", "sinhala", "thai", "lao",
+    "khmer", "myanmar", "tibetan", "georgian", "armenian", "ethiopic", "mongolian",
+)  # fmt: skip
+"""The scripts whose letters have a class of their own."""
+
+UNICODE_CLASSES = (
+    "sentence_final", "comma_like", "punctuation", "symbols", "digits", "space", *SCRIPTS, "mixed", "letters",
+)  # fmt: skip
+"""What `unicode_class` tells apart."""
+
+_SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in SCRIPTS))
+_SHARED = regex.compile(r"[\p{Script=Common}\p{Script=Inherited}]")
+_KANA = regex.compile(r"\p{Script_Extensions=Katakana}")
+_ENDS = regex.compile(r"\p{Sentence_Terminal}")
+
+
+@cache
+def _script(character: str) -> str | None:
+    """The script of a letter or mark, `letters` for one that has no class; None for what several scripts share."""
+    if _SHARED.match(character):
+        return None
+    found = _SCRIPT.match(character)
+    return str(found.lastgroup) if found else "letters"
+
+
+def unicode_class(text: str) -> str:
+    """What kind of text this is, one of `UNICODE_CLASSES`; the space in it does not count where there is more.
+
+    With letters in it (Unicode's categories L and M) it is of their script (`latin`, `han`, `hiragana` …; `letters` for
+    scripts without a class, `mixed` for several of them), else with numbers `digits`. Without both: `sentence_final`
+    where every character ends sentences (Unicode's property Sentence_Terminal: `.`, `?`, `!`, `。`, `．`, `।`, `؟` …),
+    `comma_like` where every one is a comma by its name (`,`, `、`, `，`, `،` …), else `punctuation` where every one is
+    of category P. What is left are `symbols`, and `space` without more.
+
+    Examples:
+        >>> [unicode_class(text) for text in ("。", " ,", "」", "食べる", "です", " the", "2024")]
+        ['sentence_final', 'comma_like', 'punctuation', 'mixed', 'hiragana', 'latin', 'digits']
+    """
+    characters = [character for character in text if not character.isspace()]
+    kinds = [unicodedata.category(character)[0] for character in characters]
+    letters = [character for character, kind in zip(characters, kinds, strict=True) if kind in "LM"]
+    scripts = {script for letter in letters if (script := _script(letter)) is not None}
+    if scripts:
+        return scripts.pop() if len(scripts) == 1 else "mixed"
+    if "L" in kinds:
+        return "katakana" if all(map(_KANA.match, letters)) else "letters"  # ー by itself
+    classes = {
+        "space": not characters,
+        "digits": "N" in kinds,
+        "sentence_final": all(map(_ENDS.match, characters)),
+        "comma_like": all(map(_is_comma, characters)),
+        "punctuation": set(kinds) == {"P"},
+    }
+    return next((name for name, holds in classes.items() if holds), "symbols")
+
+
+def is_comma_or_period(text: str) -> bool:
+    """Whether a text is one comma or one period of any script, with space around it or not: what is `comma_like`, or
+    `sentence_final` and neither asks nor exclaims.
+
+    Examples:
+        >>> [is_comma_or_period(text) for text in (" ,", "。", "।", "?", "...")]
+        [True, True, True, False, False]
+    """
+    one = text.strip()
+    return len(one) == 1 and (_is_comma(one) or (bool(_ENDS.match(one)) and not _asks_or_exclaims(one)))
+
+
+def _is_comma(character: str) -> bool:
+    name = unicodedata.name(character, "")
+    return unicodedata.category(character)[0] == "P" and "COMMA" in name and "QUOTATION" not in name
+
+
+def _asks_or_exclaims(character: str) -> bool:
+    return any(word in unicodedata.name(character, "") for word in ("QUESTION", "EXCLAMATION", "INTERROBANG"))

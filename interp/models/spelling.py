@@ -1,0 +1,186 @@
+"""What tokens say, whatever a vocabulary spells them like.
+
+A vocabulary may spell 。 as `。`, `▁。` (SentencePiece), `##。` (WordPiece), `ãĢĤ` (byte-level BPE), or by the bytes
+`<0xE3>`, `<0x80>` and `<0x82>`, a token each. How it does is asked of the tokenizer: what it makes of tokens that are
+spelled so.
+"""
+
+import codecs
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, SupportsInt
+
+from tokenizers import decoders, models
+
+from interp.models.sites import Model
+
+__all__ = ["Spelling", "token_names"]
+
+_KEPT = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_BYTE_LEVEL = {chr(byte): byte for byte in _KEPT}
+_BYTE_LEVEL |= {chr(256 + i): byte for i, byte in enumerate(sorted({*range(256)} - {*_KEPT}))}  # as GPT-2 spells bytes
+_ONE_BYTE = {chr(byte): byte for byte in range(256)}  # as ByT5 does
+_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_VISIBLE = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
+_JOINERS = "\u200c\u200d"
+_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Zs", "Zl", "Zp")
+
+
+def _in_brackets(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(f"<{byte:02X}>" for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("interp.bytes", _in_brackets)
+
+
+class Spelling:
+    """How a tokenizer's vocabulary spells text.
+
+    Examples:
+        >>> from interp.testing import toy_tokenizer
+        >>> Spelling(toy_tokenizer()).texts([0, 7, 8])  # [PAD] says nothing
+        [None, 'w0', 'w1']
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        listed = {} if backend else {token_id: token for token, token_id in tokenizer.get_vocab().items()}
+        self._token_of: Callable[[int], str | None] = backend.id_to_token if backend else listed.get
+        added = tokenizer.added_tokens_decoder
+        self._special = {*tokenizer.all_special_ids, *(token_id for token_id, one in added.items() if one.special)}
+        self._verbatim = {*added} - self._special
+        joined = _joined(tokenizer)
+
+        def makes(tokens: Sequence[str], text: str) -> bool:
+            try:
+                return joined(list(tokens)) == text
+            except (TypeError, ValueError):  # ByT5's, of what is no byte
+                return False
+
+        self._bytes: dict[str, int] = {}
+        for spelled in (_BYTE_LEVEL, _ONE_BYTE):
+            of_byte = {byte: character for character, byte in spelled.items()}
+            tokens = [of_byte[byte] for byte in "。".encode()]
+            if makes(tokens, "。"):
+                self._bytes = spelled
+                break
+        self._falls_back = makes(["<0xE3>", "<0x80>", "<0x82>"], "。")
+        self._marks_spaces = makes(["a", "▁b"], "a b")
+        self._marks_ends = makes(["a</w>", "b</w>"], "a b")
+        self._continues = makes(["a", "##b"], "ab")
+
+    def texts(self, ids: Sequence[int]) -> list[str | None]:
+        """What each token says by itself, the spaces in it included; None for a special token, for an id without a
+        token, and for some bytes of a character without the others."""
+        return [None if said is None else _whole(said) for said in self._said(ids)]
+
+    def in_parts(self, ids: Sequence[int]) -> list[bool]:
+        """Which tokens hold some bytes of a character without the others."""
+        return [said is not None and _whole(said) is None for said in self._said(ids)]
+
+    def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
+        """What each token says where it stands: as `texts`, but a token with some bytes of a character says the
+        character, if the others stand beside it."""
+        said = self._said(ids)
+        texts = [None if one is None else _whole(one) for one in said]
+        start = 0
+        for parts, run in groupby(one is not None and text is None for one, text in zip(said, texts, strict=True)):
+            end = start + len(list(run))
+            if parts:
+                texts[start:end] = _together([one or b"" for one in said[start:end]])
+            start = end
+        return texts
+
+    def names(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as people read them: spaces seen (`␣the`), bytes of no whole character in brackets (`<E3><81>`),
+        other characters that cannot be seen by their numbers (`<U+200B>`). WordPiece's mark of what goes on with a word
+        stays (`##ing`); special tokens are as they are spelled. An id without a token is its number."""
+        names = []
+        for token_id, one in zip(ids, self._said(ids), strict=True):
+            token = self._token_of(token_id)
+            if one is None:
+                names.append(str(token_id) if token is None else token)
+            else:
+                mark = "##" if self._goes_on(token_id, str(token)) else ""
+                names.append(mark + _seen(one.decode("utf-8", "interp.bytes")))
+        return names
+
+    def _said(self, ids: Sequence[int]) -> list[bytes | None]:
+        tokens = map(self._token_of, ids)
+        return [None if token is None else self._utf8(i, token) for i, token in zip(ids, tokens, strict=True)]
+
+    def _utf8(self, token_id: int, token: str) -> bytes | None:
+        if token_id in self._special:
+            return None
+        if token_id in self._verbatim:
+            return token.encode()
+        if self._bytes:
+            known = all(character in self._bytes for character in token)
+            return bytes(self._bytes[character] for character in token) if known else token.encode()
+        if self._falls_back and (byte := _FALLBACK.fullmatch(token)):
+            return bytes.fromhex(byte[1])
+        if self._goes_on(token_id, token):
+            token = token[2:]
+        if self._marks_spaces:
+            token = token.replace("▁", " ")
+        if self._marks_ends and token.endswith("</w>"):
+            token = token.removesuffix("</w>") + " "
+        return token.encode()
+
+    def _goes_on(self, token_id: int, token: str) -> bool:
+        return self._continues and len(token) > 2 and token.startswith("##") and token_id not in self._verbatim
+
+
+def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
+    """Tokens as people read them (`Spelling.names`); their ids where there is no tokenizer."""
+    numbers = [int(i) for i in ids]
+    return [str(i) for i in numbers] if model.tokenizer is None else Spelling(model.tokenizer).names(numbers)
+
+
+def _joined(tokenizer: Any) -> Callable[[list[str]], str]:
+    """What makes text of tokens: of a fast tokenizer that was made without it, what belongs to its other parts."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.decoder is not None:
+        return tokenizer.convert_tokens_to_string
+    if isinstance(backend.model, models.WordPiece):
+        return decoders.WordPiece().decode
+    parts = repr(backend.pre_tokenizer)
+    for name, decoder in {"ByteLevel": decoders.ByteLevel(), "Metaspace": decoders.Metaspace()}.items():
+        if name in parts:
+            return decoder.decode
+    return " ".join
+
+
+def _whole(said: bytes) -> str | None:
+    try:
+        return said.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _together(parts: Sequence[bytes]) -> list[str | None]:
+    """The characters that each of some strings of bytes has a part in, None where there is none."""
+    joined, owners = b"".join(parts), [number for number, part in enumerate(parts) for _ in part]
+    texts = [""] * len(parts)
+    at = 0
+    while at < len(joined):
+        length = next((n for n in range(1, 5) if _whole(joined[at : at + n]) is not None and at + n <= len(joined)), 0)
+        for owner in sorted({*owners[at : at + length]}):
+            texts[owner] += joined[at : at + length].decode()
+        at += length or 1
+    return [text or None for text in texts]
+
+
+def _seen(text: str) -> str:
+    """Text with every character to be seen."""
+    joins = any(unicodedata.category(character) not in _UNSEEN for character in text)
+    seen = "".join(
+        f"<U+{ord(character):04X}>"
+        if unicodedata.category(character) in _UNSEEN and not (joins and character in _JOINERS)
+        else character
+        for character in text.translate(_VISIBLE)
+    )
+    return f"◌{seen}" if seen and unicodedata.category(seen[0]).startswith("M") else seen
