@@ -13,6 +13,7 @@ from interp.attention.figures import (
     outlier_contributions,
     outlier_values,
 )
+from interp.attention.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
 from interp.encoding.figures import (
     dimension_slopes,
     direction_cosines,
@@ -45,8 +46,8 @@ __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "beyond_words",
     "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
     "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
-    "generation_tradeoff", "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons",
+    "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension", "neuron_overlap", "neurons",
     "outlier_contributions", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection",
-    "pruning", "random_dims", "random_dims_by_state", "show_images", "sparse_probes", "steering", "text_measure",
-    "token_views", "topk_probes", "transfer_matrix",
+    "pruning", "random_dims", "random_dims_by_state", "show_images", "sink_heads", "sink_positions", "sink_scores",
+    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

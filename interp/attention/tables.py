@@ -21,9 +21,9 @@ from interp.attention.profile import (
     outlier_threshold,
 )
 from interp.attention.scores import GAPS, SCORES, ScoreContributions, gaps
-from interp.attention.sink_findings import sink_findings
-from interp.attention.sinks import SINK_DIMS, SINK_RATES, SINK_SUMMARY, SINKS, Sinks, sink_dims
-from interp.attention.writers import WRITERS, MassiveWriters, why_no_writers
+from interp.attention.sinks.findings import sink_findings
+from interp.attention.sinks.positions import SINK_DIMS, SINK_RATES, SINK_SUMMARY, SINKS, Sinks, sink_dims
+from interp.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
@@ -54,10 +54,10 @@ class AttentionStudy(Result):
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
-    - `sinks`, `sink_rates`, `sink_summary`: what positions draw attention, see `interp.attention.sinks.Sinks`;
-      `sink_dims`: which dimensions make the sinks at the first position, see `interp.attention.sinks.sink_dims`;
-      `writers`: what writes massive activations, see `interp.attention.writers.MassiveWriters`. All of them are empty
-      unless asked for with `sinks`.
+    - `sinks`, `sink_rates`, `sink_summary`: which positions draw attention, and why, see
+      `interp.attention.sinks.positions.Sinks`; `sink_dims`: which dimensions make the sinks at the first position, see
+      `interp.attention.sinks.positions.sink_dims`; `writers`: what writes massive activations, see
+      `interp.attention.sinks.writers.MassiveWriters`. All of them are empty unless asked for with `sinks`.
     """
 
     analysis: ClassVar[str] = "attention"

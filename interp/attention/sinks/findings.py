@@ -1,7 +1,8 @@
-"""What attention sinks are found to be: verdicts from the tables of `interp.attention.sinks`, and from these alone."""
+"""What attention sinks are found to be: verdicts from the tables of a study, and from these alone."""
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ __all__ = ["by_chance", "sink_findings"]
 
 _POSITIONS = 4  # that have a row of their own in the table
 _DRAWS = 10_000
+_ROUNDING = 1e-9  # of shares that are alike
 _FEWEST_HEADS = 5  # of which an interval is made
 
 
@@ -37,8 +39,8 @@ def sink_findings(tables: Mapping[str, pd.DataFrame], epsilon: float) -> tuple[F
 
 
 def by_chance(rates: Float[np.ndarray, "heads position"], seed: int = 0) -> float:
-    """The sink rate that the first position would not exceed, in 39 of 40 draws, if a head's first positions were alike:
-    each head's rates are shuffled among its positions.
+    """The sink rate that the first position would not exceed, in 39 of 40 draws, if a head's first positions were
+    alike: each head's rates are shuffled among its positions.
 
     Examples:
         >>> rates = np.zeros((12, 4))
@@ -53,33 +55,35 @@ def by_chance(rates: Float[np.ndarray, "heads position"], seed: int = 0) -> floa
 
 
 def _sink(sinks: pd.DataFrame, summary: pd.DataFrame, epsilon: float) -> Finding:
-    rate = summary.set_index("measure").loc["rate"]
+    rate = _ends(summary, "rate")
     single = sinks[sinks["first_position"] < _POSITIONS]
     rates = single.pivot(index=["layer", "head"], columns="first_position", values="rate").to_numpy(float)
     chance = by_chance(rates) if rates.shape[1] > 1 else math.nan
-    verdict: Verdict = "yes" if rate["low"] > chance else "no" if rate["high"] <= chance else "cannot tell"
+    verdict: Verdict = "no" if rate["high"] == 0 else side(rate["low"] - _ROUNDING, rate["high"] + _ROUNDING, chance)
     return Finding(
         question="Is there an attention sink at the first position?",
         verdict=verdict,
         measure=f"the share of layers, heads and rows in which it draws more than {epsilon:g} of the attention is",
-        value=float(rate["value"]),
-        low=float(rate["low"]),
-        high=float(rate["high"]),
+        **rate,
         control=chance,
         compared_with="97.5 % point where each head's first positions are shuffled",
-        rule="yes where the interval lies above the control, no where it does not reach above it",
+        rule="yes where the interval lies above the control; no where it lies below, and where there is none at all",
     )
 
 
+def _ends(summary: pd.DataFrame, measure: str) -> dict[str, Any]:
+    """Value, low and high of a measure."""
+    row = summary[summary["measure"] == measure].iloc[0]
+    return {name: float(row[name]) for name in ("value", "low", "high")}
+
+
 def _direction(summary: pd.DataFrame) -> Finding:
-    share = summary.set_index("measure").loc["direction_share"]
+    share = _ends(summary, "direction_share")
     return Finding(
         question="Is it the direction of its key that draws attention there, and not the norm?",
         verdict=side(share["low"], share["high"], 0.5),
         measure="of the score by which it is above other keys the direction makes",
-        value=float(share["value"]),
-        low=float(share["low"]),
-        high=float(share["high"]),
+        **share,
         control=0.5,
         compared_with="as much as the norm",
         rule="over heads with a sink; yes where the interval lies above one half, no where it lies below",
@@ -87,14 +91,12 @@ def _direction(summary: pd.DataFrame) -> Finding:
 
 
 def _values(summary: pd.DataFrame) -> Finding:
-    ratio = summary.set_index("measure").loc["value_ratio"]
+    ratio = _ends(summary, "value_ratio")
     return Finding(
         question="Is little read from the sink?",
         verdict=side(-ratio["high"], -ratio["low"], -1.0),
         measure="the norm of its values, as a share of those elsewhere, is",
-        value=float(ratio["value"]),
-        low=float(ratio["low"]),
-        high=float(ratio["high"]),
+        **ratio,
         control=1.0,
         compared_with="values elsewhere",
         rule="over heads with a sink; yes where the interval lies below 1, no where it lies above",
@@ -141,14 +143,16 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
         return Finding(
             question=question,
             verdict="no" if none else "cannot tell",
-            measure="the number of massive activations is" if none else "who adds to the hidden states cannot be told; the share",
+            measure="the number of massive activations is"
+            if none
+            else "who adds to the hidden states cannot be told; the share",
             value=0.0 if none else math.nan,
             low=math.nan,
             high=math.nan,
             rule=rule,
             form="{:.0f}",
         )
-    dim = massive.loc[massive["max_abs"].idxmax(), "dim"]
+    dim = massive["dim"].iloc[int(massive["max_abs"].argmax())]
     of_dim = writers[writers["dim"] == dim]
     of_dim = of_dim[of_dim["first_position"] == of_dim["first_position"].min()].sort_values("share", ascending=False)
     largest = of_dim.iloc[0]

@@ -48,9 +48,9 @@ class MassiveWriters(Observer):
     After `observe`: `table`, one row for each dimension, at the first position of a row and at later ones, and each
     component that adds anything (dim, first_position, last_position, component, layer, added, share, share_low,
     share_high, n_activations): `component` is embeddings, attention or MLP, or `earlier` for what was there when the
-    value began to be followed; `added` the mean over activations; `share` of the height, with a 95 % interval by leaving
-    out groups of texts (`interp.intervals.jackknife`). It is empty, with a warning, where attention and MLP do not make
-    what is added (norms after them, multipliers).
+    value began to be followed; `added` the mean over activations; `share` of the height, with a 95 % interval by
+    leaving out groups of texts (`interp.intervals.jackknife`). It is empty, with a warning, where attention and MLP do
+    not make what is added (norms after them, multipliers).
 
     Raises ValueError for an encoder, whose hidden states are no sums.
 
@@ -62,8 +62,9 @@ class MassiveWriters(Observer):
         >>> model.pos_embed.W_pos.data[0, 5] = 9_999.0
         >>> observer = MassiveWriters(model)
         >>> observe(model, batches(model, ["w0 w1 w2"] * 80, context=12), observer, progress=False)
-        >>> observer.table.query("component == 'embeddings'")[["dim", "last_position", "share"]].round(2).values.tolist()
-        [[5.0, 0.0, 1.0]]
+        >>> table = observer.table.query("share > 0.5")
+        >>> table[["dim", "last_position", "component", "n_activations"]].values.tolist()
+        [[5, 0, 'embeddings', 20]]
     """
 
     def __init__(self, model: Model) -> None:
@@ -79,7 +80,7 @@ class MassiveWriters(Observer):
         self.add_state("count", (2, d_model))
         self.add_state("height", (MOST, 2, d_model), "groups")
         self.add_state("added", (MOST, 2, len(self.components), d_model), "groups")
-        self.add_state("apart", (), "max")
+        self.add_state("unexplained", ())
 
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("rows", batch.mask.new_ones(len(batch.mask)), batch)
@@ -105,7 +106,7 @@ class MassiveWriters(Observer):
         found = followed.massive
         if not len(found.row):
             return
-        self.add("apart", ((found.added.sum(1) - found.height).abs() / found.height).max())
+        self.add("unexplained", ((found.added.sum(1) - found.height).abs() > _APART * found.height).sum())
         later, dim = (found.pos > 0).long(), found.dim
         groups = torch.tensor(self.groups_of(batch), device=dim.device)[found.row]
         count = found.height.new_zeros(2, self.model.cfg.d_model)
@@ -121,19 +122,24 @@ class MassiveWriters(Observer):
     @property
     def table(self) -> pd.DataFrame:
         """One row for each dimension with a massive activation, first or later position, and component."""
-        if (apart := float(self.state["apart"])) > _APART:
+        if unexplained := int(self.state["unexplained"]):
             warn(
-                "no writers of massive activations: what attention and MLP put out is not what is added to the residual "
-                f"stream of this model (the difference is {apart:.0%} of a value), so who writes them cannot be told"
+                f"no writers of massive activations: in {unexplained:,} of {int(self.state['count'].sum()):,} of them "
+                "attention and MLP do not make what is added, so who writes them cannot be told in this model"
             )
             return _typed([])
         later, dims = self.state["count"].nonzero().unbind(1)
         rows = self.state["rows"]
         read = rows > 0
         height, added = (self.state[name][read] for name in ("height", "added"))
-        height, added = height[:, later, dims, None], added[:, later, :, dims].movedim(0, 1)  # [group, found, component]
+        height, added = (
+            height[:, later, dims, None],
+            added[:, later, :, dims].movedim(0, 1),
+        )  # [group, found, component]
         whole, without = (added.sum(0) / height.sum(0)), (added.sum(0) - added) / (height.sum(0) - height)
-        found = jackknife(whole.cpu().numpy(), without.cpu().numpy(), rows[read].cpu().numpy(), self.stretches_per_group)
+        found = jackknife(
+            whole.cpu().numpy(), without.cpu().numpy(), rows[read].cpu().numpy(), self.stretches_per_group
+        )
         count = self.state["count"][later, dims]
         mean = (added.sum(0) / count[:, None]).cpu().numpy()
         last = int(self.model.cfg.n_ctx) - 1

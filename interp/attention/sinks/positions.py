@@ -135,9 +135,7 @@ class Sinks(KeyObserver):
         values = torch.stack([attention, (attention > self.epsilon).to(attention), size], 1)
         self.add_rows(f"{layer}.keys", counted.by_position(values), keys.batch)
 
-    def _read_scores(
-        self, circuit: QKCircuit, keys: KeyClassBatch, counted: "_Counted", q: Tensor, k: Tensor
-    ) -> None:
+    def _read_scores(self, circuit: QKCircuit, keys: KeyClassBatch, counted: "_Counted", q: Tensor, k: Tensor) -> None:
         q = circuit.rotate(q).to(keys.one_hot) * keys.real[..., None, None]
         k = circuit.rotate(k).to(q)
         k_size = k.norm(dim=-1)
@@ -155,10 +153,10 @@ class Sinks(KeyObserver):
         last_position, attention, attention_low, attention_high, rate, rate_low, rate_high, uniform, score, cosine,
         query_norm, key_norm, value_norm, gap, by_direction, by_norm, n_keys).
 
-        `attention` is the mean of α_k over the n_keys positions of all rows, `rate` the share of them with α_k > ε, both
-        with 95 % intervals by leaving out groups of texts (`interp.intervals.jackknife`), and `uniform` what α_k would
-        be if attention were uniform over the keys that a query sees. `score` (divided by √d_head, as the softmax reads
-        it), `cosine`, `query_norm` and `key_norm` are means over pairs of a query and a key at these positions.
+        `attention` is the mean of α_k over the n_keys positions of all rows, `rate` the share of them with α_k > ε,
+        both with 95 % intervals by leaving out groups of texts (`interp.intervals.jackknife`), and `uniform` what α_k
+        would be if attention were uniform over the keys that a query sees. `score` (divided by √d_head, as the softmax
+        reads it), `cosine`, `query_norm` and `key_norm` are means over pairs of a query and a key at these positions.
 
         `gap` is the mean score less that of all other keys. With `score = |k| c` of the key norm |k|, it falls into
         `by_direction` `(c − c′)(|k| + |k|′)/2` and `by_norm` `(|k| − |k|′)(c + c′)/2`, ′ being the other keys.
@@ -277,7 +275,7 @@ class _Totals(NamedTuple):
 
     @property
     def uniform(self) -> Float[np.ndarray, "layer range"]:
-        return self.counts[:, 2] / self.counts[:, 0]
+        return _over(self.counts[:, 2], self.counts[:, 0])
 
     def sums(self, name: str) -> tuple[Float[np.ndarray, "layer head range"], Float[np.ndarray, "layer 1 range"]]:
         """The sum of a measure, and what it is divided by for a mean."""
@@ -287,16 +285,16 @@ class _Totals(NamedTuple):
 
     def mean(self, name: str) -> Float[np.ndarray, "layer head range"]:
         total, number = self.sums(name)
-        return total / number
+        return _over(total, number)
 
     def elsewhere(self, name: str) -> Float[np.ndarray, "layer head range"]:
         """The mean over all positions that are not in the range."""
         total, number = self.sums(name)
-        return (total.sum(-1, keepdims=True) - total) / (number.sum(-1, keepdims=True) - number)
+        return _over(total.sum(-1, keepdims=True) - total, number.sum(-1, keepdims=True) - number)
 
     def split(self) -> _Split:
         (here, there), (norm, other) = ((self.mean(name), self.elsewhere(name)) for name in ("score", "key_norm"))
-        along, beside = here / norm, there / other
+        along, beside = _over(here, norm), _over(there, other)
         return _Split(here - there, (along - beside) * (norm + other) / 2, (norm - other) * (along + beside) / 2)
 
 
@@ -316,7 +314,7 @@ class _Sums(NamedTuple):
         pairs: Float[np.ndarray, "groups layer of_pairs head range"],
         texts_per_group: int,
     ) -> "_Sums":
-        sizes = counts[:, 0, 0].sum(-1)
+        sizes = counts[:, :, 0].sum((1, 2))
         read = sizes.nonzero()[0]
         whole = _Totals(counts.sum(0), keys.sum(0), pairs.sum(0))
         others = [_Totals(whole[0] - counts[g], whole[1] - keys[g], whole[2] - pairs[g]) for g in read]
@@ -326,9 +324,15 @@ class _Sums(NamedTuple):
         self, of: Callable[[_Totals], Float[np.ndarray, "*shape"]]
     ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
         """What a function makes of the sums, with the ends of its interval."""
-        with np.errstate(invalid="ignore", divide="ignore"):  # where no key is
-            found = jackknife(of(self.whole), np.stack([of(one) for one in self.others]), self.sizes, self.texts_per_group)
+        without = np.stack([of(one) for one in self.others])
+        found = jackknife(of(self.whole), without, self.sizes, self.texts_per_group)
         return found.value, found.low, found.high
+
+
+def _over(total: Any, number: Any) -> Float[np.ndarray, "*shape"]:
+    """A quotient, NaN where there is nothing to divide by."""
+    total, number = np.broadcast_arrays(total, number)
+    return np.divide(total, number, out=np.full(total.shape, np.nan), where=number != 0)
 
 
 def _over_heads(totals: _Totals, name: str) -> Float[np.ndarray, "layer range"]:
@@ -341,12 +345,12 @@ def _rate(totals: _Totals) -> Float[np.ndarray, ""]:
 
 def _direction_share(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
     split = totals.split()
-    return np.asarray(split.by_direction[..., 0][sinks].sum() / split.gap[..., 0][sinks].sum())
+    return _over(split.by_direction[..., 0][sinks].sum(), split.gap[..., 0][sinks].sum())
 
 
 def _value_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, ""]:
-    ratio = totals.mean("value_norm") / totals.elsewhere("value_norm")
-    return np.asarray(np.nanmean(ratio[..., 0][sinks]) if sinks.any() else np.nan)
+    ratio = _over(totals.mean("value_norm"), totals.elsewhere("value_norm"))[..., 0][sinks]
+    return _over(ratio.sum(), ratio.size)
 
 
 def sink_dims(
