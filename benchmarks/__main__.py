@@ -22,7 +22,7 @@ from interp.results import versions
 
 HERE = Path(__file__).parent
 NAMES = (
-    "backends", "together", "frequency", "attention", "encoding", "states", "probing", "generation", "report",
+    "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "probing", "generation", "report",
     "arrays", "size", "scaling", "growth", "dryrun",
 )  # fmt: skip
 PACKAGES = (
