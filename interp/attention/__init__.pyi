@@ -5,6 +5,7 @@ from . import (
     patterns as patterns,
     profile as profile,
     scores as scores,
+    sinks as sinks,
 )
 from .patterns import (
     ablation_effect as ablation_effect,
