@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-__all__ = ["Finding", "Verdict", "findings_table", "side", "within"]
+from interp.words import within
+
+__all__ = ["Finding", "Verdict", "findings_table", "side"]
 
 Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
 
@@ -23,7 +25,7 @@ class Finding:
         measure: what `value` is, as it is said in a sentence before the number; its unit after it in `unit`.
         value, low, high: the number and the ends of its 95 % interval, NaN where there is none.
         control: what the same measure is of that with which it is compared, NaN where there is none.
-        compared_with: what the control is, in words.
+        compared_with: what the control is, in words; where its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
         form: how the numbers are printed.
 
@@ -49,17 +51,19 @@ class Finding:
     form: str = "{:.3f}"
 
     @property
-    def answer(self) -> str:
-        """What is said after the question."""
+    def grounds(self) -> str:
+        """The number with its interval and its control."""
+        beside = f"; {self.compared_with}" if self.compared_with else ""
+        if not math.isnan(self.control):
+            beside += f": {self.form.format(self.control)}"
+        if math.isnan(self.value):
+            return f"{self.measure} undefined{beside}"
         unit = f" {self.unit}" if self.unit else ""
-        number = "undefined" if math.isnan(self.value) else self.form.format(self.value) + unit
-        if not math.isnan(self.value):
-            number += f" {within(self.low, self.high, self.form)}"
-        beside = "" if math.isnan(self.control) else f"; {self.compared_with}: {self.form.format(self.control)}"
-        return f"{self.verdict.capitalize()}: {self.measure} {number}{beside}."
+        ends = within(self.low, self.high, self.form)
+        return f"{self.measure} {self.form.format(self.value)}{unit} {ends}{beside}"
 
     def __str__(self) -> str:
-        return f"{self.question} {self.answer}"
+        return f"{self.question} {self.verdict.capitalize()}: {self.grounds}."
 
 
 def side(low: float, high: float, than: float = 0.0) -> Verdict:
@@ -70,16 +74,6 @@ def side(low: float, high: float, than: float = 0.0) -> Verdict:
         ('yes', 'no', 'cannot tell', 'no')
     """
     return "yes" if low > than else "no" if high < than else "cannot tell"
-
-
-def within(low: float, high: float, form: str) -> str:
-    """The 95 % interval of a number as text; that there is none where it is NaN.
-
-    Examples:
-        >>> within(0.1, 0.25, "{:.2f}"), within(float("nan"), 1.0, "{:.2f}")
-        ('[0.10, 0.25]', '(no interval)')
-    """
-    return "(no interval)" if math.isnan(low) or math.isnan(high) else f"[{form.format(low)}, {form.format(high)}]"
 
 
 def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:

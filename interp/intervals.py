@@ -6,13 +6,14 @@ out one after the other.
 Source: Busing, Meijer and van der Leeden, "Delete-m Jackknife for Unequal m", Statistics and Computing 9, 1999.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "jackknife"]
+__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife"]
 
 FEWEST_TEXTS = 20
 """With fewer texts, or pieces of longer ones, an interval is NaN: it would hold the true value too seldom (see
@@ -93,6 +94,38 @@ def jackknife(
     degrees = 2 / (2 / (groups - 1) + excess / groups)
     half = stats.t.ppf((1 + _LEVEL) / 2, degrees) * error
     return Jackknife(whole, np.asarray(corrected), np.asarray(half))
+
+
+def from_sums(
+    of: Callable[..., Numbers],
+    sums: Sequence[Float[np.ndarray, "groups ..."]],
+    sizes: Float[np.ndarray, " groups"],
+    texts_per_group: int,
+) -> Jackknife:
+    """`jackknife` of a value that is a function of sums over texts.
+
+    Args:
+        of: makes the value, or any number of them, of the sums over some groups of texts.
+        sums: what it is given, by group.
+        sizes, texts_per_group: see `jackknife`.
+
+    Examples:
+        >>> x, n = np.arange(20.0), np.ones(20)  # of a mean, with groups of one: the interval of Student's t
+        >>> found = from_sums(lambda x, n: x / n, [x, n], n, 1)
+        >>> float(found.value), float(found.half.round(3))
+        (9.5, 2.769)
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):  # of what one group alone has
+        whole = of(*(one.sum(0) for one in sums))
+        without = np.stack([of(*left) for left in zip(*map(_others, sums), strict=True)])
+        return jackknife(whole, without, sizes, texts_per_group)
+
+
+def _others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
+    """The sum of all groups but each, without subtracting it from the whole."""
+    before, after = sums.cumsum(0), sums[::-1].cumsum(0)[::-1]
+    nothing = np.zeros_like(sums[:1])
+    return np.concatenate([nothing, before[:-1]]) + np.concatenate([after[1:], nothing])
 
 
 def about(groups: int, texts_per_group: int) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from interp.encoding.figures import (
     embedding_scatter,
     neurons,
     probability_fit,
+    pruned_texts,
     pruning,
     steering,
 )
@@ -48,6 +49,6 @@ __all__ = [
     "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
     "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension", "neuron_overlap", "neurons",
     "outlier_contributions", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection",
-    "pruning", "random_dims", "random_dims_by_state", "show_images", "sink_heads", "sink_positions", "sink_scores",
-    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "pruned_texts", "pruning", "random_dims", "random_dims_by_state", "show_images", "sink_heads", "sink_positions",
+    "sink_scores", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
 ]  # fmt: skip

@@ -192,7 +192,10 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "dims": "state dim key_class mean sd max_abs n_tokens",
         "outliers": "dim state mean z robust_z rank",
         "massive": "state dim first_position last_position n_activations n_tokens max_abs max_ratio",
-        "ablation": "layer dim magnitude removed mode key_class attention_before attention_after",
+        "ablation": "layer dim magnitude removed mode key_class attention_before attention_after "
+        "change_low change_high",
+        "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
+        "largest_rise",
         "correlations": "layer dim log_unigram attention_received n_tokens",
         "sinks": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
         "value_norm gap by_direction by_norm n_keys",

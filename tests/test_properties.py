@@ -22,6 +22,7 @@ from interp.cli.flags import numbers as parse_scales
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams, count, load as load_counts
 from interp.figures.section import Section
+from interp.findings import Finding
 from interp.pages.page import render
 from interp.results import Result
 from interp.testing import WORDS, toy_tokenizer
@@ -232,8 +233,10 @@ FREQUENCY = analyses()["frequency"]
 
 def section_of(word: str) -> Section:
     figure = go.Figure(go.Scatter(x=[1], y=[1], text=[word], name=word)).update_layout(title=word)
+    said = {"question": word, "measure": word, "unit": word, "compared_with": word, "rule": word}
+    finding = Finding(**said, verdict="yes", value=1.0, low=0.5, high=1.5)
     return Section(
-        summary=word, main="one", finding=word, definitions={word: word},
+        main="one", findings=(finding,), notes=(word,), definitions={word: word},
         figures={"one": figure}, tables={word: pd.DataFrame({word: [word, word], "n": [1.0, 2.0]})},
         provenance={word: word, "list": [word]},
     )  # fmt: skip

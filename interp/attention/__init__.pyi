@@ -1,4 +1,5 @@
 from . import (
+    ablation as ablation,
     claims as claims,
     costs as costs,
     massive as massive,
@@ -7,11 +8,8 @@ from . import (
     scores as scores,
     sinks as sinks,
 )
-from .patterns import (
-    ablation_effect as ablation_effect,
-    attention_by_class as attention_by_class,
-    attention_in_text as attention_in_text,
-)
+from .ablation import ablation_effect as ablation_effect
+from .patterns import attention_by_class as attention_by_class, attention_in_text as attention_in_text
 from .profile import dimension_profile as dimension_profile
 from .scores import gaps as gaps, score_contributions as score_contributions
 from .tables import AttentionStudy as AttentionStudy, study as study

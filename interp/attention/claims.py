@@ -14,7 +14,7 @@ CONTROLS = 39
 MOST_APART = 1.5
 """The factor by which a control dimension may be larger or smaller than the dimension that it stands for."""
 _COLUMNS = ["dim", "removed", "layer", "key_class", "attention_before", "attention_after", "change"]
-_COLUMNS += ["n_controls", "control_removed", "control_change", "p_value"]
+_COLUMNS += ["change_low", "change_high", "n_controls", "control_removed", "control_change", "p_value"]
 
 
 def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
@@ -46,9 +46,10 @@ def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
         ablation: the table of `interp.attention.ablation_effect`, `where="keys"`, or of a study. Dimensions that are
             not removed from all of its layers are no controls.
 
-    Returns a table (dim, removed, layer, key_class, attention_before, attention_after, change, n_controls,
-    control_removed, control_change, p_value) in the order of the outliers' rank: where the effect is largest,
-    averaged over heads; how many controls match; the median of their sizes and the largest of their effects.
+    Returns a table (dim, removed, layer, key_class, attention_before, attention_after, change, change_low, change_high,
+    n_controls, control_removed, control_change, p_value) in the order of the outliers' rank: where the effect is
+    largest, averaged over heads; how many controls match; the median of their sizes and the largest of their effects.
+    The interval is that of the change there: it does not know that the layer and class were chosen for it.
 
     Raises ValueError for a table with values missing or of two runs.
 

@@ -40,7 +40,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     if options.get("ablation", True):
         classes, n_layers = found.numbers["n_classes"], found.numbers["n_layers"]
         variants = 1 + min(_REMOVED + classes - 1, size.d_model)
-        sums = 8 * (n_layers * variants * size.n_heads + 1) * classes
+        sums = 8 * ((n_layers * variants * (size.n_heads + MOST) + 1) * classes + MOST + 1)
         held: dict[str, Any] = {"per_token": read.per_token, "per_batch": read.per_batch}
         passes.append(Pass(what="ablation", step=1, sums=sums, flops=2 * variants * again, **held))
     return replace(found, passes=tuple(passes))

@@ -305,6 +305,8 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure
 def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     """Change of attention to a class when a dimension is removed from a layer's keys: outliers against controls.
 
+    Outlier dimensions have bars, their 95 % intervals.
+
     Raises ValueError for a class that is not in the table, and where no layer had an outlier.
 
     Examples:
@@ -318,16 +320,18 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
     title = f"{class_styles(study.provenance['key_classes'])[key_class]['name']}: a key dimension removed"
-    subtitle = f"mean over heads; one point per dimension, set to {value}"
+    subtitle = f"mean over heads; one point per dimension, set to {value}; bars: 95 % intervals"
     out = figure(title, _BLOCK, "change of attention", subtitle=subtitle)
     hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
         change = (part["attention_after"] - part["attention_before"]).round(5)
         beside = change.set_axis(part["layer"] + 0.16 * number - 0.24)
-        more = part[["dim", "magnitude"]].round(3)
+        more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].round(3)}
+        if kind == "outlier":
+            more["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))
         marker = {"line": {"width": 1.5, "color": style["color"]}}
-        add_series(out, beside, style, hover=hover, size=9, mode="markers", marker=marker, customdata=more)
+        add_series(out, beside, style, hover=hover, size=9, mode="markers", marker=marker, **more)
     return out.add_hline(y=0, line=THIN)
 
 

@@ -17,13 +17,16 @@ from interp.checks import warn
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import TokenClasses
 from interp.hooks import jointly
+from interp.intervals import Jackknife, about, from_sums
 from interp.models.identity import check_weights
 from interp.models.qk import QKCircuit, qk_circuit
 from interp.models.running import active_hooks, running
 from interp.models.sites import Model, Recipe, hook_name
+from interp.run.groups import MOST
 from interp.run.observers import Observer, forward, observe
 
-__all__ = ["KeyClassBatch", "KeyObserver", "activations", "attention_hooks", "is_edited", "received", "table_of"]
+__all__ = ["GroupedKeyObserver", "KeyClassBatch", "KeyObserver", "activations", "attention_hooks", "is_edited"]
+__all__ += ["received", "table_of"]
 
 _PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 
@@ -118,6 +121,43 @@ class KeyObserver(Observer):
         expected = [name for name in self.classes.names if name != "bos" or "first" not in names]
         if absent := [name for name in expected if name not in names]:
             warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
+
+
+class GroupedKeyObserver(KeyObserver):
+    """One that also keeps sums apart by group of texts (`interp.run.groups`), from which intervals come."""
+
+    def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
+        super().__init__(model, classes, layers, **options)
+        self.add_state("queries", (MOST,), "groups")
+
+    def hooks(self, batch: Batch) -> Recipe:
+        self.add_rows("queries", batch.mask.sum(1), batch)
+        return super().hooks(batch)
+
+    def add_groups(self, layer: int, name: str, shape: tuple[int, ...]) -> None:
+        """Declare a sum of this shape for each group of texts, `"{layer}.{name}"`."""
+        self.add_state(f"{layer}.{name}", (MOST, *shape), "groups")
+
+    def by_group(self, layer: int, name: str) -> Float[np.ndarray, "groups *shape"]:
+        """A state of the groups that were read."""
+        return self._read_groups(f"{layer}.{name}")
+
+    def jackknife(self, of: Callable[..., Any], *sums: Float[np.ndarray, "groups ..."]) -> Jackknife:
+        """`interp.intervals.from_sums` of sums by group, each group as large as it has queries."""
+        return from_sums(of, sums, self.queries, self.stretches_per_group)
+
+    @property
+    def queries(self) -> Float[np.ndarray, " groups"]:
+        """How many queries each group of texts has."""
+        return self._read_groups("queries")
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What there is to say of these intervals (`interp.intervals.about`)."""
+        return about(len(self.queries), self.stretches_per_group)
+
+    def _read_groups(self, name: str) -> Float[np.ndarray, "groups *shape"]:
+        return self.state[name][self.state["queries"] > 0].cpu().numpy()
 
 
 def attention_hooks(

@@ -1,6 +1,5 @@
 """What the page says of `interp attention`."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,14 +7,14 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.attention import figures as plots
-from interp.attention.claims import CONTROLS, MOST_APART
 from interp.attention.profile import noise_count
 from interp.attention.sinks import figures as sink_plots
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section, count
-from interp.figures.style import CHANCE, CLASS_NAME, figure, plain, run_styles
+from interp.figures.section import Section
+from interp.figures.style import CHANCE, figure, plain, run_styles
+from interp.words import CLASS_NAME, count, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
@@ -63,13 +62,11 @@ def section(study: AttentionStudy) -> Section:
         figures["sink_scores"] = sink_plots.sink_scores(study)
     if not study.writers.empty:
         figures["massive_writers"] = sink_plots.massive_writers(study)
-    overview = _outliers(study)
     claims = study.claims
-    tested = [_claimed(row) for _, row in claims.iterrows()]
     main = "attention"
-    if tested and abs(claims["change"].iloc[0]) >= _LEAST:
+    if len(claims) and abs(claims["change"].iloc[0]) >= _LEAST:
         main = f"ablation_{study.special.index(claims['key_class'].iloc[0])}"
-    finding = " ".join(filter(None, [overview, _massive(study), *tested, _driven(study)]))
+    notes = tuple(filter(None, [_outliers(study), _massive(study), _driven(study)]))
     tables = {
         "Attention by layer and class, mean over heads": study.by_layer,
         "Outlier dimensions": study.outliers,
@@ -81,7 +78,7 @@ def section(study: AttentionStudy) -> Section:
     if not study.massive.empty:
         tables["Massive activations by state, dimension and position"] = study.massive
     tables |= {title: table for title, table in _sinks(study).items() if not table.empty}
-    return Section(tested[0] if tested else overview, main, finding, DEFINITIONS, figures, tables, study.provenance)
+    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance)
 
 
 def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:
@@ -93,21 +90,6 @@ def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:
         "Dimensions that make the sinks": study.sink_dims,
         "What writes the massive activations": study.writers,
     }
-
-
-def _claimed(row: "pd.Series[Any]") -> str:
-    """The largest effect of removing an outlier dimension, and the test of it."""
-    dimension = f"outlier dimension {row['dim']}"
-    if abs(row["change"]) < _LEAST:
-        return f"Removed from the keys of any block, {dimension} changes attention to no class by {_LEAST:.4f} or more."
-    where = f"attention to {CLASS_NAME.get(row['key_class'], row['key_class'])} in block {row['layer']}"
-    how = f"from {row['attention_before']:.4f} to {row['attention_after']:.4f}"
-    effect = f"Removed from the keys of one block at a time, {dimension} changes {where} most, {how}"
-    if math.isnan(row["p_value"]):
-        few = f"fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g}"
-        return f"{effect}; nothing matches it in size ({few}), so size alone may do this."
-    beside = f"the largest change by any of {CONTROLS} dimensions of its size is {row['control_change']:.4f}"
-    return f"{effect} (p = {row['p_value']:.3f}; {beside})."
 
 
 def _driven(study: AttentionStudy) -> str:
@@ -122,10 +104,11 @@ def _driven(study: AttentionStudy) -> str:
         return f"{tried}, none lowers attention to a class by {_LEAST:.4f} or more."
     controls = table[table["set"].isin(["random", "matched"]) & (table["dim"] != row["dim"])]
     most = -controls["change"].min()
-    against = f" (control dimensions: by {max(most, 0):.4f} at most)" if len(controls) else ""
+    against = f" (control dimensions: down to {-max(most, 0):+z.4f})" if len(controls) else ""
     attention = f"attention to {CLASS_NAME.get(row['key_class'], row['key_class'])}"
-    how = f"most when removed from the keys of block {row['layer']}: from {row['attention_before']:.4f}"
-    return f"{tried}, {row['dim']} lowers {attention} {how} to {row['attention_after']:.4f}{against}."
+    change = f"{row['change']:+.4f} {within(row['change_low'], row['change_high'], '{:+.4f}')}"
+    how = f"most when removed from the keys of block {row['layer']}: by {change}"
+    return f"{tried}, {row['dim']} changes {attention} {how}{against}."
 
 
 def _outliers(study: AttentionStudy) -> str:

@@ -8,10 +8,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
+from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
-from interp.attention.patterns import AttentionByClass, ablate, planned
+from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import (
     DimensionCorrelations,
     DimensionProfile,
@@ -51,6 +53,9 @@ class AttentionStudy(Result):
     - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
       mean, norm_weighted, uniform): its mean over heads.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
+    - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
+      largest_rise): change of attention to each class but `other`, over the dimensions of a set; intervals are of the
+      mean.
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
@@ -71,6 +76,7 @@ class AttentionStudy(Result):
     outliers: pd.DataFrame
     massive: pd.DataFrame
     ablation: pd.DataFrame
+    ablated: pd.DataFrame
     correlations: pd.DataFrame
     sinks: pd.DataFrame
     sink_rates: pd.DataFrame
@@ -80,7 +86,8 @@ class AttentionStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return sink_findings(self.tables, self.provenance.get("epsilon", math.nan))
+        epsilon = self.provenance.get("epsilon", math.nan)
+        return (*steered(self.claims), *sink_findings(self.tables, epsilon))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -131,13 +138,6 @@ class AttentionStudy(Result):
     def claims(self) -> pd.DataFrame:
         """The largest effect of removing each outlier dimension, with a p-value (`interp.attention.claims`)."""
         return largest_effects(self.ablation)
-
-    @property
-    def ablated(self) -> pd.DataFrame:
-        """Change of attention to each class but `other` with a key dimension removed, by layer and set."""
-        groups = self.changes.groupby(["layer", "key_class", "set"], sort=False)
-        change = groups["change"].agg(mean_change="mean", largest_fall="min", largest_rise="max")
-        return groups[["attention_before"]].first().join(change).reset_index()
 
 
 def why_impossible(model: Model) -> str | None:
@@ -197,7 +197,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     outliers, apart = find_outliers(dims, k=options.k, rule=options.rule), gaps(scores)
     removed = chosen if options.ablation else []
     plan = planned(model, inputs.table, outliers, apart.mean("head", ["gap"]), removed, options.mode, seed)
-    ablation = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
+    ablation, ablated = yield from ablate(model, prepared, classes, plan, "keys", progress=False)
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
@@ -217,6 +217,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "outliers": outliers,
         "massive": massive.table,
         "ablation": ablation,
+        "ablated": ablated,
         "correlations": correlations.table,
         **_sink_tables(of_sinks, apart, outliers, massive.table),
     }

@@ -10,6 +10,7 @@ from interp.encoding.options import EncodingOptions
 from interp.frequency.costs import predictions
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
+from interp.run.groups import MOST
 
 __all__ = ["dry_run"]
 
@@ -69,7 +70,7 @@ def _share(positions: int, tokens: int | None, mask: float) -> float:
 def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
     """Sums of every order in every basis; W_U in rows, and its coordinates along principal components."""
     orders, bases = len(list(asked.orders)), len(list(asked.bases))
-    sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3) + size.d_vocab + 2)
+    sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3 * MOST) + size.d_vocab + 2 * MOST + 3)
     return Pass(
         what="pruning", text="some of the text", step=1, sums=sums, head=True, share=share,
         copies=4 * bases * size.d_model * size.d_vocab, per_logit=4 * 6, at_once=_PRUNED_AT_ONCE,

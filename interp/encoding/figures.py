@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
@@ -27,7 +28,7 @@ from interp.figures.style import (
 )
 
 __all__ = ["dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "neurons", "probability_fit"]
-__all__ += ["pruning", "steering", "way_of_steering"]
+__all__ += ["pruned_texts", "pruning", "steering", "way_of_steering"]
 
 _MOST_NEURONS = 1_500
 _MOST_TYPES = 3_000
@@ -148,6 +149,35 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(title_text="top-1 agreement", rangemode="tozero", col=1)
     return out.update_yaxes(title_text="KL(full‖pruned), nats", rangemode="tozero", col=2)
+
+
+def pruned_texts(written: pd.DataFrame) -> go.Figure:
+    """Text after pruning: diversity, agreement with the whole model's text, and perplexity, by fraction removed.
+
+    Args:
+        written: from `interp.encoding.writing.pruned_text`.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
+        >>> prompts = interp.generation.prompts(model, text, n=3, prompt_tokens=2, new_tokens=4)
+        >>> fit = interp.encoding.fit(model, text, progress=False)
+        >>> written = interp.encoding.writing.pruned_text(model, prompts, fit=fit, fractions=[0, 0.5], progress=False)
+        >>> [trace.name for trace in pruned_texts(written).data]
+        ['diversity', 'agreement', 'perplexity']
+    """
+    table = written.set_index("fraction")
+    out = panels("Text with output dimensions removed", "fraction removed", subtitle="greedy, against the whole model")
+    for name, colour, symbol in (("diversity", BLUE, "circle"), ("agreement", VERMILION, "square")):
+        style = {"name": name, "color": colour, "symbol": symbol}
+        add_series(out, table[name].round(4), style, hover="%{x:.0%} removed<br>%{y:.3f}", panel=1)
+    style = {"name": "perplexity", "color": INK, "symbol": "diamond"}
+    add_series(out, table["perplexity"], style, hover="%{x:.0%} removed<br>%{y:.1f}", panel=2, legend=False)
+    out.add_vline(x=_PRUNED_BY_THE_PAPER, line={"width": 1, "dash": "dot", "color": INK})
+    out.update_xaxes(tickformat=".0%")
+    out.update_yaxes(title_text="share", range=[0, 1.02], col=1)
+    return out.update_yaxes(title_text="perplexity", **LOG, col=2)
 
 
 def steering(study: EncodingStudy) -> go.Figure:

@@ -1,15 +1,14 @@
 """What the page says of `interp encoding`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from interp.encoding import figures as plots
 from interp.encoding.figures import way_of_steering
-from interp.encoding.tables import EncodingStudy, around
+from interp.encoding.tables import EncodingStudy
 from interp.figures.draw import add_series, only
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
@@ -39,7 +38,6 @@ DEFINITIONS = {
 
 def section(study: EncodingStudy) -> Section:
     """What the page says of `interp encoding`; every number comes from the result."""
-    sentences = _sentences(study)
     figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
     figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
@@ -56,37 +54,14 @@ def section(study: EncodingStudy) -> Section:
         tables["Neurons of the largest effect on entropy"] = strongest
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
-    return Section(sentences[0], "fit", " ".join(sentences), DEFINITIONS, figures, tables, study.provenance)
+    return Section("fit", study.findings, tuple(_notes(study)), DEFINITIONS, figures, tables, study.provenance)
 
 
-def _sentences(study: EncodingStudy) -> list[str]:
-    numbers = study.regression.set_index("target")
-    fitted, whole = numbers["adj_r2"], numbers.loc["-log alpha"]
-    untrained = study.dynamics.loc[study.dynamics["step"] == 0, "adj_r2"].dropna()
-    before = f", {untrained.iloc[0]:.3f} before training" if len(untrained) else ""
-    r2 = f"adjusted R² {fitted['-log alpha']:.3f} ({fitted['shuffled']:.3f} with α shuffled{before})"
-    interval = f"[{whole['cv_r2_low']:.3f}, {whole['cv_r2_high']:.3f}]"
-    unseen = f"of types that it has not seen it explains {whole['cv_r2']:.3f} {interval}"
-    sentences = [f"A linear fit of −log α on the output embeddings has {r2}; {unseen}."]
-    axes = study.pruning[study.pruning["basis"] == "axis"]
-    curves = {order: axes[axes["order"] == order] for order in ("spearman", "random")}
-    if not curves["spearman"].empty:
-        at_random = "" if curves["random"].empty else f"; in random order it {_fall(curves['random'])}"
-        removed = f"{_fall(curves['spearman'])} of the dimensions removed, least tied to probability first"
-        sentences.append(f"Top-1 agreement {removed}{at_random}.")
+def _notes(study: EncodingStudy) -> Iterator[str]:
     missed = study.steering_error.query("text == 'fitted'")
     named = zip(missed["shift"], missed["weights"], missed["all"], strict=True)
     if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
-        sentences.append(f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}.")
-    return sentences
-
-
-def _fall(curve: pd.DataFrame) -> str:
-    """Where top-1 agreement falls below 95 %."""
-    before, after = around(curve, 0.95)
-    if np.isnan(after):
-        return f"stays at 95 % or more up to {100 * before:.3g} %"
-    return f"falls below 95 % between {100 * before:.3g} % and {100 * after:.3g} %"
+        yield f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}."
 
 
 def sides(studies: Mapping[str, EncodingStudy]) -> Sides:

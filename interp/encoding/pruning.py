@@ -11,12 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.checks import check_seed
-from interp.corpora.batching import Text, predicted_batches
+from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.encoding.options import Basis, Order
 from interp.encoding.regression import Fit, raw_head
 from interp.frequency.distributions import LogitsObserver, js, perplexity
+from interp.intervals import Jackknife, about, from_sums
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name
+from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 
 __all__ = ["FRACTIONS", "ORDERS", "PrunedPredictions", "check_orders", "pruning_curve", "removal_order"]
@@ -57,17 +59,26 @@ class PrunedPredictions(LogitsObserver):
         self.W = head.unscaled.contiguous() if self.rotation is None else self.embeddings.dot(self.rotation)
         for order in orders:
             self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
-            self.add_state(f"{order}.sums", (len(self.counts), 3))  # KL, top-1 agreement, NLL
+            self.add_state(f"{order}.sums", (MOST, len(self.counts), 3), "groups")  # KL, top-1 agreement, NLL
         self.add_state("probability", (head.d_vocab,))
+        self.add_state("positions", (MOST, 2), "groups")  # and those with a target
+
+    def beside(self, batch: Batch) -> list[Tensor]:
+        return [self.groups_of_positions(batch)]
 
     def read(
-        self, full: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
+        self,
+        full: Float[Tensor, "pos d_vocab"],
+        targets: Int[Tensor, " pos"],
+        h: Float[Tensor, "pos d_model"],
+        groups: Int[Tensor, " pos"],
     ) -> None:
         h = self.head.scale * h.to(full)
         best, log_Z = full.argmax(1), full.logsumexp(1)
         p = (full - log_Z[:, None]).exp()
         self.add("probability", p.sum(0))
         scored = targets >= 0
+        self.add_to_groups("positions", torch.stack([torch.ones_like(scored), scored], 1), groups)
         expected = self.embeddings.total(p)  # E_p[W], [positions, d_model]
         if self.rotation is not None:
             h, expected = h @ self.rotation.T, expected @ self.rotation.T
@@ -75,7 +86,8 @@ class PrunedPredictions(LogitsObserver):
         for name, order in self.orders.items():
             logits = full - log_Z[:, None]  # so that its exponentials need no maximum of their own
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
-            probability, sums = (torch.zeros_like(self.state[f"{name}.{part}"]) for part in ("probability", "sums"))
+            probability = torch.zeros_like(self.state[f"{name}.probability"])
+            values = full.new_zeros(len(full), len(self.counts), 3)
             for i, (gone, count) in enumerate(pairwise([0, *self.counts])):
                 if block := order[gone:count]:
                     logits.addmm_(h[:, block], self.W[block].to(full), alpha=-1)
@@ -89,21 +101,44 @@ class PrunedPredictions(LogitsObserver):
                 log_Z_pruned = shift + Z.log()
                 nll = log_Z_pruned - logits.gather(1, targets.clamp(min=0)[:, None])[:, 0]
                 kept = logits.gather(1, best[:, None])[:, 0] >= top
-                sums[i] = torch.stack([(lost + log_Z_pruned).sum(), kept.sum().to(nll), nll[scored].sum()]).to(sums)
+                values[:, i] = torch.stack([lost + log_Z_pruned, kept.to(nll), nll.where(scored, 0)], 1)
             self.add(f"{name}.probability", probability)
-            self.add(f"{name}.sums", sums)
+            self.add_to_groups(f"{name}.sums", values, groups)
 
     @property
     def table(self) -> pd.DataFrame:
         full, tables = self.mean_of("probability"), []
         for order in self.orders:
-            kl, agreement, _ = self.mean_of(f"{order}.sums").T
-            *_, nll = self.mean_of(f"{order}.sums", over="n_scored").T
+            kl, agreement, nll = self._means(order)
             where = {"basis": self.basis, "order": order, "fraction": self.fractions, "n_dims": self.counts}
-            measures = {"kl": np.maximum(kl, 0), "js": [js(full, one) for one in self.mean_of(f"{order}.probability")]}
-            measures |= {"top1_agreement": agreement, "perplexity": list(map(perplexity, nll))}
+            measures = {f"kl{end}": np.maximum(values, 0) for end, values in _with_ends(kl)}
+            measures["js"] = [js(full, one) for one in self.mean_of(f"{order}.probability")]
+            measures |= {f"top1_agreement{end}": values.clip(0, 1) for end, values in _with_ends(agreement)}
+            measures |= {f"perplexity{end}": [*map(perplexity, values)] for end, values in _with_ends(nll)}
             tables.append(pd.DataFrame(where | measures))
         return pd.concat(tables, ignore_index=True)
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What there is to say of these intervals (`interp.intervals.about`)."""
+        return about(len(self._groups("positions")), self.stretches_per_group)
+
+    def _means(self, order: Order) -> list[Jackknife]:
+        """KL, top-1 agreement and NLL by fraction, means over positions, with their intervals."""
+        self.check_read()
+        sums, positions = self._groups(f"{order}.sums"), self._groups("positions")
+        found = []
+        for number, over in enumerate((0, 0, 1)):
+            parts = [sums[..., number], positions[:, [over]]]
+            found.append(from_sums(np.divide, parts, positions[:, over], self.stretches_per_group))
+        return found
+
+    def _groups(self, name: str) -> Float[np.ndarray, "groups *shape"]:
+        return self.state[name][self.state["positions"][:, 0] > 0].cpu().numpy()
+
+
+def _with_ends(found: Jackknife) -> list[tuple[str, Float[np.ndarray, " fractions"]]]:
+    return [("", found.value), ("_low", found.low), ("_high", found.high)]
 
 
 def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
@@ -156,9 +191,10 @@ def pruning_curve(
         fractions: of dimensions that are gone, rising.
         seed: of the random order.
 
-    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity): the mean over
-    positions of KL(p_full‖p_pruned), the JS divergence between the corpus-mean distributions (nats), the share of
-    positions whose likeliest token stays, perplexity on the text.
+    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity, and of all but js
+    the ends of a 95 % interval, `kl_low`, `kl_high` …): the mean over positions of KL(p_full‖p_pruned), the JS
+    divergence between the corpus-mean distributions (nats), the share of positions whose likeliest token stays,
+    perplexity on the text. The intervals leave out groups of texts (`interp.intervals`), and are NaN of fewer than 20.
 
     Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not rise from 0 to below
     1, a seed below 0, and a folded model.

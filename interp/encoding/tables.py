@@ -14,18 +14,20 @@ from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.encoding import neurons
+from interp.encoding.findings import linear, removable
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
+from interp.findings import Finding
 from interp.models.head import token_names
 from interp.models.identity import origin
 from interp.models.sites import Model, is_encoder
 from interp.results import Result, provenance
 from interp.run.passes import Passes, Reading, asks, side_by_side
 
-__all__ = ["EncodingStudy", "around", "study"]
+__all__ = ["EncodingStudy", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first per cent matter most
 _PRUNED = 5_000  # positions, at random, that the pruning curves are averaged over
@@ -57,6 +59,10 @@ class EncodingStudy(Result):
     dynamics: pd.DataFrame
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        return linear(self.regression, self.dynamics), *removable(self.pruning)
+
+    @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         return {
             "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
@@ -68,7 +74,7 @@ class EncodingStudy(Result):
     def removable(self) -> pd.DataFrame:
         """The largest of the fractions up to which top-1 agreement stays at 99 % and 95 %, by basis and order, or 0."""
         curves = self.pruning.groupby(["basis", "order"], sort=False)
-        rows = [(*names, *(around(curve, level)[0] for level in (0.99, 0.95))) for names, curve in curves]
+        rows = [(*names, *(_removable(curve, level) for level in (0.99, 0.95))) for names, curve in curves]
         return pd.DataFrame(rows, columns=["basis", "order", "99%", "95%"])
 
     @property
@@ -81,13 +87,11 @@ class EncodingStudy(Result):
         return median.assign(all=error.groupby(way, sort=False)["error"].median()).reset_index()
 
 
-def around(curve: pd.DataFrame, level: float) -> tuple[float, float]:
-    """The fractions removed just before top-1 agreement first falls below a level and just after; NaN for never."""
+def _removable(curve: pd.DataFrame, level: float) -> float:
+    """The largest fraction up to which top-1 agreement stays at a level, or 0."""
     curve = curve.sort_values("fraction")
-    below = curve["top1_agreement"].to_numpy() < level
-    first = int(below.argmax()) if below.any() else len(below)
-    fractions = curve["fraction"].tolist()
-    return max(fractions[:first], default=0.0), fractions[first] if below.any() else np.nan
+    stays = (curve["top1_agreement"] >= level).cummin()
+    return float(curve.loc[stays, "fraction"].max()) if stays.any() else 0.0
 
 
 def why_impossible(model: Model) -> str | None:
@@ -141,20 +145,23 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         _neurons(model, fitted, unigram, seed),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
-    tables |= {"few_shot": few_shot(model, fitted), "pruning": pruned, "steering": steering, "neurons": of_neurons}
+    tables |= {"few_shot": few_shot(model, fitted), "steering": steering, "neurons": of_neurons}
+    tables["pruning"], intervals = pruned
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
+    asked["intervals"] = intervals
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 
 
-def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[pd.DataFrame]:
+def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The curves, and what there is to say of their intervals."""
     orders, seed = list(options.orders), options.seed
     curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in options.bases]
     some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
     yield [Reading("pruning", some, curves)]
-    return pd.concat([curve.table for curve in curves], ignore_index=True)
+    return pd.concat([curve.table for curve in curves], ignore_index=True), curves[0].intervals
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[pd.DataFrame]:

@@ -11,7 +11,9 @@ import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
-__all__ = ["BIAS_NAME", "CHANCE", "CLASS_NAME", "COLOURS", "DARK", "DASHES", "DECODER_NAME", "DIVERGING", "LOG"]
+from interp.words import CLASS_NAME, DECODER_NAME
+
+__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "LOG"]
 __all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain", "ramp"]
 __all__ += ["run_styles", "scale_styles", "translucent"]
 
@@ -27,8 +29,6 @@ CHANCE: Style = {"color": GREY, "dash": "dot", "width": 1.5}
 THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
 BIAS_NAME = {"ln": "b<sub>LN</sub>", "fc": "b<sub>FC</sub>", "last": "b<sub>last</sub>"}
-CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
-DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 LOG = {"type": "log", "dtick": 1}
 
 _CLASS_COLOUR = {"cls": BLUE, "bos": BLUE, "sep": VERMILION, "comma_period": GREEN, "other": GREY}

@@ -78,6 +78,10 @@ class LogitsObserver(Observer):
         """What `read` is given besides, for each position that is read."""
         return []
 
+    def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
+        """The group of texts of each position that is read."""
+        return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
+
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
         """The model's logits, from what flows at the site `logits`; −∞ on rows of the vocabulary that are no tokens."""
         return real_logits(self.head.finished(unembedded), self.head.real)
@@ -164,8 +168,7 @@ class MeanPredictions(LogitsObserver):
         return super().hooks(batch)
 
     def beside(self, batch: Batch) -> list[Tensor]:
-        """The group of texts of each position."""
-        return [torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]]
+        return [self.groups_of_positions(batch)]
 
     def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
         """Add the sums of some positions, from the logits, where b_FC is scaled the last residual stream before them,

@@ -56,9 +56,11 @@ def _jackknifed(predictions: MeanPredictions, u: Distribution, unedited: int) ->
     numbers = range(len(predictions.variants))
     table = pd.DataFrame([_measured(predictions.means(number), u) for number in numbers])
     whole = table.to_numpy()
-    without = [[[*_measured(one, u).values()] for one in predictions.leaving_out(number)] for number in numbers]
-    others = np.array(without).swapaxes(0, 1)
     groups = predictions.sizes, predictions.stretches_per_group
+    others = np.full((len(predictions.sizes), *whole.shape), np.nan)
+    if "none" not in predictions.intervals:
+        for number in numbers:
+            others[:, number] = [[*_measured(one, u).values()] for one in predictions.leaving_out(number)]
     known = jackknife(whole, others, *groups)
     with np.errstate(invalid="ignore"):  # between infinite perplexities
         apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)

@@ -1,22 +1,19 @@
 """What the page says of `interp frequency`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
-from interp.figures.section import Section, direction, within
+from interp.figures.section import Section
 from interp.figures.style import BIAS_NAME, figure
 from interp.frequency import figures as plots
 from interp.frequency.tables import BiasEffect
 from interp.models.head import Bias
+from interp.words import within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
-
-_BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
-_MOVED = {1: "further from", -1: "closer to", 0: "neither clearly further from nor clearly closer to"}
 
 DEFINITIONS = {
     "Source": "Kobayashi, Kuribayashi, Yokoi and Inui, “Transformer Language Models Handle Word Frequency in "
@@ -43,48 +40,16 @@ def section(effect: BiasEffect) -> Section:
     figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
     tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
     tables["Logit adjustment, for comparison"] = effect.adjustment
-    return Section(_summary(effect), main, _finding(effect), DEFINITIONS, figures, tables, effect.provenance)
+    return Section(main, effect.findings, tuple(_notes(effect)), DEFINITIONS, figures, tables, effect.provenance)
 
 
-def _ends(effect: BiasEffect) -> list[Any]:
-    """The row of each bias at λ = 0, or else farthest from 1."""
-    scales = np.array(effect.kl["scale"].unique(), dtype=float)
-    last = 0.0 if 0.0 in scales else scales[np.abs(scales - 1).argmax()]
-    return [*effect.kl[effect.kl["scale"] == last].itertuples()]
-
-
-def _with(row: Any) -> str:
-    """The scale of a row of `_ends` in words."""
-    return f"Without {_BIAS[row.bias]}" if row.scale == 0 else f"With {_BIAS[row.bias]} times {row.scale:g}"
-
-
-def _summary(effect: BiasEffect) -> str:
-    """The bias whose scaling changes KL(u‖q) most."""
-    row = max(_ends(effect), key=lambda one: abs(one.delta_kl))
-    if row.scale == 1:
-        return f"As trained, KL(u‖q) is {row.kl_unigram_model:.3f} nats {within(row.kl_low, row.kl_high, '{:.3f}')}."
-    known = within(row.delta_kl_low, row.delta_kl_high, "{:+z.3f}")
-    moved = _MOVED[direction(row.delta_kl_low, row.delta_kl_high)]
-    return f"{_with(row)} predictions are {moved} word frequency: KL(u‖q) changes by {row.delta_kl:+z.3f} nats {known}."
-
-
-def _finding(effect: BiasEffect) -> str:
-    sentences = []
-    for row in _ends(effect):
-        kl, perplexity = f"KL(u‖q) is {row.kl_unigram_model:.3f} nats", f"perplexity {row.perplexity:.1f}"
-        if row.scale == 1:
-            sentences.append(f"As trained, {kl} and {perplexity}.")
-            continue
-        kl += f", {row.delta_kl:+z.3f} {within(row.delta_kl_low, row.delta_kl_high, '{:+z.3f}')} against λ = 1"
-        low, high = row.delta_perplexity_low, row.delta_perplexity_high
-        perplexity += f", {row.delta_perplexity:+z.1f} {within(low, high, '{:+z.1f}')}"
-        sentences.append(f"{_with(row)}, {kl}; {perplexity}.")
-    for bias, found in effect.projection.set_index("bias").iterrows():
-        what, value = "b_LN W_U" if bias == "ln" else _BIAS[str(bias)], "undefined"
-        if not np.isnan(found["spearman"]):
-            value = f"{found['spearman']:.2f} {within(found['spearman_low'], found['spearman_high'], '{:.2f}')}"
-        sentences.append(f"Spearman correlation of {what} with log u: {value}.")
-    return " ".join(sentences)
+def _notes(effect: BiasEffect) -> Iterator[str]:
+    """KL and perplexity as trained."""
+    row: Any
+    for row in effect.kl[effect.kl["scale"] == 1].head(1).itertuples():
+        kl = f"KL(u‖q), corrected for bias, is {row.kl_corrected:.3f} nats {within(row.kl_low, row.kl_high, '{:.3f}')}"
+        perplexity = within(row.perplexity_low, row.perplexity_high, "{:.1f}")
+        yield f"As trained, {kl} and perplexity {row.perplexity:.1f} {perplexity}."
 
 
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:

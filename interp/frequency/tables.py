@@ -13,13 +13,16 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.stats import spearmanr
 
 from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.dense import Dense
+from interp.findings import Finding
 from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.findings import findings
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
 from interp.models.head import Bias, PredictionHead, prediction_head, token_names
@@ -35,6 +38,7 @@ Effects: TypeAlias = dict[Bias, Numbers]
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
+_CONTROLS = 39  # so that a bias that is one of 40 alike is above all others in 1 of 40
 _FEWEST_TYPES = 3  # for a line through them
 _SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "perplexity", "balanced_nll", "n_tokens"]
 
@@ -53,8 +57,10 @@ class BiasEffect(Result):
       `interp.dense.Dense`, of which `probabilities(bias="ln", scale=0)` is a table and `probabilities.table` the whole.
     - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): mean predicted
       probability of the types in bins of equal width of log u.
-    - `projection` (bias, pearson, spearman, slope, n_types, and `_low` and `_high` of each): what the bias adds to the
-      logits against log u; the slope is the τ of an equivalent logit adjustment. The intervals are over types.
+    - `projection` (bias, pearson, spearman, slope, with `_low` and `_high` of each, n_types, n_controls,
+      control_spearman): what the bias adds to the logits against log u; the slope is the τ of an equivalent logit
+      adjustment. The intervals are over types. `control_spearman` is the largest correlation that any of 39 random
+      directions has in place of b_LN, or b_last with its values in random order.
     - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u`
       for comparison (Menon et al. 2021), at the τ that b_LN amounts to, and at 1.
     """
@@ -67,6 +73,10 @@ class BiasEffect(Result):
     curve: pd.DataFrame
     projection: pd.DataFrame
     adjustment: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return findings(self.kl, self.projection)
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -110,7 +120,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     u, real = counts.distribution, head.real.cpu().numpy()
 
     effects: Effects = {bias: head.effect(bias).cpu().double().numpy() for bias in head.biases if bias != "fc"}
-    projection = _projection({bias: effects[bias] for bias in chosen if bias in effects}, u, real)
+    projection = _projection(head, {bias: effects[bias] for bias in chosen if bias in effects}, u, real)
     edits = pd.DataFrame(itertools.product(chosen, scales), columns=["bias", "scale"])
     variants = [_variant(effects, bias, scale) for bias, scale in edits.itertuples(index=False)]
     taus = [*projection.loc[projection["bias"] == "ln", "slope"].dropna(), 1.0]
@@ -197,13 +207,31 @@ def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Number
     return table
 
 
-def _projection(effects: Effects, u: Numbers, real: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
-    """Pearson, Spearman and least-squares slope of each constant effect on log u, over real types with u > 0."""
+def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
+    """Correlations and least-squares slope of each constant effect on log u, over real types with u > 0, and the
+    largest Spearman correlation of its controls."""
     keep = (u > 0) & real
     log_u = np.log(u[keep])
     enough = len(log_u) >= _FEWEST_TYPES and np.ptp(log_u) > 0
-    rows = [
-        {"bias": bias} | (correlations(log_u, effect[keep]) if enough and np.ptp(effect[keep]) > 0 else {})
-        for bias, effect in effects.items()
-    ]
-    return pd.DataFrame(rows, columns=["bias", *CORRELATIONS]).assign(n_types=len(log_u))
+    rows = []
+    for bias, effect in effects.items():
+        row: dict[str, Any] = {"bias": bias, "n_controls": _CONTROLS}
+        if enough and np.ptp(effect[keep]) > 0:
+            others = _controls(head, bias, effect, keep)
+            row |= correlations(log_u, effect[keep])
+            row["control_spearman"] = max(float(spearmanr(log_u, other).statistic) for other in others)
+        rows.append(row)
+    columns = ["bias", *CORRELATIONS, "n_types", "n_controls", "control_spearman"]
+    return pd.DataFrame(rows, columns=columns).assign(n_types=len(log_u))
+
+
+def _controls(
+    head: PredictionHead, bias: Bias, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
+) -> Float[np.ndarray, "controls types"]:
+    """What random directions add to the logits in place of b_LN; of b_last, its values in random order."""
+    rng = np.random.default_rng(0)
+    if bias == "last":
+        return np.stack([rng.permutation(effect[keep]) for _ in range(_CONTROLS)])
+    directions = rng.standard_normal((_CONTROLS, head.embeddings.d_model), dtype=np.float32)
+    found: Float[np.ndarray, "controls types"] = head.embeddings.of(keep).dot(torch.from_numpy(directions)).numpy()
+    return found

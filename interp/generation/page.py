@@ -1,6 +1,6 @@
 """What the page says of `interp generation`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -9,16 +9,16 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
-from interp.figures.section import Section, change
-from interp.figures.style import DECODER_NAME, figure, plain
+from interp.figures.section import Section
+from interp.figures.style import figure, plain
 from interp.generation import figures as plots
 from interp.generation.tables import HUMAN, GenerationStudy
+from interp.words import DECODER_NAME, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _SAMPLES = 2
 _SIDE_BY_SIDE = 3
-_FORMS = {"diversity": "{:.3f}", "perplexity": "{:.1f}"}
 
 DEFINITIONS = {
     "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
@@ -40,44 +40,18 @@ def section(sweep: GenerationStudy) -> Section:
     figures = {"tradeoff": plots.generation_tradeoff(sweep)}
     figures |= {measure: plots.text_measure(sweep, measure) for measure in measures}
     tables = {"Text and perplexity by decoder and scale": sweep.metrics, "Samples by scale": _samples(sweep.texts)}
-    summary, finding = _sentences(sweep.metrics)
-    return Section(summary, "tradeoff", finding, DEFINITIONS, figures, tables, sweep.provenance)
+    notes = tuple(_notes(sweep.metrics))
+    return Section("tradeoff", sweep.findings, notes, DEFINITIONS, figures, tables, sweep.provenance)
 
 
-def _sentences(metrics: pd.DataFrame) -> tuple[str, str]:
-    """The decoder whose diversity changes most, and what changes from the largest λ to the smallest."""
-    human = metrics[metrics["decoder"] == HUMAN].iloc[0]
-    written = metrics[metrics["decoder"] != HUMAN].sort_values("scale", kind="stable").groupby("decoder", sort=False)
-    decoders = {DECODER_NAME.get(str(name), str(name)): (part.iloc[-1], part.iloc[0]) for name, part in written}
-    name = max(decoders, key=lambda one: abs(decoders[one][1]["diversity"] - decoders[one][0]["diversity"]))
-    before, after = decoders[name]
-    largest, smallest, of_human = f"λ = {before['scale']:g}", f"{after['scale']:g}", f"{human['diversity']:.3f}"
-    if before["scale"] == after["scale"]:
-        each = ", ".join(f"{one} {row['diversity']:.3f}" for one, (row, _) in decoders.items())
-        summary = f"At {largest} text by {name} has diversity {before['diversity']:.3f}, human text {of_human}."
-        return summary, f"Diversity at {largest}: {each}; human {of_human}."
-    diversity, perplexity = (change(before[what], after[what], form) for what, form in _FORMS.items())
-    how = f"{diversity} (human text {of_human}), and perplexity {perplexity}"
-    summary = f"From {largest} to {smallest} diversity of the text by {name} {how}."
-    shares = {name: [f"{one['frequent_share']:.3f}" for one in both] for name, both in decoders.items()}
-    frequent = ", ".join(f"{name} {first} to {last}" for name, (first, last) in shares.items())
-    interval = f"{before['perplexity']:.1f} [{before['perplexity_low']:.1f}, {before['perplexity_high']:.1f}]"
-    return summary, (
-        f"From {largest} to λ = {smallest} perplexity on human text {perplexity}; at {largest} it is {interval}. "
-        f"{_diversity(decoders)}; human text has {of_human}. "
-        f"Share of frequent tokens: {frequent}; human {human['frequent_share']:.3f}."
-    )
-
-
-def _diversity(ends: dict[str, tuple[pd.Series, pd.Series]]) -> str:
-    """What becomes of it, clearly where it is more than two standard errors of the difference."""
-    found: dict[str, list[str]] = {"rises clearly": [], "falls clearly": [], "does not change clearly": []}
-    for name, (before, after) in ends.items():
-        difference = after["diversity"] - before["diversity"]
-        clear = abs(difference) > 2 * np.hypot(before["diversity_se"], after["diversity_se"])
-        verb = ("rises clearly" if difference > 0 else "falls clearly") if clear else "does not change clearly"
-        found[verb].append(f"{name} ({before['diversity']:.3f} to {after['diversity']:.3f})")
-    return "Diversity " + ", and ".join(f"{verb} by {', '.join(names)}" for verb, names in found.items() if names)
+def _notes(metrics: pd.DataFrame) -> Iterator[str]:
+    """Perplexity on human text at the ends of λ."""
+    scored = metrics[metrics["decoder"] != HUMAN].sort_values("scale", kind="stable").drop_duplicates("scale")
+    ends = scored.iloc[[-1, 0]].drop_duplicates("scale").to_dict("records")
+    form = "{:.1f}"
+    said = [f"{row['perplexity']:.1f} {within(row['perplexity_low'], row['perplexity_high'], form)}" for row in ends]
+    at = [f"{one} at λ = {row['scale']:g}" for one, row in zip(said, ends, strict=True)]
+    yield f"Perplexity on human text is {' and '.join(at)}."
 
 
 def _samples(texts: pd.DataFrame) -> pd.DataFrame:

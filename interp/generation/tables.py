@@ -23,8 +23,10 @@ from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
 from interp.corpora.unigrams import Unigrams
+from interp.findings import Finding
 from interp.frequency import bias_effect
 from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
+from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
 from interp.hooks import scale_bias
@@ -36,9 +38,6 @@ from interp.run.checkpoint import Checkpoint, Tables, identity, is_finished, kep
 from interp.run.passes import Passes, asks
 
 __all__ = ["HUMAN", "GenerationStudy", "study"]
-
-HUMAN = "human"
-"""What the tables call the human continuations in place of a decoder; their scale is NaN."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +55,10 @@ class GenerationStudy(Result):
 
     texts: pd.DataFrame
     metrics: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(diverse(self.metrics))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

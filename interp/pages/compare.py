@@ -85,9 +85,9 @@ def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
     values = {run: [json.dumps(one.get(key), ensure_ascii=False) for key in keys] for run, one in about.items()}
     settings = pd.DataFrame(values, index=pd.Index(keys, name="setting"))
     return Section(
-        summary=sides.summary,
         main=next(iter(sides.figures)),
-        finding=sides.summary,
+        findings=(),
+        notes=(sides.summary,),
         definitions=sides.definitions,
         figures=sides.figures,
         tables={"Key numbers": numbers, "Settings that differ": settings[settings.nunique(axis=1) > 1].reset_index()},

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section, count
+from interp.figures.section import Section
 from interp.figures.style import CHANCE, figure, run_styles
 from interp.probing import figures as plots
-from interp.probing.tables import ProbingStudy, changes
-from interp.probing.uncertainty import ENDS, averaged, off_diagonal, resampled
+from interp.probing.tables import ProbingStudy
+from interp.probing.uncertainty import averaged
+from interp.words import count, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
@@ -25,12 +25,6 @@ _PROBES = {
     "bag_of_words": "a bag of words",
 }
 _BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
-_DIFFERENCES = {
-    ("dense", "bag_of_words"): "Dense probes are above the bag of words",
-    ("l0", "l0_untrained"): "Sparse probes are above those of the untrained model",
-    ("l0", "l0_rotated"): "Sparse probes are above those in a random basis",
-}
-
 DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
     "top-k: Gurnee et al. 2023.",
@@ -83,13 +77,9 @@ def section(study: ProbingStudy) -> Section:
         figures["overlap"] = plots.neuron_overlap(study)
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
     tables["Tasks"] = study.tasks
-    sentences, views = list(_sentences(study)), plots.token_views(study)
-    main, finding = next(iter(figures)), " ".join(sentences)
-    return Section(sentences[0], main, finding, DEFINITIONS, figures, tables, study.provenance, views)
-
-
-def _interval(low: float, high: float, form: str = "{:.3f}") -> str:
-    return f"[{form.format(low)}, {form.format(high)}]"
+    notes, views = tuple(_notes(study)), plots.token_views(study)
+    main = next(iter(figures))
+    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, views)
 
 
 def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
@@ -113,7 +103,7 @@ def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
 def _means(table: pd.DataFrame) -> dict[str, str]:
     """Each accuracy of the table `means` with its interval, by probe."""
     rows = zip(*(table[name] for name in ("probe", "accuracy", "low", "high")), strict=True)
-    return {probe: f"{accuracy:.3f} {_interval(low, high)}" for probe, accuracy, low, high in rows}
+    return {probe: f"{accuracy:.3f} {within(low, high, '{:.3f}')}" for probe, accuracy, low, high in rows}
 
 
 def _hard_tasks(study: ProbingStudy) -> str:
@@ -132,74 +122,15 @@ def _hard_tasks(study: ProbingStudy) -> str:
     )
 
 
-def _compared(study: ProbingStudy) -> Iterator[str]:
-    """On how many tasks probes are above what they must beat, and by how much on average."""
-    at = study.differences[study.differences["state"] == study.provenance["state"]].set_index(["probe", "against"])
-    for pair, words in _DIFFERENCES.items():
-        if pair in at.index:
-            row = at.loc[pair]
-            gap = f"{row['difference']:+z.3f} {_interval(row['low'], row['high'], '{:+z.3f}')}"
-            tasks = count(int(row["n_tasks"]), "task")
-            yield f"{words} on {row['above']:.0f} of {tasks}, below on {row['below']:.0f}; difference {gap}."
-
-
-def _worth(study: ProbingStudy) -> Iterator[str]:
-    """How many random dimensions replace one of the top, over the tasks where the top says anything."""
-    at = study.equivalence[study.equivalence["state"] == study.provenance["state"]]
-    if at.empty:
-        return
-    known, top = at.dropna(subset="ratio"), f"the {count(int(at['n_top'].iloc[0]), 'dimension')} of the largest |t|"
-    told = f"is above chance and above the untrained model on {len(known)} of {count(len(at), 'task')}"
-    if known.empty:
-        yield f"The accuracy of {top} {told}."
-        return
-    ratios, low, high = known["ratio"].to_numpy(), known["low"].iloc[0], known["high"].iloc[0]
-    if len(ratios) > 1:
-        drawn = np.random.default_rng(0).choice(ratios, (len(resampled(len(ratios))), len(ratios)))
-        low, high = np.quantile(np.median(drawn, axis=1), ENDS)
-    times = f"{np.median(ratios):.1f} {_interval(low, high, '{:.1f}')} times as many random ones"
-    more = f"; on {count(int(known['censored'].sum()), 'task')} all the others together may not reach it"
-    over = ", median over tasks" if len(ratios) > 1 else ""
-    yield f"The accuracy of {top} {told}; there it takes {times}{over}{more * bool(known['censored'].any())}."
-
-
-def _sentences(study: ProbingStudy) -> Iterator[str]:
-    """What was found; the first is the summary."""
+def _notes(study: ProbingStudy) -> Iterator[str]:
+    """The accuracies, each with its controls."""
     of = ("mean over " if len(study.tasks) > 1 else "") + count(len(study.tasks), "task")
     first = ["l0", "dense"] if {"l0", "dense"} & set(study.means["probe"]) else ["topk"]
     yield f"Accuracy at state {study.provenance['state']}, {of}: {_accuracies(study, [*first, 'bag_of_words'])}."
     if "topk" not in first and (top := _accuracies(study, ["topk"])):
         yield f"The same with {top}."
-    yield from _compared(study)
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
         yield hard
-    yield from _worth(study)
-    if not study.transfer.empty:
-        yield _on_other_tasks(study)
-    for mode, part in changes(study.ablation).groupby("mode", sort=False):
-        yield _removed(mode, part)
-
-
-def _on_other_tasks(study: ProbingStudy) -> str:
-    right = []
-    for kind in (study.transfer["l0_strength"] == study.provenance["l0_strength"], study.transfer["method"] == "dense"):
-        wide = study.transfer[kind].pivot(index="train_task", columns="test_task", values="pair_accuracy")
-        mean, low, high = off_diagonal(wide.loc[wide.columns].to_numpy(dtype=np.float64))
-        right.append(f"{mean:.3f} {_interval(low, high)}")
-    return "On the pairs of other tasks sparse probes are right on {}, dense ones on {}.".format(*right)
-
-
-def _removed(mode: object, changes: pd.DataFrame) -> str:
-    by_task = changes.groupby(["task", "set"])["accuracy"].mean().unstack()
-    said = {}
-    for name in ("found", "matched"):
-        values = by_task[name].to_numpy(dtype=np.float64)
-        low, high = np.quantile(resampled(len(values)) @ values, ENDS)
-        ends = _interval(low, high, "{:+z.3f}") if len(values) > 1 else "(one task)"
-        said[name] = f"{values.mean():+z.3f} {ends}"
-    where = f"to {'their means' if mode == 'mean' else 'zero'} changes the model's own accuracy by"
-    n_tasks = count(len(by_task), "task")
-    return f"Setting the found neurons {where} {said['found']} on {n_tasks}, matched ones by {said['matched']}."
 
 
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:

@@ -10,10 +10,12 @@ import pandas as pd
 
 from interp.checks import whole_number
 from interp.corpora import pairs as minimal_pairs
+from interp.findings import Finding
 from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect, minimal_pair_accuracy
 from interp.probing.equivalence import n_top
+from interp.probing.findings import beyond, concentrated, held, needed
 from interp.probing.group import split_tasks
 from interp.probing.options import KS, ProbingOptions
 from interp.probing.probes import pair_scores, probe
@@ -74,6 +76,16 @@ class ProbingStudy(Sweep):
     overlap: pd.DataFrame
     ablation: pd.DataFrame
     views: pd.DataFrame
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        state = self.provenance["state"]
+        found: list[Finding] = []
+        for table, of in ((self.differences, beyond), (self.equivalence, concentrated)):
+            found += of(table[table["state"] == state])
+        if not self.transfer.empty:
+            found += held(self.transfer, self.provenance["l0_strength"])
+        return (*found, *needed(changes(self.ablation)))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

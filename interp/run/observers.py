@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -140,7 +140,11 @@ class Observer:
 
     def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
         """`add` the values of each row of a batch to the row's group of texts."""
-        found, which = torch.tensor(self.groups_of(batch), device=self.device).unique(return_inverse=True)
+        self.add_to_groups(name, values, torch.tensor(self.groups_of(batch)))
+
+    def add_to_groups(self, name: str, values: Shaped[Tensor, "n *shape"], groups: Int[Tensor, " n"]) -> None:
+        """`add` each of some values to its group of texts."""
+        found, which = groups.to(self.device).unique(return_inverse=True)
         wide = values.to(self.device, torch.float64)
         sums = wide.new_zeros(len(found), *values.shape[1:]).index_add_(0, which, wide)
         for group, value in zip(found.tolist(), sums, strict=True):

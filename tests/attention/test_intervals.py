@@ -1,12 +1,15 @@
 """Intervals of attention by class against brute force: every group of texts left out in turn."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy import stats
 
-from interp import attention
-from interp.attention.patterns import attention_by_class
+from interp import attention, corpora, hooks
+from interp.attention.ablation import KeyAblation
+from interp.attention.claims import largest_effects
+from interp.testing import assert_observer_merges
 
 CLASSES = {"some": [7, 8, 9, 10], "more": list(range(11, 30))}
 
@@ -42,6 +45,76 @@ def test_intervals_are_those_of_leaving_out_each_group(kind, load_toy):
 
 def test_a_short_text_has_no_interval(load_toy):
     ids = torch.randint(7, 67, (19, 12), generator=torch.Generator().manual_seed(0))
-    table = attention_by_class(load_toy("gpt2"), ids, key_classes=CLASSES, progress=False)
-    assert table[["sum_low", "sum_high"]].isna().all(axis=None)
-    assert table["sum"].notna().all()
+    study = attention.study(load_toy("gpt2"), ids, key_classes=CLASSES, unigram=np.arange(67), progress=False)
+    for table in (study.attention, study.ablation, study.ablated):
+        assert table.filter(regex="_low|_high").isna().all(axis=None)
+        assert table.filter(regex="^sum$|change$|_before|_after").notna().all(axis=None)
+    assert study.provenance["intervals"]["none"].startswith("19 texts")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
+    model = load_toy(kind).double()
+    classes = corpora.token_classes(model, CLASSES)
+    long = [text for text in texts for _ in range(3)]
+    assert len(long) > 40, "groups of several texts"
+    assert_observer_merges(lambda model: KeyAblation(model, classes, {1: {3: 0.5}}), model, long, rtol=1e-12)
+
+
+def half_of(means):
+    """Half of the interval of a mean over 20 groups of equal size."""
+    degrees = 2 / (2 / 19 + np.maximum(stats.kurtosis(means), 0) / 20)
+    return stats.t.ppf(0.975, degrees) * stats.sem(means)
+
+
+@pytest.fixture(params=["keys", "residual"])
+def ablated(request, load_toy):
+    model = load_toy("gpt2" if request.param == "keys" else "bert").double()
+    ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    outliers = pd.DataFrame({"state": 0, "dim": [3, 5], "mean": 1.0, "z": 9.0})
+    how = {"key_classes": CLASSES, "where": request.param, "mode": "zero", "progress": False}
+    return model, ids, request.param, attention.ablation_effect(model, ids, outliers, **how)
+
+
+def test_intervals_of_a_change_are_of_the_same_texts(ablated):
+    """Each row of text with the dimension and without it, by the recipe."""
+    model, ids, where, table = ablated
+    whole, names = by_row(model, ids), [*CLASSES, "other"]
+    widths = []
+    for (layer, dim), rows in table[table["set"] == "outlier"].groupby(["layer", "dim"]):
+        with model.hooks(fwd_hooks=hooks.ablate_dims(model, layer, [dim], where=where)):
+            change = (by_row(model, ids) - whole)[:, layer].mean(1) / 12
+        groups = change.reshape(20, 2, 3).mean(1)
+        rows = rows.set_index("key_class").loc[names]
+        np.testing.assert_allclose(rows["attention_after"] - rows["attention_before"], change.mean(0), atol=1e-10)
+        np.testing.assert_allclose(rows["change_low"], groups.mean(0) - half_of(groups), atol=1e-10)
+        np.testing.assert_allclose(rows["change_high"], groups.mean(0) + half_of(groups), atol=1e-10)
+        widths.append(half_of(groups))
+    of_attention = half_of((whole[:, 0].mean(1) / 12).reshape(20, 2, 3).mean(1))
+    assert np.max(widths) < of_attention.min(), "the texts differ by more than what removing a dimension does to them"
+
+
+def test_intervals_of_the_mean_of_a_set(load_toy):
+    model = load_toy("gpt2").double()
+    ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    how = {"key_classes": CLASSES, "unigram": np.arange(67), "k": 1.5, "progress": False}
+    study = attention.study(model, ids, mode="zero", **how)
+    whole, names = by_row(model, ids), [*CLASSES, "other"]
+    for row in study.ablated.query("set == 'random'").itertuples():
+        dims = study.ablation.query(f"layer == {row.layer} and set == 'random'")["dim"].unique().tolist()
+        changes = []
+        for dim in dims:
+            with model.hooks(fwd_hooks=hooks.ablate_dims(model, row.layer, [dim], where="keys")):
+                changes.append((by_row(model, ids) - whole)[:, row.layer, :, names.index(row.key_class)].mean(1) / 12)
+        means = [one.mean() for one in changes]
+        groups = np.mean(changes, 0).reshape(20, 2).mean(1)
+        assert (row.mean_change, row.largest_fall, row.largest_rise) == pytest.approx(
+            (np.mean(means), min(means), max(means)), abs=1e-10
+        )
+        ends = groups.mean() - half_of(groups), groups.mean() + half_of(groups)
+        assert (row.mean_change_low, row.mean_change_high) == pytest.approx(ends, abs=1e-10)
+    assert "other" not in set(study.ablated["key_class"])
+    pd.testing.assert_frame_equal(study.claims, largest_effects(study.ablation))
+    claim = study.claims.iloc[0]
+    same = study.ablation.query(f"layer == {claim['layer']} and dim == {claim['dim']}").set_index("key_class")
+    assert claim["change_low"] == same.loc[claim["key_class"], "change_low"] < claim["change"]

@@ -13,7 +13,7 @@ from toys import every_table
 
 import interp
 from interp import attention, corpora, hooks, plots
-from interp.attention.patterns import KeyAblation
+from interp.attention.ablation import KeyAblation
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.run.observers import observe
 

@@ -9,16 +9,16 @@ import interp
 from interp import pages, probing
 from interp.corpora import pairs
 from interp.figures.runs import extremes
-from interp.figures.section import change, count, direction, within
-from interp.frequency import bias_effect, page as frequency
+from interp.frequency import bias_effect
 from interp.generation import page as generation
+from interp.words import count, within
 
 
 def test_numbers_are_compared_as_they_are_printed():
-    assert change(0.5, 0.7, "{:.1f}") == "goes from 0.5 to 0.7"
-    assert change(0.52, 0.54, "{:.1f}") == "stays at 0.5"
     assert count(1, "task") == "1 task"
     assert count(0, "task") == "0 tasks"
+    assert within(0.1, 0.25, "{:.1f}") == "[0.1, 0.2]"
+    assert within(np.nan, np.nan, "{:.1f}") == "(no interval)"
     values = pd.Series({"a": 0.0501, "b": 0.0499})
     assert extremes("It", values, "{:.0%}") == "It is 5% in all."
     assert extremes("It", pd.Series({"a": 0.5, "b": np.nan}), "{:.0%}") == "It is 50% in a."
@@ -26,72 +26,12 @@ def test_numbers_are_compared_as_they_are_printed():
     assert extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It goes from 10% in a to 20% in b."
 
 
-@pytest.fixture
-def effect(load_toy, texts):
-    return bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[0, 0.5, 1], progress=False)
-
-
-def test_directions_and_intervals_are_said_as_they_are():
-    assert within(0.1, 0.25, "{:.1f}") == "[0.1, 0.2]"
-    assert within(np.nan, np.nan, "{:.1f}") == "(no interval: too few texts)"
-    assert [direction(*ends) for ends in ((0.1, 0.2), (-2.0, -1.0), (-1.0, 1.0), (np.nan, np.nan))] == [1, -1, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("delta", "low", "high", "expected"),
-    [
-        (
-            0.2,
-            0.1,
-            0.3,
-            "further from word frequency: KL(u‖q) changes by +0.200 nats [+0.100, +0.300].",
-        ),
-        (
-            -0.2,
-            -0.3,
-            -0.1,
-            "closer to word frequency: KL(u‖q) changes by -0.200 nats [-0.300, -0.100].",
-        ),
-        (
-            0.2,
-            -0.1,
-            0.5,
-            "neither clearly further from nor clearly closer to word frequency: KL(u‖q) changes by +0.2",
-        ),
-        (0.0, 0.0, 0.0, "neither clearly further from nor clearly closer to word frequency: KL(u‖q) changes by +0.000"),
-        (
-            0.2,
-            np.nan,
-            np.nan,
-            "clearly closer to word frequency: KL(u‖q) changes by +0.200 nats (no interval: too few",
-        ),
-    ],
-)
-def test_a_direction_is_said_only_where_the_interval_leaves_0_out(effect, delta, low, high, expected):
-    kl = effect.kl.assign(delta_kl=delta, delta_kl_low=low, delta_kl_high=high)
-    undefined = effect.projection.assign(spearman=np.nan, slope=np.nan)
-    section = pages.page.section(with_tables(effect, kl=kl, projection=undefined))
-    assert section.summary.startswith("Without b_LN predictions are ")
-    assert expected in section.summary
-    assert "log u: undefined." in section.finding
-
-
-@pytest.mark.parametrize(
-    ("scales", "expected"),
-    [
-        ([0, 1], "Without b_LN"),
-        ([0.5, 1], "With b_LN times 0.5"),
-        ([1, 2], "With b_LN times 2"),
-        ([0.25, 0.5], "With b_LN times 0.25"),
-        ([1], "As trained"),
-    ],
-)
-def test_scales_other_than_0_are_named(effect, scales, expected):
-    rows = effect.kl.iloc[[0] * len(scales)].assign(scale=[float(one) for one in scales])
-    about = with_tables(effect, kl=rows.reset_index(drop=True))
-    assert frequency._summary(about).startswith(expected)
-    assert frequency._finding(about).startswith(expected)
-    assert "nan" not in frequency._finding(about)
+def test_a_single_scale_has_its_number(load_toy, texts):
+    effect = bias_effect(load_toy("gpt2"), texts, unigram=np.arange(67), scales=[1], progress=False)
+    section = pages.page.section(with_tables(effect, projection=effect.projection.assign(spearman=np.nan)))
+    assert section.findings == ()
+    row = effect.kl.iloc[0]
+    assert section.summary.startswith(f"As trained, KL(u‖q), corrected for bias, is {row['kl_corrected']:.3f} nats [")
 
 
 @pytest.fixture(scope="module")
@@ -113,24 +53,22 @@ def test_an_effect_on_attention_is_said_only_of_what_was_removed(attended):
     table, claims = attended.ablation, attended.claims
     first = claims.iloc[0]
     section = pages.page.section(attended)
-    where = f"outlier dimension {first['dim']} changes attention to [CLS] in block {first['layer']} most"
-    assert where in section.summary
-    assert f"from {first['attention_before']:.4f} to {first['attention_after']:.4f}" in section.summary
-    assert f"(p = {first['p_value']:.3f}; " in section.summary
+    assert section.findings == attended.findings
+    assert f"outlier dimension {first['dim']} steer attention?" in section.summary
+    assert f"in block {first['layer']}, to [CLS]: {first['change']:+z.4f} [" in section.summary
+    assert f"p = {first['p_value']:.3f}, " in section.summary
     assert section.main == "ablation_0"
-    for _, row in claims.iterrows():
-        assert f"outlier dimension {row['dim']} changes attention to" in section.finding
+    assert [one.value for one in section.findings] == claims["change"].tolist()
     alone = pages.page.section(with_tables(attended, ablation=table[table["set"].isin(["outlier", "driver"])]))
-    assert "nothing matches it in size" in alone.summary
-    assert "p = " not in alone.finding
-    assert "lowers attention to" in alone.finding
-    assert "control dimensions" not in alone.finding
+    assert {one.verdict for one in alone.findings} == {"cannot tell"}
+    driven = alone.notes[-1]
+    assert "most when removed from the keys of block" in driven
+    assert "control dimensions" not in driven
     still = pages.page.section(with_tables(attended, ablation=table.assign(attention_after=table["attention_before"])))
-    assert "changes attention to no class by 0.0001 or more." in still.summary
-    assert "none lowers attention to a class by 0.0001 or more." in still.finding
-    assert "most" not in still.finding
+    assert "none lowers attention to a class by 0.0001 or more." in still.notes[-1]
     assert still.main == "attention"
     none = pages.page.section(with_tables(attended, ablation=table[table["set"] == "driver"]))
+    assert none.findings == ()
     assert none.summary.startswith("7 outlier dimensions, where noise would give 0.05 in each state; dimension 48 is")
 
 
@@ -139,32 +77,23 @@ def encoded(reported):
     return reported["tiny-gpt2"]["encoding"]
 
 
-def test_removed_dimensions_are_said_as_between_two_fractions(encoded):
-    def said(agreement, fractions=(0.0, 0.1, 0.3, 0.5)):
-        curve = encoded.pruning[(encoded.pruning["basis"] == "axis") & (encoded.pruning["order"] == "spearman")]
-        curve = curve.head(len(fractions)).assign(fraction=list(fractions), top1_agreement=agreement)
-        return pages.page.section(with_tables(encoded, pruning=curve)), curve
-
-    section, curve = said([1.0, 0.97, 0.6, 0.96])
-    assert "falls below 95 % between 10 % and 30 % of the dimensions removed" in section.finding
-    assert with_tables(encoded, pruning=curve).removable["95%"].item() == 0.1
-    section, curve = said([0.9, 0.8], (0.1, 0.3))
-    assert "falls below 95 % between 0 % and 10 % of" in section.finding
-    assert with_tables(encoded, pruning=curve).removable["95%"].item() == 0
-    assert "stays at 95 % or more up to 50 % of the dimensions" in said([1.0, 0.99, 0.98, 0.97])[0].finding
+@pytest.mark.parametrize(
+    ("agreement", "fractions", "largest"),
+    [([1.0, 0.97, 0.6, 0.96], [0.0, 0.1, 0.3, 0.5], 0.1), ([0.9, 0.8], [0.1, 0.3], 0), ([1.0, 0.99], [0.0, 0.3], 0.3)],
+)
+def test_what_can_be_removed(encoded, agreement, fractions, largest):
+    curve = encoded.pruning[(encoded.pruning["basis"] == "axis") & (encoded.pruning["order"] == "spearman")]
+    curve = curve.head(len(fractions)).assign(fraction=fractions, top1_agreement=agreement)
+    assert with_tables(encoded, pruning=curve).removable["95%"].item() == largest
 
 
 def test_a_fit_is_said_beside_that_before_training(encoded):
-    fitted = encoded.regression.set_index("target")["adj_r2"]
     unseen = encoded.regression.set_index("target").loc["-log alpha", ["cv_r2", "cv_r2_low", "cv_r2_high"]]
     step = encoded.dynamics.set_index("step")["adj_r2"]
-    assert pages.page.section(encoded).summary == (
-        f"A linear fit of −log α on the output embeddings has adjusted R² {fitted['-log alpha']:.3f} "
-        f"({fitted['shuffled']:.3f} with α shuffled, {step[0]:.3f} before training); of types that it has not seen it "
-        "explains {:.3f} [{:.3f}, {:.3f}].".format(*unseen)
-    )
+    summary = pages.page.section(encoded).summary
+    assert summary.endswith("{:.3f} [{:.3f}, {:.3f}]; adjusted R² before training: {:.3f}.".format(*unseen, step[0]))
     without = with_tables(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
-    assert "before training" not in pages.page.section(without).summary
+    assert "with α shuffled: " in pages.page.section(without).summary
 
 
 @pytest.fixture(scope="module")
@@ -193,17 +122,17 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
     sd = f"SD over 2 seeds {seeds.std():.3f}, " if seeds.std() > 0 else ""
     dense, sparse, words = (in_words(probed.means, name) for name in ("dense", "l0", "bag_of_words"))
     untrained, random = (in_words(probed.means, f"l0_{name}") for name in ("untrained", "rotated"))
-    assert section.summary.startswith("Accuracy at state 3, 1 task: sparse probes with ")
-    assert section.summary.endswith(
+    (accuracies,) = section.notes[:1]
+    assert accuracies.startswith("Accuracy at state 3, 1 task: sparse probes with ")
+    assert accuracies.endswith(
         f"{sparse} ({sd}untrained model {untrained}, random basis {random}); dense probes {dense} "
         f"(untrained model {in_words(probed.means, 'dense_untrained')}); a bag of words {words}."
     )
     row = probed.differences.set_index(["probe", "against"]).loc[("dense", "bag_of_words")]
     gap = f"{row['difference']:+z.3f} [{row['low']:+z.3f}, {row['high']:+z.3f}]"
-    counted = f"on {row['above']:.0f} of 1 task, below on {row['below']:.0f}; difference {gap}."
-    assert f"Dense probes are above the bag of words {counted}" in section.finding
-    assert "1 tasks" not in section.finding
-    assert section.summary in section.finding
+    counted = f"on {row['above']:.0f} of 1 task, below on {row['below']:.0f}; mean difference in accuracy {gap}."
+    assert section.summary.startswith("Do dense probes tell more than a bag of words? ")
+    assert section.summary.endswith(counted)
 
 
 def test_top_k_alone_has_its_number(probed):
@@ -215,7 +144,8 @@ def test_top_k_alone_has_its_number(probed):
     section = pages.page.section(with_tables(probed, **alone, **others))
     accuracy = probes.loc[(probes["k"] == 4) & (probes["control"] == "none"), "accuracy"].item()
     assert in_words(means, "topk").startswith(f"{accuracy:.3f} [")
-    assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.summary
+    assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.notes[0]
+    assert section.summary.startswith("Do the top dimensions tell more than those of ")
 
 
 def test_texts_are_compared_at_the_scales_that_runs_share():

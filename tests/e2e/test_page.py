@@ -18,9 +18,10 @@ import interp
 from interp import disk, pages, plots, probing
 from interp.analyses import analyses
 from interp.figures import style
-from interp.figures.section import Section, count
+from interp.figures.section import Section
 from interp.frequency import bias_effect
 from interp.pages.page import render
+from interp.words import count
 
 HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
 
@@ -105,31 +106,18 @@ def test_the_section_says_what_the_table_says(written):
     section = pages.page.section(written)
     table = written.metrics.set_index(["decoder", "scale"])
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
-    assert f"({before['diversity']:.3f} to {after['diversity']:.3f})" in section.finding
-    assert (
-        f"perplexity on human text goes from {before['perplexity']:.1f} to {after['perplexity']:.1f}" in section.finding
-    )
+    (found,) = (one for one in section.findings if "top-k" in one.question)
+    assert found.value == after["diversity"] - before["diversity"]
+    assert f"its diversity, {before['diversity']:.3f}, changes by {found.value:+z.3f} [" in str(found)
+    (said,) = section.notes
+    assert said.startswith(f"Perplexity on human text is {before['perplexity']:.1f} (no interval) at λ = 1 and ")
+    assert said.endswith(f" {after['perplexity']:.1f} (no interval) at λ = 0.")
     samples = section.tables["Samples by scale"]
     assert list(samples.columns) == ["prompt", "decoder", "λ = 1", "λ = 0.5", "λ = 0", "human"]
     assert list(samples["decoder"]) == ["beam", "top_k"] * 2
     texts = written.texts.set_index(["decoder", "scale", "prompt_id"])["text"]
     assert samples["λ = 0"][3] == texts["top_k", 0, 1]
     assert len(section.figures) == 5
-    clear = written.metrics.copy()
-    clear.loc[clear["scale"] == 0, "diversity"] += 0.2
-    clear.loc[clear["scale"] == 0.25, "diversity"] += 9
-    clear["diversity_se"] = 0.01
-    rises = pages.page.section(type(written)(written.provenance, written.texts, clear)).finding
-    assert "Diversity rises clearly by beam (" in rises
-    assert "falls" not in rises
-    clear["diversity_se"] = 1.0
-    same = pages.page.section(type(written)(written.provenance, written.texts, clear)).finding
-    assert "Diversity does not change clearly by beam (" in same
-    assert "rises" not in same
-    one = written.metrics[written.metrics["scale"].isna() | (written.metrics["scale"] == 1)]
-    assert "Diversity at λ = 1: beam" in pages.page.section(
-        type(written)(written.provenance, written.texts, one)
-    ).finding  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,21 +170,20 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     state = probed.provenance["state"]
     at = probed.probes.query(f"state == {state}")
     dense = at.query("method == 'dense' and control == 'none'")["accuracy"].mean()
-    assert f"dense probes {dense:.3f}" in section.summary
+    assert f"dense probes {dense:.3f}" in section.notes[0]
     gates = at.query("method == 'l0' and control == 'none' and l0_strength == 0.4")["open_fraction"].mean()
-    assert f"sparse probes with {gates:.1%} of the gates open (λ = 0.4)" in section.summary
+    assert f"sparse probes with {gates:.1%} of the gates open (λ = 0.4)" in section.notes[0]
     zeroed = probed.ablation.query("mode == 'zero' and set == 'found'")
     change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).mean()
-    said = re.escape(f"zero changes the model's own accuracy by {change:+.3f}") + r" \[[-+.\d]+, [-+.\d]+\] on "
-    assert re.search(said + count(len(zeroed), "task"), section.finding)
-    beside = section.summary.split("dense probes")[0]
+    (needed,) = (str(one) for one in section.findings if "set to zero" in one.measure)
+    assert f"its accuracy on {count(len(zeroed), 'task')} changes by {change:+z.3f} [" in needed
+    beside = section.notes[0].split("dense probes")[0]
     assert "untrained model " in beside
     assert "random basis " in beside
     told = probed.comparisons.query(f"state == {state} and probe == 'dense' and against == 'bag_of_words'")
     sure = told[told["p_adjusted"] < 0.05]
     above, below = (sure["difference"] > 0).sum(), (sure["difference"] < 0).sum()
-    counted = f"bag of words on {above} of {count(len(told), 'task')}, below on {below}; difference "
-    assert counted in section.finding
+    assert f"above on {above} of {count(len(told), 'task')}, below on {below}; mean difference" in section.summary
     everything = {"random_states", "transfer_accuracy", "transfer_accuracy_difference", "transfer_difference"}
     assert everything <= set(section.figures)
 
@@ -296,7 +283,7 @@ def test_every_section_is_summarised_by_one_of_its_figures(results):
         assert section.main in section.figures
         assert re.search(r"\d", section.summary)
         assert section.summary.endswith(".")
-        assert ". " not in section.summary, "one sentence"
+        assert section.summary.count("? ") == 1, "a question and its answer"
 
 
 def test_every_figure_is_drawn_and_nothing_is_fetched(opened, page, results):
@@ -369,7 +356,7 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
     words = ["=1+1", "+1", "-1", "@a", "\t=1", "a=1", "'", None]
     table = pd.DataFrame({"=name": words, "value": np.arange(8) - 4.5, "count": -np.arange(8)})
     section = Section(
-        summary="s", main="f", finding="f", definitions={}, provenance={},
+        main="f", findings=(), notes=("s",), definitions={}, provenance={},
         figures={"f": style.figure("f", "x", "y")}, tables={"Table": table},
     )  # fmt: skip
     text = render(tmp_path / "index.html", "t", [("run", analyses()["frequency"], section)]).read_text(encoding="utf-8")

@@ -9,10 +9,10 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "declare", "disk", "findings", "intervals", "memory", "paths"},
+    {"checks", "declare", "disk", "intervals", "memory", "paths", "words"},
     {"models"},
     {"corpora"},
-    {"options", "dense"},
+    {"options", "dense", "findings"},
     {"results"},
     {"run"},
     {"hooks", "figures", "testing"},
@@ -147,7 +147,7 @@ def test_public_names_are_few():
 
 
 MANY_OPTIONS = {
-    "attention.patterns.ablation_effect", "attention.scores.score_contributions", "corpora.batching.batches",
+    "attention.ablation.ablation_effect", "attention.scores.score_contributions", "corpora.batching.batches",
     "encoding.neurons.frequency_neurons", "encoding.pruning.pruning_curve", "encoding.steering.steering_report",
     "generation.decoding.generate", "generation.decoding.prompts", "probing.accuracy.ablation_effect",
     "probing.shared.general", "probing.shared.transfer", "probing.states.collect", "probing.sweeps.sweep",

@@ -8,7 +8,8 @@ from toys import D_VOCAB, HF_MODELS
 
 import interp
 from interp import attention, corpora
-from interp.attention.patterns import AttentionByClass, KeyAblation
+from interp.attention.ablation import KeyAblation
+from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.attention.scores import ScoreContributions
 from interp.models.running import running

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from toys import toy
 
 from interp import corpora, encoding
+from interp.attention.ablation import KeyAblation
 from interp.attention.massive import MassiveActivations
-from interp.attention.patterns import AttentionByClass, KeyAblation
+from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.attention.scores import ScoreContributions
 from interp.corpora.classes import TokenClasses

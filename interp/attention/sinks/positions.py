@@ -27,7 +27,7 @@ from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
 from interp.dense import Dense
 from interp.hooks import jointly
-from interp.intervals import jackknife
+from interp.intervals import from_sums
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.groups import MOST
@@ -205,10 +205,13 @@ class Sinks(KeyObserver):
 
     @property
     def _sums(self) -> "_Sums":
-        counts, keys, pairs = (self.of_layers(name).movedim(1, 0).cpu().numpy() for name in ("counts", "keys", "pairs"))
-        if not counts[:, :, 0, 0].any():
+        names = ("counts", "keys", "pairs")
+        groups = tuple(self.of_layers(name).movedim(1, 0).cpu().numpy() for name in names)
+        if not groups[0][:, :, 0, 0].any():
             raise ValueError(f"{self._too_short} and there was none; give longer texts, or choose a larger epsilon")
-        return _Sums.of(counts, keys, pairs, self.stretches_per_group)
+        sizes = groups[0][:, :, 0].sum((1, 2))
+        read = tuple(one[sizes > 0] for one in groups)
+        return _Sums(read, _Totals(*(one.sum(0) for one in read)), sizes[sizes > 0], self.stretches_per_group)
 
     def _tidy(self, keys: dict[str, Any], columns: dict[str, Any], names: list[str]) -> pd.DataFrame:
         last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
@@ -299,33 +302,18 @@ class _Totals(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """Sums over all rows, and without each group of texts."""
+    """Sums over each group of texts, in the order of `_Totals`, and over all rows."""
 
+    groups: tuple[Float[np.ndarray, "groups ..."], ...]
     whole: _Totals
-    others: list[_Totals]
     sizes: Float[np.ndarray, " groups"]
     texts_per_group: int
-
-    @classmethod
-    def of(
-        cls,
-        counts: Float[np.ndarray, "groups layer 3 range"],
-        keys: Float[np.ndarray, "groups layer of_keys head range"],
-        pairs: Float[np.ndarray, "groups layer of_pairs head range"],
-        texts_per_group: int,
-    ) -> "_Sums":
-        sizes = counts[:, :, 0].sum((1, 2))
-        read = sizes.nonzero()[0]
-        whole = _Totals(counts.sum(0), keys.sum(0), pairs.sum(0))
-        others = [_Totals(whole[0] - counts[g], whole[1] - keys[g], whole[2] - pairs[g]) for g in read]
-        return cls(whole, others, sizes[read], texts_per_group)
 
     def interval(
         self, of: Callable[[_Totals], Float[np.ndarray, "*shape"]]
     ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
         """What a function makes of the sums, with the ends of its interval."""
-        without = np.stack([of(one) for one in self.others])
-        found = jackknife(of(self.whole), without, self.sizes, self.texts_per_group)
+        found = from_sums(lambda *sums: of(_Totals(*sums)), self.groups, self.sizes, self.texts_per_group)
         return found.value, found.low, found.high
 
 

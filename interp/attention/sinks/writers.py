@@ -13,7 +13,6 @@ from interp.attention.massive import LargeValues, large_values
 from interp.checks import warn
 from interp.corpora.batching import Batch
 from interp.hooks import jointly
-from interp.intervals import jackknife
 from interp.models.sites import Model, Recipe, Site, hook_name, state_name, view
 from interp.run.groups import MOST
 from interp.run.observers import Observer
@@ -131,15 +130,10 @@ class MassiveWriters(Observer):
         later, dims = self.state["count"].nonzero().unbind(1)
         rows = self.state["rows"]
         read = rows > 0
-        height, added = (self.state[name][read] for name in ("height", "added"))
-        height, added = (
-            height[:, later, dims, None],
-            added[:, later, :, dims].movedim(0, 1),
-        )  # [group, found, component]
-        whole, without = (added.sum(0) / height.sum(0)), (added.sum(0) - added) / (height.sum(0) - height)
-        found = jackknife(
-            whole.cpu().numpy(), without.cpu().numpy(), rows[read].cpu().numpy(), self.stretches_per_group
-        )
+        height = self.state["height"][read][:, later, dims, None]
+        added = self.state["added"][read][:, later, :, dims].movedim(0, 1)  # [group, activation, component]
+        sums = [one.cpu().numpy() for one in (added, height)]
+        found = from_sums(np.divide, sums, rows[read].cpu().numpy(), self.stretches_per_group)
         count = self.state["count"][later, dims]
         mean = (added.sum(0) / count[:, None]).cpu().numpy()
         last = int(self.model.cfg.n_ctx) - 1

@@ -1,0 +1,320 @@
+"""What becomes of attention without a dimension: one at a time replaced by a constant in the keys of one layer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attention.claims import CONTROLS, MOST_APART, apart_in_size
+from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, is_edited
+from interp.attention.patterns import AttentionByClass
+from interp.attention.profile import DimensionProfile
+from interp.checks import check_choice, check_mode, check_seed, check_table
+from interp.corpora import Batches, token_classes
+from interp.corpora.batching import Batch, Text, as_batches
+from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.declare import Mode
+from interp.dense import Dense
+from interp.hooks import ablate_dims, jointly
+from interp.models.qk import QKCircuit, check_layers, qk_circuit
+from interp.models.running import running
+from interp.models.sites import Model, Recipe, hook_name
+from interp.run.observers import fingerprint, observe
+from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["KeyAblation", "Where", "ablate", "ablation_effect", "planned"]
+
+Where = Literal["keys", "residual"]
+_OUTLIERS = 3  # outlier dimensions that are ablated, those of the most states first
+_CONTROLS = 5  # random dimensions beside them, and as many of those that match nothing
+_COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
+_COLUMNS += ["attention_after", "change_low", "change_high", "head", "head_before", "head_after"]
+_SET = ["layer", "key_class", "set"]
+_SET_COLUMNS = [*_SET, "attention_before", "mean_change", "mean_change_low", "mean_change_high"]
+_SET_COLUMNS += ["largest_fall", "largest_rise"]
+
+
+class KeyAblation(GroupedKeyObserver):
+    """Attention by class when one dimension of one layer's keys is replaced by a constant, for many at once.
+
+    Exact, in one pass: a key dimension of a layer changes the scores of that layer alone, by
+    `q_m · R_n W_K[j] (x_nj − m_j)`, so its softmax is computed again and nothing else.
+
+    Hooks of others on the scores or the pattern are refused with RuntimeError, since they would be missed.
+
+    After `observe`: `before` `[head, classes]` and `after` `[dims, head, classes]` of each layer, attention summed
+    over the keys of a class and averaged over queries; `changes` `[groups, dims, classes]`, the mean over heads of
+    after less before, summed over the queries of each group of texts.
+
+    Args:
+        fills: by layer and dimension, the constant m_j.
+    """
+
+    def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
+        dims = {str(layer): list(filled) for layer, filled in fills.items()}
+        means = fingerprint(torch.tensor([fill for filled in fills.values() for fill in filled.values()]))
+        super().__init__(model, classes, fills, dims=dims, means=means)
+        self.fills = fills
+        for layer, filled in fills.items():
+            variants = 1 + len(filled)
+            self.add_state(f"{layer}.attention", (variants, model.cfg.n_heads, len(classes.names)))
+            self.add_groups(layer, "mean", (variants, len(classes.names)))
+
+    def hooks(self, batch: Batch) -> Recipe:
+        if is_edited(self.model, batch):
+            raise RuntimeError("scores are computed from queries and keys, and would miss the hooks past these")
+        return super().hooks(batch)
+
+    def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
+        circuit = qk_circuit(self.model, layer)
+        names = circuit.input_name, circuit.query_name, hook_name(self.model, "k", layer)
+        return jointly(names, partial(self._read, circuit, keys))
+
+    def _read(self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, k: Tensor) -> None:
+        x = circuit.attn_input(x).to(keys.one_hot)
+        turned, fills = circuit.rotate(q).to(x), self.fills[circuit.layer]
+        total = x.new_zeros(1 + len(fills), q.shape[2], keys.one_hot.shape[2])
+        mean = x.new_zeros(len(x), 1 + len(fills), keys.one_hot.shape[2])
+        for queries, seen, scores in circuit.scores(q, k, keys.real):
+            asking = keys.real[:, queries].to(x)
+            changed = chain([scores], self._without(circuit, fills, turned[:, queries], x[:, seen], scores))
+            for number, one in enumerate(changed):
+                got = einsum(one.softmax(-1), asking, "batch head query key, batch query -> batch head key")
+                of_class = keys.one_hot[:, seen]
+                total[number] += einsum(got, of_class, "batch head key, batch key classes -> head classes")
+                mean[:, number] += einsum(got.mean(1), of_class, "batch key, batch key classes -> batch classes")
+        self.add(f"{circuit.layer}.attention", total)
+        self.add_rows(f"{circuit.layer}.mean", mean, keys.batch)
+
+    def _without(
+        self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
+    ) -> Iterator[Tensor]:
+        """The scores with each dimension of the keys at its constant."""
+        directions = x.shape[1] if circuit.rotates else 1  # without RoPE all keys have the same one
+        for dim, fill in fills.items():
+            direction = circuit.key_of(dim, directions).to(x)
+            along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
+            yield torch.addcmul(scores, along, x[:, None, None, :, dim] - fill, value=-1 / circuit.scale)
+
+    def before(self, layer: int) -> Float[np.ndarray, "head classes"]:
+        return self.per_query(f"{layer}.attention")[0]
+
+    def after(self, layer: int) -> Float[np.ndarray, "dims head classes"]:
+        return self.per_query(f"{layer}.attention")[1:]
+
+    def changes(self, layer: int) -> Float[np.ndarray, "groups dims classes"]:
+        before, after = np.split(self.by_group(layer, "mean"), [1], 1)
+        return after - before
+
+
+@runs
+def ablation_effect(
+    model: Model,
+    text_or_batches: Text,
+    outliers: pd.DataFrame,
+    *,
+    drivers: pd.DataFrame | Dense | None = None,
+    layers: Sequence[int] | None = None,
+    key_classes: KeyClasses = None,
+    where: Where = "keys",
+    mode: Mode = "mean",
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> Passes[pd.DataFrame]:
+    """Does attention to a class fall when an outlier dimension is removed, and only then?
+
+    From each layer the first three dimensions of `outliers` are removed one at a time (`set` outlier), which are those
+    that are outliers in most states; then for each class the dimension with the largest gap there (`driver`), control
+    dimensions as large as the outliers (`matched`, the same in all layers) and five random ones (`random`). A control
+    is as large where the root mean square of what is taken away, `removed`, is within a factor of 1.5 of the
+    outlier's: the 39 nearest, which outliers share where they can; where there are fewer, nothing matches, and the five
+    nearest are removed for the figure. `interp.attention.claims.largest_effects` makes one test for each outlier.
+
+    Args:
+        outliers: the table of `find_outliers`.
+        drivers: what `interp.attention.gaps` returns; by its mean over heads. None ablates outliers alone.
+        layers: TransformerLens' block numbers; all.
+        where: `"keys"` of the layer alone (see `interp.hooks.ablate_dims`): two passes in all. `"residual"`: the
+            residual stream that enters the layer, and the layer's attention then: a pass for each dimension and layer,
+            and so five matched dimensions for each outlier and no test.
+        mode: set the dimension to zero, or to its mean over tokens.
+        seed: of the random dimensions.
+
+    Returns the table `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before,
+    attention_after, change_low, change_high, head, head_before, head_after): attention summed over the keys of a class,
+    averaged over queries and heads; the 95 % interval of after less before, both on the same texts
+    (`interp.intervals.jackknife`), NaN of fewer than 20; and attention of the head in which it changes most.
+    `magnitude` is the root mean square of the dimension, `removed` that of its difference from what it is set to; in
+    keys without RoPE its SD, since a constant in all keys moves all scores of a query alike.
+
+    Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
+    runs, or with a state, layer or dimension that the model does not have.
+
+    Examples:
+        >>> from interp.attention.profile import dimension_profile, find_outliers
+        >>> from interp.testing import toy_decoder
+        >>> model, text, classes = toy_decoder(), ["w0 w1 w2"] * 20, {"first": [7, 8]}
+        >>> outliers = find_outliers(dimension_profile(model, text, key_classes=classes, progress=False), k=1.5)
+        >>> table = ablation_effect(model, text, outliers, key_classes=classes, progress=False)
+        >>> sorted(table["set"].unique())  # each outlier beside its controls
+        ['matched', 'outlier', 'random']
+    """
+    chosen = check_layers(model, layers)
+    check_choice("where", where, get_args(Where))
+    check_mode(mode)
+    seed = check_seed(seed)
+    _check_given(model, outliers, "outliers", ["state", "dim"], "z")
+    of_gap = ["layer", "head", "key_class", "dim"]
+    if isinstance(drivers, Dense):
+        drivers = drivers.mean("head", ["gap"])
+        of_gap.remove("head")
+    if drivers is not None:
+        _check_given(model, drivers, "drivers", of_gap, "gap")
+    classes = token_classes(model, key_classes)
+    prepared = as_batches(model, text_or_batches, batch_size=batch_size)
+    read = DimensionProfile(model, classes, of="attn_input" if where == "keys" else "residual")
+    yield [Reading("profile", prepared, [read])]
+    plan = planned(model, read.table, outliers, drivers, chosen, mode, seed, where)
+    return (yield from ablate(model, prepared, classes, plan, where, progress))[0]
+
+
+def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
+    """Raise ValueError for a table with values missing, of two runs, or with a number that this model does not have."""
+    check_table(table, what, [*key, value], key)
+    counts = {"state": model.cfg.n_layers + 1, "layer": model.cfg.n_layers, "dim": model.cfg.d_model}
+    for column in [name for name in key if name in counts]:
+        outside = table.loc[~table[column].isin(range(counts[column])), column]
+        if len(outside):
+            known = f"this model has 0 … {counts[column] - 1}; give the table of this model"
+            raise ValueError(f"{what} has {column} {outside.iloc[0]}, {known}")
+
+
+def planned(
+    model: Model,
+    profile: pd.DataFrame,
+    outliers: pd.DataFrame,
+    gaps: pd.DataFrame | None,
+    layers: list[int],
+    mode: Mode,
+    seed: int,
+    where: Where = "keys",
+) -> pd.DataFrame:
+    """What `ablate` removes, by the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode, fill)."""
+    every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
+    every["magnitude"] = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
+    every["fill"] = every["mean"] if mode == "mean" else 0.0
+    varies = mode == "mean" or (where == "keys" and not qk_circuit(model, 0).rotates)
+    every["removed"] = every["sd"] if varies else every["magnitude"]
+    rng = np.random.default_rng(seed)
+    outlying = outliers["dim"].drop_duplicates().head(_OUTLIERS).tolist()
+    size = every["removed"].unstack("layer")[layers]
+    matched = _matched(size, outlying, outliers["dim"], CONTROLS if where == "keys" else _CONTROLS)
+    rows = []
+    for layer in layers:
+        driving = [] if gaps is None else _drivers(gaps[gaps["layer"] == layer])
+        tested = (
+            dict.fromkeys(matched, "matched") | dict.fromkeys(driving, "driver") | dict.fromkeys(outlying, "outlier")
+        )
+        rest = size.index.difference([*tested, *outliers["dim"]]).to_numpy()
+        random = rng.choice(rest, size=min(_CONTROLS, len(rest)) if tested else 0, replace=False)
+        rows += [(layer, dim, kind) for dim, kind in (tested | dict.fromkeys(random.tolist(), "random")).items()]
+    plan = pd.DataFrame(rows, columns=["layer", "dim", "set"]).assign(mode=mode)
+    return plan.join(every[["magnitude", "removed", "fill"]], on=["layer", "dim"])
+
+
+def _drivers(gaps: pd.DataFrame) -> list[int]:
+    """The dimension of the largest mean gap of each class."""
+    means = gaps.groupby(["key_class", "dim"])["gap"].mean().sort_values()
+    return means.groupby("key_class").tail(1).index.unique("dim").tolist()
+
+
+def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: int) -> list[int]:
+    """The dimensions as large as the outliers that are removed: the n nearest to each, or a few where these differ."""
+    found: dict[int, None] = {}
+    for dim in outlying:
+        near = apart_in_size(size, dim).drop(outliers).nsmallest(n)
+        matches = len(near) == n and near.iloc[-1] <= MOST_APART
+        found |= dict.fromkeys(near.index[: n if matches else _CONTROLS].tolist())
+    return list(found)
+
+
+def ablate(
+    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where, progress: bool
+) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
+    """`ablation_effect` of what is `planned`, for `interp.run.passes`: at most one reading; and the mean change of each
+    set, with the largest."""
+    if plan.empty:
+        return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS)
+    fill = plan.set_index(["layer", "dim"])["fill"]
+    fills: dict[int, Any] = {layer: fill[layer].to_dict() for layer in plan["layer"].unique().tolist()}
+    observer: KeyAblation | AttentionByClass
+    if where == "keys":
+        observer = KeyAblation(model, classes, fills)
+        yield [Reading("ablation", prepared, [observer])]
+        whole = {layer: observer.before(layer) for layer in fills}
+        after = np.concatenate([observer.after(layer) for layer in fills])
+        changes = np.concatenate([observer.changes(layer) for layer in fills], 1)
+    else:
+        observer = AttentionByClass(model, classes, layers=[*fills])
+        yield [Reading("ablation", prepared, [observer])]
+        whole = {layer: observer.by_class(layer) for layer in fills}
+        hooked = [*_through_the_stream(model, prepared, classes, plan, progress)]
+        after = np.stack([one.by_class(layer) for layer, one in hooked])
+        sums = [(one.by_group(layer, "attention") - observer.by_group(layer, "attention")) for layer, one in hooked]
+        changes = np.stack(sums, 1).mean(2)
+    before = np.stack([whole[layer] for layer in plan["layer"]])
+    head = np.abs(after - before).argmax(1)
+    table = plan.merge(pd.DataFrame({"key_class": classes.names}), how="cross").assign(where=where, head=head.ravel())
+    for name, attention in {"before": before, "after": after}.items():
+        table[f"attention_{name}"] = attention.mean(1).ravel()
+        table[f"head_{name}"] = np.take_along_axis(attention, head[:, None], 1).ravel()
+    present = before.any(1).ravel()
+    by_row = pd.DataFrame(changes.reshape(len(changes), -1).T)[present].reset_index(drop=True)
+    return _with_intervals(table[present].reset_index(drop=True), by_row, observer)
+
+
+def _with_intervals(
+    table: pd.DataFrame, changes: pd.DataFrame, observer: GroupedKeyObserver
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table with the intervals of its changes, and means over the dimensions of each set with theirs.
+
+    Args:
+        changes: for each row of the table, the change by group of texts, summed over queries.
+    """
+
+    def half(changes: pd.DataFrame) -> np.ndarray:
+        mean = observer.jackknife(lambda change, queries: change / queries, changes.to_numpy().T, observer.queries)
+        return mean.half
+
+    change, reach = table["attention_after"] - table["attention_before"], half(changes)
+    told = table["key_class"] != "other"
+    keys = [table.loc[told, name] for name in _SET]
+    sets = pd.DataFrame({"attention_before": table.loc[told, "attention_before"]}).groupby(keys, sort=False).first()
+    by_set = change[told].groupby(keys, sort=False)
+    sets = sets.join(by_set.agg(mean_change="mean", largest_fall="min", largest_rise="max"))
+    reach_of_mean = half(changes[told].groupby(keys, sort=False).mean())
+    sets = sets.assign(
+        mean_change_low=sets["mean_change"] - reach_of_mean, mean_change_high=sets["mean_change"] + reach_of_mean
+    )
+    table = table.assign(change_low=change - reach, change_high=change + reach)
+    return table[_COLUMNS], sets.reset_index()[_SET_COLUMNS]
+
+
+def _through_the_stream(
+    model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, progress: bool
+) -> Iterator[tuple[int, AttentionByClass]]:
+    """Each layer and its attention by class with a dimension of the stream that enters it replaced."""
+    for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
+        observer = AttentionByClass(model, classes, layers=[layer])
+        means = torch.full((model.cfg.d_model,), fill)
+        with running(model, ablate_dims(model, layer, [dim], where="residual", mode="mean", means=means)):
+            observe(model, prepared, observer, progress=progress)
+        yield layer, observer

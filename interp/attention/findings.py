@@ -1,0 +1,46 @@
+"""What `interp attention` finds: whether outlier dimensions steer attention."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from interp.attention.claims import CONTROLS, MOST_APART
+from interp.findings import Finding, Verdict, side
+from interp.words import CLASS_NAME
+
+__all__ = ["steered"]
+
+_ALPHA = 0.05
+_RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval leaves 0 out; "
+_RULE += "no where p is larger; cannot tell where nothing matches it in size"
+
+
+def steered(claims: pd.DataFrame) -> Iterator[Finding]:
+    """Of each outlier dimension, from the table of `interp.attention.claims.largest_effects`: its largest effect."""
+    row: Any
+    for row in claims.itertuples():
+        where = f"in block {row.layer}, to {CLASS_NAME.get(row.key_class, row.key_class)}:"
+        known = not math.isnan(row.p_value)
+        matched = f"p = {row.p_value:.3f}, the largest change, up or down, by any of {CONTROLS} dimensions of its size"
+        few = f"fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
+        yield Finding(
+            question=f"Does outlier dimension {row.dim} steer attention?",
+            verdict=_verdict(row),
+            measure=f"removed from the keys of one block at a time, it changes attention most {where}",
+            value=row.change,
+            low=row.change_low,
+            high=row.change_high,
+            control=row.control_change if known else math.nan,
+            compared_with=matched if known else few,
+            rule=_RULE,
+            form="{:+z.4f}",
+        )
+
+
+def _verdict(row: Any) -> Verdict:
+    if row.p_value >= _ALPHA:
+        return "no"
+    apart = side(row.change_low, row.change_high) != "cannot tell"
+    return "yes" if row.p_value < _ALPHA and apart else "cannot tell"

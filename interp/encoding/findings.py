@@ -1,0 +1,66 @@
+"""What `interp encoding` finds: whether output embeddings say how probable a token is, and where."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from interp.findings import Finding, Verdict, side
+
+__all__ = ["linear", "removable"]
+
+_HALF = 0.5  # of the variance
+_PRUNED = 0.3  # by the paper
+_ENOUGH = 0.95  # of the predictions
+_LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly where that fit is as "
+_LINEAR += f"good or not known; no where the interval lies below {_HALF}"
+_REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies "
+_REMOVABLE += "above the latter alone; no where it lies below it"
+
+
+def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
+    """From the tables of a study: whether −log α is a linear function of the output embeddings."""
+    fits = regression.set_index("target")
+    whole, shuffled = fits.loc["-log alpha"].to_dict(), fits.loc["shuffled"].to_dict()
+    low, high = whole["cv_r2_low"], whole["cv_r2_high"]
+    before = dynamics.loc[dynamics["step"] == 0, "adj_r2"].dropna().tolist()
+    verdict = side(low, high, than=_HALF)
+    if verdict == "yes" and not (before and low > before[0]):
+        verdict = "partly"
+    return Finding(
+        question="Is token probability a linear function of the output embeddings?",
+        verdict=verdict,
+        measure="of the variance of −log α, over types left out of the fit, it explains (R²)",
+        value=whole["cv_r2"],
+        low=low,
+        high=high,
+        control=before[0] if before else shuffled["cv_r2"],
+        compared_with="adjusted R² before training" if before else "with α shuffled",
+        rule=_LINEAR,
+    )
+
+
+def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
+    """From the table `pruning`: whether the dimensions least tied to probability can go."""
+    axes = pruning[pruning["basis"] == "axis"]
+    curves = {order: axes[axes["order"] == order].set_index("fraction") for order in ("spearman", "random")}
+    if any(curve.empty for curve in curves.values()):
+        return
+    fraction = min(curves["spearman"].index, key=lambda one: abs(one - _PRUNED))
+    columns = ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]
+    value, low, high = curves["spearman"].loc[fraction, columns].tolist()
+    control, least, most = curves["random"].loc[fraction, columns].tolist()
+    verdict: Verdict = "no" if high < least else "cannot tell"
+    if low > most:
+        verdict = "yes" if low > _ENOUGH else "partly"
+    yield Finding(
+        question="Can the dimensions least tied to probability be removed?",
+        verdict=verdict,
+        measure=f"without {fraction:.0%} of the dimensions, the likeliest token stays the same at a share of positions "
+        "of",
+        value=value,
+        low=low,
+        high=high,
+        control=control,
+        compared_with="in random order",
+        rule=_REMOVABLE,
+    )

@@ -1,0 +1,81 @@
+"""What `interp frequency` finds: whether a bias keeps predictions near word frequency."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interp.findings import Finding, Verdict, side
+
+__all__ = ["BIAS", "findings"]
+
+BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
+_ADDED = {"ln": "b_LN W_U", "last": "b_last"}
+_RANDOM = {"ln": "random directions", "last": "random orders of its values"}
+_MOVED = "yes where the interval lies above 0 and what the bias adds to the logits follows log u more closely than any "
+_MOVED += "control; partly where only the interval does; no where it lies below 0"
+_FOLLOWS = "yes where the interval lies above 0 and the correlation above that of every control; partly where only the "
+_FOLLOWS += "interval does; no where it lies below 0"
+
+
+def findings(kl: pd.DataFrame, projection: pd.DataFrame) -> tuple[Finding, ...]:
+    """Of each bias, what its removal does to KL(u‖q) (or the scale farthest from 1), and whether it follows log u.
+
+    Args:
+        kl, projection: the tables of `BiasEffect`.
+    """
+    known: dict[Any, Any] = {row.bias: row for row in projection.itertuples()}
+    moved = [_moved(row, known.get(row.bias)) for row in _ends(kl) if row.scale != 1]
+    moved.sort(key=lambda one: -abs(one.value))
+    return (*moved, *(_follows(row) for row in known.values() if not np.isnan(row.spearman)))
+
+
+def _ends(kl: pd.DataFrame) -> list[Any]:
+    """The row of each bias at λ = 0, or else farthest from 1."""
+    scales = np.array(kl["scale"].unique(), dtype=float)
+    last = 0.0 if 0.0 in scales else scales[np.abs(scales - 1).argmax()]
+    return [*kl[kl["scale"] == last].itertuples()]
+
+
+def _moved(row: Any, projected: Any) -> Finding:
+    bias = BIAS[row.bias]
+    how = f"without {bias}" if row.scale == 0 else f"with {bias} times {row.scale:g}"
+    verdict, control, compared_with = side(row.delta_kl_low, row.delta_kl_high), np.nan, ""
+    if projected is not None and not np.isnan(projected.control_spearman):
+        control = projected.control_spearman
+        compared_with = f"Spearman correlation of {_ADDED[row.bias]} with log u {projected.spearman:+.3f}, the largest "
+        compared_with += f"of {projected.n_controls} {_RANDOM[row.bias]}"
+    return Finding(
+        question=f"Are predictions further from word frequency {how}?",
+        verdict="partly" if verdict == "yes" and not _above(projected) else verdict,
+        measure="KL(u‖q) changes by",
+        value=row.delta_kl,
+        low=row.delta_kl_low,
+        high=row.delta_kl_high,
+        unit="nats",
+        control=control,
+        compared_with=compared_with,
+        rule=_MOVED,
+        form="{:+z.3f}",
+    )
+
+
+def _follows(row: Any) -> Finding:
+    verdict: Verdict = side(row.spearman_low, row.spearman_high)
+    return Finding(
+        question=f"Does what {BIAS[row.bias]} adds to the logits follow word frequency?",
+        verdict="partly" if verdict == "yes" and not _above(row) else verdict,
+        measure=f"the Spearman correlation of {_ADDED[row.bias]} with log u is",
+        value=row.spearman,
+        low=row.spearman_low,
+        high=row.spearman_high,
+        control=row.control_spearman,
+        compared_with=f"the largest of {row.n_controls} {_RANDOM[row.bias]}",
+        rule=_FOLLOWS,
+        form="{:+.3f}",
+    )
+
+
+def _above(projected: Any) -> bool:
+    """Whether what a bias adds follows log u more closely than any control."""
+    return projected is not None and bool(projected.spearman > projected.control_spearman)

@@ -1,0 +1,134 @@
+"""What `interp probing` finds: whether probes tell more than words, chance and a random basis, and from how few."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from interp.findings import Finding, Verdict, side
+from interp.probing.uncertainty import ENDS, off_diagonal, resampled
+from interp.words import count
+
+__all__ = ["beyond", "concentrated", "held", "needed"]
+
+_QUESTIONS = {
+    ("dense", "bag_of_words"): "Do dense probes tell more than a bag of words?",
+    ("dense", "dense_untrained"): "Do dense probes tell more than those of an untrained model?",
+    ("l0", "l0_untrained"): "Do sparse probes tell more than those of an untrained model?",
+    ("l0", "l0_rotated"): "Do sparse probes tell more from neurons than from a random basis?",
+    ("topk", "topk_untrained"): "Do the top dimensions tell more than those of an untrained model?",
+    ("topk", "topk_rotated"): "Do the top dimensions tell more than those of a random basis?",
+}
+_BEYOND = "yes where the interval lies above 0 and so do half of the tasks or more (McNemar, adjusted p ≤ .05); partly "
+_BEYOND += "where more tasks lie above than below; no where the interval lies below 0"
+_CONCENTRATED = "yes where the interval lies above 1; cannot tell where the top is not above chance and above the "
+_CONCENTRATED += "untrained model on any task"
+_HELD = "yes where the interval lies above chance"
+_NEEDED = "yes where the interval of the difference from matched neurons lies below 0"
+
+
+def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
+    """Of one state, from the table `differences` of a study: probes against what they must beat.
+
+    Probes of the top dimensions are left out where there are sparse ones.
+    """
+    sparse = (differences["probe"] == "l0").any()
+    row: Any
+    for row in differences.itertuples():
+        question = _QUESTIONS.get((str(row.probe), str(row.against)))
+        if question and not (sparse and row.probe == "topk"):
+            tasks = count(int(row.n_tasks), "task")
+            yield Finding(
+                question=question,
+                verdict=_beyond(row),
+                measure=f"above on {row.above:.0f} of {tasks}, below on {row.below:.0f}; mean difference in accuracy",
+                value=row.difference,
+                low=row.low,
+                high=row.high,
+                rule=_BEYOND,
+                form="{:+z.3f}",
+            )
+
+
+def _beyond(row: Any) -> Verdict:
+    verdict = side(row.low, row.high)
+    if verdict == "yes" and row.above >= row.n_tasks / 2:
+        return "yes"
+    if verdict == "no":
+        return "no"
+    return "partly" if row.above > row.below else "cannot tell"
+
+
+def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
+    """Of one state, from the table `equivalence`: how many random dimensions replace one of the top, over the tasks
+    where the top says anything."""
+    if equivalence.empty:
+        return
+    known, top = equivalence.dropna(subset="ratio"), count(int(equivalence["n_top"].iloc[0]), "dimension")
+    value, low, high = np.nan, np.nan, np.nan
+    if len(known):
+        ratios = known["ratio"].to_numpy()
+        value, low, high = float(np.median(ratios)), known["low"].iloc[0], known["high"].iloc[0]
+        if len(ratios) > 1:
+            drawn = np.random.default_rng(0).choice(ratios, (len(resampled(len(ratios))), len(ratios)))
+            low, high = np.quantile(np.median(drawn, axis=1), ENDS)
+    above = f"{len(known)} of {count(len(equivalence), 'task')}"
+    censored = int(known["censored"].sum())
+    more = f" (on {count(censored, 'task')} all the others together may not)" if censored else ""
+    yield Finding(
+        question="Is what probes read concentrated in few dimensions?",
+        verdict=side(low, high, than=1.0),
+        measure=f"the {top} of the largest |t| are above chance and above the untrained model on {above}; random "
+        f"dimensions that reach their accuracy{more}, for one of them:",
+        value=value,
+        low=low,
+        high=high,
+        control=1.0,
+        compared_with="if all dimensions were alike",
+        rule=_CONCENTRATED,
+        form="{:.1f}",
+    )
+
+
+def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
+    """From the table `transfer`: whether probes are right on the pairs of tasks that they have not seen."""
+    for name, rows in {
+        "sparse": transfer["l0_strength"] == l0_strength,
+        "dense": transfer["method"] == "dense",
+    }.items():
+        wide = transfer[rows].pivot(index="train_task", columns="test_task", values="pair_accuracy")
+        mean, low, high = off_diagonal(wide.loc[wide.columns].to_numpy(dtype=np.float64))
+        yield Finding(
+            question=f"Are {name} probes right on tasks that they have not seen?",
+            verdict=side(low, high, than=0.5),
+            measure="mean share of their pairs:",
+            value=mean,
+            low=low,
+            high=high,
+            control=0.5,
+            compared_with="chance",
+            rule=_HELD,
+        )
+
+
+def needed(changes: pd.DataFrame) -> Iterator[Finding]:
+    """From the table `ablation` with its changes: whether the model's accuracy needs the neurons that probes found."""
+    for mode, part in changes.groupby("mode", sort=False):
+        to = "their means" if mode == "mean" else "zero"
+        by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
+        found, matched = (by_task[name].to_numpy(dtype=np.float64) for name in ("found", "matched"))
+        low, high = np.quantile(resampled(len(found)) @ found, ENDS) if len(found) > 1 else (np.nan, np.nan)
+        apart = np.quantile(resampled(len(found)) @ (found - matched), ENDS) if len(found) > 1 else (np.nan, np.nan)
+        yield Finding(
+            question="Does the model need the neurons that sparse probes found?",
+            verdict=side(-apart[1], -apart[0]),
+            measure=f"set to {to}, its accuracy on {count(len(found), 'task')} changes by",
+            value=float(found.mean()),
+            low=float(low),
+            high=float(high),
+            control=float(matched.mean()),
+            compared_with="neurons of matched magnitude",
+            rule=_NEEDED,
+            form="{:+z.3f}",
+        )

@@ -1,0 +1,30 @@
+"""How sentences, tables and figures name things and print numbers."""
+
+import math
+
+__all__ = ["CLASS_NAME", "DECODER_NAME", "count", "within"]
+
+CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
+"""Classes of tokens whose name is not what they are called."""
+DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
+"""Decoders whose name is not what they are called."""
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things.
+
+    Examples:
+        >>> count(1, "task"), count(2_000, "task")
+        ('1 task', '2,000 tasks')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def within(low: float, high: float, form: str) -> str:
+    """The 95 % interval of a number; that there is none where it is NaN.
+
+    Examples:
+        >>> within(0.1, 0.25, "{:.2f}"), within(float("nan"), 1.0, "{:.2f}")
+        ('[0.10, 0.25]', '(no interval)')
+    """
+    return "(no interval)" if math.isnan(low) or math.isnan(high) else f"[{form.format(low)}, {form.format(high)}]"

@@ -1,0 +1,139 @@
+"""Where there is nothing to find, "yes" is said at most 5 times in 100."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from interp import corpora
+from interp.attention.claims import largest_effects
+from interp.attention.findings import steered
+from interp.encoding.decomposition import decompose
+from interp.encoding.findings import linear, removable
+from interp.encoding.validation import cross_validated
+from interp.findings import Finding
+from interp.frequency import bias_effect
+from interp.generation import text_metrics
+from interp.generation.findings import diverse
+from interp.models.embeddings import Embeddings
+from interp.probing.findings import beyond, held, needed
+from interp.probing.tables import ALPHA
+from interp.probing.uncertainty import averaged, compared
+
+
+def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dict[str, int]:
+    """How often the answer to each question is yes, of a hundred draws."""
+    answers = [
+        (one.question, one.verdict == "yes") for seed in range(100) for one in found(np.random.default_rng(seed))
+    ]
+    counts: dict[str, int] = pd.DataFrame(answers).groupby(0)[1].sum().to_dict()
+    return counts
+
+
+@pytest.mark.e2e  # for its time
+def test_random_biases_and_texts(load_toy):
+    model = load_toy("gpt2")
+
+    def found(rng):
+        model.ln_final.b.data = torch.from_numpy(rng.standard_normal(16)).float()
+        words = rng.choice(60, size=(20, 6), p=rng.dirichlet(np.ones(60)))
+        texts = [" ".join(f"w{word}" for word in text) for text in words]
+        prepared = corpora.batches(model, texts, layout="texts")
+        return bias_effect(
+            model, prepared, unigram=np.arange(67), biases=["ln"], scales=[0, 1], progress=False
+        ).findings
+
+    counts = yes_in_100(found)
+    assert len(counts) == 2
+    assert max(counts.values()) <= 5
+
+
+def test_outlier_dimensions_like_any_other():
+    def found(rng):
+        dims = {"dim": np.arange(60), "set": ["outlier"] + ["matched"] * 59, "removed": 1.0, "attention_before": 0.2}
+        layers = [
+            pd.DataFrame(dims | {"layer": layer, "key_class": name, "attention_after": 0.2 + rng.normal(0, 0.01, 60)})
+            for layer in range(4)
+            for name in ("first", "comma_period")
+        ]
+        table = pd.concat(layers, ignore_index=True)
+        change = table["attention_after"] - table["attention_before"]
+        return steered(largest_effects(table.assign(change_low=change - 1e-6, change_high=change + 1e-6)))
+
+    assert yes_in_100(found)["Does outlier dimension 0 steer attention?"] <= 5
+
+
+def test_probabilities_shuffled_over_types():
+    def found(rng):
+        E, y = Embeddings(rng.normal(size=(12, 300))), rng.normal(size=(300, 2))
+        fits = cross_validated(E, decompose(E, y), y).assign(target=["-log alpha", "shuffled"])
+        return [linear(fits, pd.DataFrame({"step": [0], "adj_r2": [-1.0]}))]
+
+    assert max(yes_in_100(found).values()) == 0
+
+
+def test_two_random_orders_of_dimensions():
+    def found(rng):
+        agreement = rng.binomial(400, 0.98, size=2) / 400
+        half = 1.96 * np.sqrt(agreement * (1 - agreement) / 400)
+        rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": agreement}
+        return removable(
+            pd.DataFrame(rows | {"top1_agreement_low": agreement - half, "top1_agreement_high": agreement + half})
+        )
+
+    assert max(yes_in_100(found).values()) <= 5
+
+
+def test_probes_of_shuffled_labels():
+    pairs = [("dense", "bag_of_words"), ("l0", "l0_untrained"), ("l0", "l0_rotated")]
+
+    def found(rng):
+        names = ["dense", "bag_of_words", "l0", "l0_untrained", "l0_rotated"]
+        hits = pd.DataFrame(rng.integers(0, 2, size=(21 * 40, 5)).astype(float), columns=names)
+        hits = hits.assign(task=np.repeat([f"t{i:02d}" for i in range(21)], 40), state=3, pair=np.tile(range(40), 21))
+        told = compared(hits, pairs)
+        told = told[told["p_adjusted"] < ALPHA]
+        by = ["probe", "against"]
+        table = averaged(hits, pairs)[1].set_index(by).assign(n_tasks=21)
+        table["above"] = told[told["difference"] > 0].groupby(by).size().reindex(table.index, fill_value=0)
+        table["below"] = told[told["difference"] < 0].groupby(by).size().reindex(table.index, fill_value=0)
+        return beyond(table.reset_index())
+
+    counts = yes_in_100(found)
+    assert len(counts) == 3
+    assert max(counts.values()) <= 5
+
+
+def test_probes_of_shuffled_labels_on_other_tasks():
+    def found(rng):
+        accuracy = rng.binomial(40, 0.5, size=(2, 21, 21)) / 40
+        tables = []
+        for name, strength, right in (("l0", 0.2, accuracy[0]), ("dense", np.nan, accuracy[1])):
+            rows = [(i, j, right[i, j]) for i in range(21) for j in range(21)]
+            table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
+            tables.append(table.assign(method=name, l0_strength=strength))
+        return held(pd.concat(tables), 0.2)
+
+    assert max(yes_in_100(found).values()) <= 5
+
+
+def test_neurons_found_like_any_other():
+    def found(rng):
+        sets = {"set": ["found", "matched"], "accuracy": rng.normal(-0.05, 0.05, 2)}
+        tasks = [pd.DataFrame(sets | {"task": task, "accuracy": rng.normal(-0.05, 0.05, 2)}) for task in range(15)]
+        return needed(pd.concat(tasks).assign(mode="zero"))
+
+    assert max(yes_in_100(found).values()) <= 5
+
+
+def test_texts_whose_scale_is_shuffled():
+    def found(rng):
+        rows = []
+        for decoder, scale in (("human", np.nan), ("top_k", 1.0), ("top_k", 0.0)):
+            texts = rng.zipf(1.5, size=(30, 12)).clip(max=500).tolist()
+            rows.append(text_metrics(texts) | {"decoder": decoder, "scale": scale})
+        return diverse(pd.DataFrame(rows))
+
+    assert max(yes_in_100(found).values()) <= 5

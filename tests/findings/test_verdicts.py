@@ -1,0 +1,200 @@
+"""Each kind of finding on constructed tables: yes, partly, no, cannot tell."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from interp.attention.findings import steered
+from interp.encoding.findings import linear, removable
+from interp.findings import Finding, findings_table, side
+from interp.frequency.findings import findings as of_biases
+from interp.generation.findings import diverse
+from interp.probing.findings import beyond, concentrated, held, needed
+
+NONE = math.nan
+
+
+def finding(**changed):
+    known = {"question": "Is it so?", "verdict": "yes", "measure": "it is", "value": 1.0, "low": 0.5, "high": 1.5}
+    return Finding(**known | {"rule": "yes where it is"} | changed)
+
+
+def test_a_finding_is_a_sentence():
+    assert str(finding()) == "Is it so? Yes: it is 1.000 [0.500, 1.500]."
+    assert str(finding(unit="nats", form="{:+.1f}")) == "Is it so? Yes: it is +1.0 nats [+0.5, +1.5]."
+    assert str(finding(control=0.25, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: 0.250.")
+    bare = finding(verdict="cannot tell", low=NONE, high=NONE, compared_with="nothing is like it")
+    assert str(bare) == "Is it so? Cannot tell: it is 1.000 (no interval); nothing is like it."
+    assert str(finding(value=NONE)) == "Is it so? Yes: it is undefined."
+
+
+def test_findings_are_records():
+    table = findings_table([finding(), finding(value=2.0)])
+    assert table["value"].tolist() == [1.0, 2.0]
+    assert {"question", "verdict", "measure", "low", "high", "control", "rule"} < set(table)
+
+
+def test_an_interval_lies_on_a_side():
+    assert [side(*ends) for ends in ((0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1), (NONE, NONE), (0.0, 1.0))] == [
+        "yes", "no", "cannot tell", "cannot tell", "cannot tell",
+    ]  # fmt: skip
+
+
+def of_bias(delta, low, high, *, bias="ln", scale=0.0, spearman=0.8, control=0.3):
+    kl = pd.DataFrame({"bias": bias, "scale": [scale, 1.0], "delta_kl": [delta, 0.0]})
+    kl = kl.assign(delta_kl_low=[low, 0.0], delta_kl_high=[high, 0.0])
+    columns = {"bias": bias, "spearman": spearman, "spearman_low": spearman - 0.1, "spearman_high": spearman + 0.1}
+    projection = pd.DataFrame([columns | {"n_controls": 39, "control_spearman": control}])
+    return of_biases(kl, projection.iloc[: int(bias != "fc")])
+
+
+@pytest.mark.parametrize(
+    ("delta", "low", "high", "spearman", "verdict"),
+    [
+        (0.2, 0.1, 0.3, 0.8, "yes"),
+        (0.2, 0.1, 0.3, 0.25, "partly"),  # a random direction is as close to log u
+        (-0.2, -0.3, -0.1, 0.8, "no"),
+        (0.2, -0.1, 0.5, 0.8, "cannot tell"),
+        (0.2, NONE, NONE, 0.8, "cannot tell"),
+        (0.0, 0.0, 0.0, 0.8, "cannot tell"),
+    ],
+)
+def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, spearman, verdict):
+    moved, _ = of_bias(delta, low, high, spearman=spearman)
+    assert moved.question == "Are predictions further from word frequency without b_LN?"
+    assert (moved.verdict, moved.value) == (verdict, delta)
+    assert f"with log u {spearman:+.3f}, the largest of 39 random directions: +0.300" in str(moved)
+
+
+@pytest.mark.parametrize(
+    ("spearman", "control", "verdict"),
+    [(0.8, 0.3, "yes"), (0.8, 0.9, "partly"), (-0.8, 0.3, "no"), (0.0, -1.0, "cannot tell")],
+)
+def test_what_a_bias_adds_follows_word_frequency(spearman, control, verdict):
+    _, follows = of_bias(0.2, 0.1, 0.3, spearman=spearman, control=control)
+    assert follows.verdict == verdict
+
+
+def test_other_scales_and_biases_are_named():
+    assert of_bias(0.1, 0.0, 0.2, scale=0.5)[0].question.endswith("with b_LN times 0.5?")
+    assert [one.question[:4] for one in of_bias(0.0, 0.0, 0.0, scale=1.0)] == ["Does"]
+    (dense,) = of_bias(0.2, 0.1, 0.3, bias="fc")
+    assert (dense.verdict, dense.question[-6:]) == ("partly", " b_FC?")  # it has no control
+    assert str(dense).endswith("[+0.100, +0.300].")
+    assert of_bias(0.1, 0.0, 0.2, spearman=NONE, control=NONE)[1:] == ()
+
+
+@pytest.mark.parametrize(
+    ("p", "low", "high", "verdict"),
+    [(0.025, 0.01, 0.03, "yes"), (0.025, -0.03, -0.01, "yes"), (0.05, 0.01, 0.03, "no"),
+     (NONE, 0.01, 0.03, "cannot tell"), (0.025, -0.01, 0.03, "cannot tell"), (0.025, NONE, NONE, "cannot tell")],
+)  # fmt: skip
+def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
+    row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
+    (found,) = steered(pd.DataFrame([row | {"p_value": p, "control_change": 0.01}]))
+    assert found.verdict == verdict
+    assert "in block 3, to [CLS]: +0.0200" in str(found)
+    assert ("nothing" in str(found) or "fewer than 39" in str(found)) == math.isnan(p)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "before", "verdict"),
+    [(0.9, 0.95, [0.5], "yes"), (0.9, 0.95, [0.99], "partly"), (0.9, 0.95, [], "partly"), (0.2, 0.3, [0.1], "no"),
+     (0.4, 0.6, [0.1], "cannot tell"), (NONE, NONE, [0.1], "cannot tell")],
+)  # fmt: skip
+def test_token_probability_is_linear(low, high, before, verdict):
+    columns = {"cv_r2": [(low + high) / 2, -0.1], "cv_r2_low": [low, -0.2], "cv_r2_high": [high, 0.0]}
+    fits = pd.DataFrame({"target": ["-log alpha", "shuffled"]} | columns)
+    found = linear(fits, pd.DataFrame({"step": [0] * len(before), "adj_r2": before}))
+    assert found.verdict == verdict
+    assert found.control == (before[0] if before else -0.1)
+
+
+@pytest.mark.parametrize(
+    ("agreement", "reach", "verdict"),
+    [
+        (0.99, 0.01, "yes"),
+        (0.9, 0.01, "partly"),
+        (0.7, 0.01, "no"),
+        (0.8, 0.1, "cannot tell"),
+        (0.9, NONE, "cannot tell"),
+    ],
+)
+def test_dimensions_can_go(agreement, reach, verdict):
+    rows = {"basis": "axis", "order": ["spearman", "random"], "fraction": 0.3, "top1_agreement": [agreement, 0.8]}
+    ends = {f"top1_agreement_{name}": [agreement + at, 0.8 + at] for name, at in (("low", -reach), ("high", reach))}
+    (found,) = removable(pd.DataFrame(rows | ends))
+    assert (found.verdict, found.control) == (verdict, 0.8)
+    assert not [*removable(pd.DataFrame(rows | ends).iloc[:1])]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "above", "below", "verdict"),
+    [(0.1, 0.3, 12, 0, "yes"), (0.1, 0.3, 3, 1, "partly"), (-0.1, 0.3, 3, 1, "partly"), (-0.3, -0.1, 0, 5, "no"),
+     (-0.1, 0.1, 0, 0, "cannot tell"), (0.1, 0.3, 1, 1, "cannot tell")],
+)  # fmt: skip
+def test_probes_tell_more_than_words(low, high, above, below, verdict):
+    row = {"probe": "dense", "against": "bag_of_words", "difference": (low + high) / 2, "low": low, "high": high}
+    table = pd.DataFrame([row | {"above": above, "below": below, "n_tasks": 20}])
+    (found,) = beyond(table)
+    assert found.verdict == verdict
+    assert f"above on {above} of 20 tasks, below on {below}; mean difference in accuracy " in str(found)
+    assert not [*beyond(table.assign(against="anything"))]
+    both = pd.concat([table.assign(probe=probe, against=f"{probe}_untrained") for probe in ("l0", "topk")])
+    assert [one.question for one in beyond(both)] == ["Do sparse probes tell more than those of an untrained model?"]
+    assert len([*beyond(both.iloc[1:])]) == 1
+
+
+@pytest.mark.parametrize(
+    ("ratios", "low", "verdict"), [([6.0], 4.0, "yes"), ([1.2], 0.8, "cannot tell"), ([NONE], NONE, "cannot tell")]
+)
+def test_dimensions_of_the_top_are_worth_more(ratios, low, verdict):
+    table = pd.DataFrame({"n_top": 4, "ratio": ratios, "low": low, "high": 9.0, "censored": [math.isnan(low)]})
+    (found,) = concentrated(table.assign(high=table["high"].where(table["ratio"].notna())))
+    assert found.verdict == verdict
+    assert not [*concentrated(table.iloc[:0])]
+
+
+def test_many_tasks_have_a_median():
+    ratios = np.linspace(3, 5, 21)
+    table = pd.DataFrame({"n_top": 1, "ratio": ratios, "low": 1.0, "high": 99.0, "censored": False})
+    (found,) = concentrated(table)
+    assert (found.value, found.verdict) == (4.0, "yes")
+    assert 3 < found.low < 4 < found.high < 5
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(0.8, "yes"), (0.2, "no"), (0.5, "cannot tell")])
+def test_probes_hold_on_other_tasks(accuracy, verdict):
+    noise = np.random.default_rng(0).normal(0, 0.01, (6, 6))
+    rows = [(f"{i}", f"{j}", accuracy + (noise - noise.mean())[i, j]) for i in range(6) for j in range(6)]
+    table = pd.DataFrame(rows, columns=["train_task", "test_task", "pair_accuracy"])
+    sparse, dense = (table.assign(method=name, l0_strength=one) for name, one in (("l0", 0.2), ("dense", NONE)))
+    assert [one.verdict for one in held(pd.concat([sparse, dense]), 0.2)] == [verdict] * 2
+
+
+@pytest.mark.parametrize(
+    ("found", "matched", "n", "verdict"),
+    [(-0.2, 0.0, 8, "yes"), (0.0, -0.2, 8, "no"), (-0.1, -0.1, 8, "cannot tell"), (-0.2, 0.0, 1, "cannot tell")],
+)
+def test_the_model_needs_what_probes_found(found, matched, n, verdict):
+    noise = np.resize([0.01, -0.01], (2, n))
+    rows = [("zero", f"{task}", "found", found + noise[0, task]) for task in range(n)]
+    rows += [("zero", f"{task}", "matched", matched + noise[1, task]) for task in range(n)]
+    (one,) = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]))
+    assert one.verdict == verdict
+    assert "set to zero" in one.measure
+
+
+@pytest.mark.parametrize(
+    ("se", "change", "verdict"), [(0.01, 0.2, "yes"), (0.01, -0.2, "no"), (1.0, 0.2, "cannot tell")]
+)
+def test_text_becomes_more_diverse(se, change, verdict):
+    rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5]}
+    table = pd.DataFrame(rows | {"diversity": [0.8, 0.5, 0.5 + change, 9.0], "diversity_se": se})
+    (found,) = diverse(table)
+    assert found.verdict == verdict
+    assert found.question == "Is text by top-k more diverse with less of b_LN?"
+    assert "from λ = 1 to 0 its diversity, 0.500, changes by" in str(found)
+    assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
