@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from interp.declare import Analysis, find, option
-from interp.options import PAIRS, CountsOptions, Pairs, TextOptions
+from interp.options import PAIRS, CountsOptions, PairOptions, Pairs, TextOptions
 
 __all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
 
@@ -63,7 +63,7 @@ def analyses() -> dict[str, Analysis]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(CountsOptions, TextOptions):
+class ReportOptions(PairOptions, CountsOptions, TextOptions):
     pairs: Pairs = option("bundled", PAIRS, cli=str)
     pair_limit: int | None = option(
         None, "Read only the first N pairs of each task. Default: 100 of the bundled ones, all of others.", least=10

@@ -61,7 +61,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
-    table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled)
+    table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
     bos, encoder = _bos(model, options.bos), is_encoder(model)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
     plain = corpora.batches(model, source, bos=bool(bos), **how)

@@ -79,7 +79,7 @@ class LogitsObserver(Observer):
         return []
 
     def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
-        """The group of texts of each position that is read."""
+        """The group of texts of each position that is read, on the CPU."""
         return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
 
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:

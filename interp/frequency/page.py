@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
@@ -47,7 +48,9 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
     """KL and perplexity as trained."""
     row: Any
     for row in effect.kl[effect.kl["scale"] == 1].head(1).itertuples():
-        kl = f"KL(u‖q), corrected for bias, is {row.kl_corrected:.3f} nats {within(row.kl_low, row.kl_high, '{:.3f}')}"
+        kl = f"KL(u‖q) is {row.kl_unigram_model:.3f} nats"
+        if not np.isnan(row.kl_corrected):
+            kl += f", {row.kl_corrected:.3f} {within(row.kl_low, row.kl_high, '{:.3f}')} corrected for bias,"
         perplexity = within(row.perplexity_low, row.perplexity_high, "{:.1f}")
         yield f"As trained, {kl} and perplexity {row.perplexity:.1f} {perplexity}."
 
