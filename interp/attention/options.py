@@ -32,6 +32,8 @@ class AttentionOptions(CountsOptions, TextOptions):
     )
     mode: Mode = option("mean", "What a removed dimension is set to: zero or its mean.")
     ablation: bool = option(True, "Remove outlier dimensions from the keys in a second pass, and read attention again.")
+    sinks: bool = option(False, "Attention sinks: which heads, which positions, what draws attention there.")
+    epsilon: float = option(0.3, "A sink is where a head's mean attention from the queries that see it is above this.")
     sample: int | None = option(None, "Take the contributions from N texts drawn at random.", least=1)
     seed: int = option(0, "Of the sample and of the random dimensions.", least=0)
 
