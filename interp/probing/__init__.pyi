@@ -4,7 +4,7 @@ from .accuracy import (
     minimal_pair_accuracy as minimal_pair_accuracy,
     sentence_log_probability as sentence_log_probability,
 )
-from .atlas.tables import Atlas as Atlas, map_units as map_units
+from .atlas.tables import map_units as map_units
 from .probes import probe as probe, steer as steer, token_scores as token_scores
 from .shared import overlap as overlap, transfer as transfer
 from .states import collect as collect
