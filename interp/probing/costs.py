@@ -36,7 +36,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
     asked = ProbingOptions(**{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)})
-    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit), shape(name)
+    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit, **asked.columns), shape(name)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
