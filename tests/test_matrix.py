@@ -21,6 +21,7 @@ from interp import attention, encoding, frequency, generation, hooks, probing
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.models.running import active_hooks
+from interp.probing.atlas.tables import Atlas
 from interp.results import Result
 from interp.testing import WORDS
 
@@ -258,7 +259,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "views": "task",
         **ATLAS,
     },
-    probing.Atlas: ATLAS,
+    Atlas: ATLAS,
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",

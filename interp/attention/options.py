@@ -51,6 +51,7 @@ ANALYSIS = Analysis(
     sides="interp.attention.page:sides",
     cost="interp.attention.costs:dry_run",
     impossible="interp.attention.tables:why_impossible",
+    more={"sinks": True},
     paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd"},
     paper_help="STS-B sentences, contributions of 100 of them, unscaled, outliers beyond 3 SD",
 )
