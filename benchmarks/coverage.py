@@ -1,8 +1,12 @@
-"""How often 95 % intervals hold the true value, by how many texts were read.
+"""How often 95 % intervals hold the true value, by how many texts or minimal pairs were read.
 
 `python benchmarks/coverage.py [--corpora 300] [--texts 19 20 40 160]`. Texts of 1 to 6 rows, each of which draws its
 words from a distribution of its own, so that tokens of a text are alike; a small decoder with random weights; the true
-values from a million positions. Prints a Markdown table, as docs/intervals.md shows it.
+values from a million positions.
+
+Accuracies are of two probes on minimal pairs of 20 tasks: a sentence is right where what a probe reads of its task and
+of its pair, and noise, add up to more than 0, all of them normal, so that the true values have a formula. Each draw has
+tasks of its own. Prints a Markdown table, as docs/intervals.md shows it.
 """
 
 import argparse
@@ -12,12 +16,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from interp import corpora
 from interp.attention.patterns import attention_by_class
 from interp.corpora import Batches
 from interp.frequency import bias_effect
 from interp.models.sites import Model
+from interp.probing.uncertainty import averaged, compared
 from interp.testing import toy_decoder
 
 CONTEXT, WORDS = 24, 60
@@ -26,6 +32,12 @@ MEASURES = {
     "Δ perplexity, without b_LN": "delta_perplexity", "balanced NLL": "balanced_nll",
 }  # fmt: skip
 CLASSES = {"common": list(range(7, 12)), "rare": list(range(37, 67))}
+
+TASKS = 20
+PROBES = {"l0": 0.9, "dense": 1.2}
+"""How far above 0 each is on average: accuracies of .75 and .81."""
+OF_TASK, OF_PAIR = 0.6, 0.7  # SD of what a task has, and a pair
+OF_BOTH = 0.8  # of what a task has the part that is the same for both probes
 
 
 def texts(n: int, rng: np.random.Generator) -> Iterator[str]:
@@ -69,6 +81,39 @@ def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
     return pd.DataFrame({n: pd.concat(each, axis=1).mean(axis=1) for n, each in inside.items()})
 
 
+def judged(n_tasks: int, n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The share of each pair that each probe has right, as `hits` of a study; its true accuracy on each task."""
+    both = rng.normal(size=(n_tasks, 1)) * OF_BOTH * OF_TASK
+    task = both + rng.normal(size=(n_tasks, len(PROBES))) * np.sqrt(1 - OF_BOTH**2) * OF_TASK
+    level = task + np.array([*PROBES.values()])
+    pair = rng.normal(size=(n_tasks, n, 1)) * OF_PAIR
+    found = level[:, None, None] + pair[:, :, None] + rng.normal(size=(n_tasks, n, 2, len(PROBES)))
+    right = (found > 0).mean(2).reshape(-1, len(PROBES))
+    names = {"task": np.repeat(np.arange(n_tasks), n), "state": 0, "pair": np.tile(np.arange(n), n_tasks)}
+    true = pd.DataFrame(stats.norm.cdf(level / np.hypot(1, OF_PAIR)), columns=[*PROBES])
+    return pd.DataFrame(names | dict(zip(PROBES, right.T, strict=True))), true
+
+
+def accuracies(repetitions: int, sizes: list[int]) -> pd.DataFrame:
+    """The share of draws of n pairs whose interval holds the true accuracy or difference, of a task or over tasks."""
+    of_all = stats.norm.cdf(np.array([*PROBES.values()]) / np.sqrt(1 + OF_PAIR**2 + OF_TASK**2))
+    pair = (*PROBES,)
+    shares: dict[int, pd.Series] = {}
+    for n in sizes:
+        rows: dict[str, list[bool]] = defaultdict(list)
+        for seed in range(repetitions):
+            hits, true = judged(TASKS, n, np.random.default_rng([seed, n]))
+            means, differences = averaged(hits, [pair])
+            first, alone = means.iloc[0], averaged(hits[hits["task"] == 0], [])[0].iloc[0]
+            between, one = differences.iloc[0], compared(hits, [pair]).iloc[0]
+            rows["accuracy of a task"].append(alone["low"] <= true.iloc[0, 0] <= alone["high"])
+            rows["difference of two accuracies"].append(one["low"] <= true.iloc[0] @ [1, -1] <= one["high"])
+            rows[f"mean accuracy over {TASKS} tasks"].append(first["low"] <= of_all[0] <= first["high"])
+            rows[f"mean difference over {TASKS} tasks"].append(between["low"] <= of_all @ [1, -1] <= between["high"])
+        shares[n] = pd.Series({name: np.mean(inside) for name, inside in rows.items()})
+    return pd.DataFrame(shares)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpora", type=int, default=300)
@@ -85,7 +130,9 @@ def main() -> None:
         for n in heads
     ]
     rows[f"attention by class (mean and range of {of_attention.sum()} heads × classes)"] = spread
-    print(f"| {asked.corpora} corpora of | " + " | ".join(f"{n} texts" for n in asked.texts) + " |")
+    for name, row in accuracies(asked.corpora, asked.texts).iterrows():
+        rows[str(name)] = [f"{one:.1%}" for one in row]
+    print(f"| {asked.corpora} draws of | " + " | ".join(f"{n} texts or pairs" for n in asked.texts) + " |")
     print("|---|" + "---|" * len(asked.texts))
     for name, cells in rows.items():
         print(f"| {name} | " + " | ".join(cells) + " |")

@@ -1,17 +1,15 @@
-"""Hidden states at an appended EOS, and the log-probabilities of sentences, against peers on the same sentences.
+"""Hidden states at an appended EOS, against peers on the same sentences.
 
 `python benchmarks/states.py [--quick]`. The bundled minimal pairs, tokenised by the bundled models' tokenizers; random
-weights. All read the same right-padded batches of causal models, without a mask, which real
-positions do not need; minicons makes its own batches.
+weights. All read the same right-padded batches of causal models, without a mask, which real positions do not need.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 import transformers
-from minicons import scorer
-from models import BERT, GPT2, random_model
+from models import GPT2, random_model
 from nnsight import NNsight
 from timing import Row, agrees, alternate, command, row
 from transformer_lens import HookedTransformer
@@ -19,12 +17,9 @@ from transformer_lens import HookedTransformer
 from interp import probing
 from interp.corpora import pairs
 from interp.corpora.batching import Batch
-from interp.models.sites import Model
-from interp.probing.accuracy import sentence_log_probability
 from interp.probing.states import batches_of, state_rows
 
 STATES = "every hidden state at an appended EOS"
-SCORES = "log-probability of sentences"
 
 
 @torch.no_grad()
@@ -117,73 +112,11 @@ def states(name: str, config: transformers.PretrainedConfig, n: int, repeats: in
         yield row(STATES, on, seconds["interp"], floor=("HookedTransformer, no head", seconds["HookedTransformer"]))
 
 
-def scores(quick: bool) -> Iterator[Row]:
-    table = pairs.generate(n_per_task=1 if quick else 5)
-    sentences = [*table["sentence_good"], *table["sentence_bad"]]
-    gpt2 = transformers.GPT2Config(vocab_size=4_096, eos_token_id=0, bos_token_id=0)
-    with random_model(gpt2, "tiny-gpt2") as (model, hf):
-        theirs = scorer.IncrementalLMScorer(hf, "cpu", tokenizer=model.tokenizer)
-
-        def minicons() -> np.ndarray:
-            return np.concatenate(
-                [
-                    theirs.sequence_score(
-                        sentences[i : i + 32], reduction=lambda log_p: log_p.sum(0).item(), bow_correction=False
-                    )
-                    for i in range(0, len(sentences), 32)
-                ]
-            )
-
-        yield scored(GPT2, model, sentences, "minicons, 32 at once", minicons, 1 if quick else 3)
-    with random_model(transformers.BertConfig(vocab_size=4_096), "tiny-bert") as (model, hf):
-        few = sentences[: len(sentences) // 4]
-        yield scored(
-            BERT, model, few, "transformers, a sentence at once", lambda: masked_in_turn(hf, model.tokenizer, few),
-            1 if quick else 3,
-        )  # fmt: skip
-
-
-@torch.no_grad()
-def masked_in_turn(
-    hf: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase, sentences: list[str]
-) -> np.ndarray:
-    """Pseudo-log-likelihoods: each sentence a batch, with a row for each of its tokens."""
-    found = []
-    for sentence in sentences:
-        ids = torch.tensor(tokenizer(sentence)["input_ids"])
-        inner = torch.arange(1, len(ids) - 1)
-        masked = ids.repeat(len(inner), 1)
-        masked[torch.arange(len(inner)), inner] = tokenizer.mask_token_id
-        log_p = hf(masked).logits[torch.arange(len(inner)), inner].log_softmax(-1)
-        found.append(float(log_p[torch.arange(len(inner)), ids[1:-1]].sum()))
-    return np.array(found)
-
-
-def scored(
-    name: str, model: Model, sentences: list[str], other: str, peer: Callable[[], np.ndarray], repeats: int
-) -> Row:
-    found = {}
-
-    def ours() -> None:
-        found["interp"] = sentence_log_probability(model, sentences, bos=True, progress=False)
-
-    def theirs() -> None:
-        found["other"] = peer()
-
-    seconds = alternate({"interp": ours, "other": theirs}, repeats=repeats)
-    differ = np.abs(found["interp"] - found["other"]).max()
-    return row(
-        SCORES, f"{name}, {len(sentences)} sentences", seconds["interp"], other=(other, seconds["other"]),
-        note=agrees("largest difference, nats", float(differ), 1e-3),
-    )  # fmt: skip
-
-
 def rows(quick: bool) -> Iterator[Row]:
     small = transformers.GPT2Config(vocab_size=4_096, n_embd=192, n_layer=6, n_head=6, eos_token_id=0, bos_token_id=0)
     large = transformers.GPT2Config(vocab_size=4_096, eos_token_id=0, bos_token_id=0)
     yield from states("tiny-gpt2's shape", small, 4 if quick else 60, 1 if quick else 5)
     yield from states(GPT2, large, 1 if quick else 8, 1 if quick else 3)
-    yield from scores(quick)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from interp.declare import Analysis, find, option
-from interp.options import PAIRS, CountsOptions, Pairs, TextOptions
+from interp.options import PAIRS, CountsOptions, PairOptions, Pairs, TextOptions
 
 __all__ = ["BUNDLED_PAIRS", "GROUP", "OWN", "ReportOptions", "analyses", "load", "names", "others"]
 
@@ -63,12 +63,13 @@ def analyses() -> dict[str, Analysis]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(CountsOptions, TextOptions):
+class ReportOptions(PairOptions, CountsOptions, TextOptions):
     pairs: Pairs = option("bundled", PAIRS, cli=str)
     pair_limit: int | None = option(
         None, "Read only the first N pairs of each task. Default: 100 of the bundled ones, all of others.", least=10
     )
     seed: int = option(0, "Of masks, samples, nulls and probes.", least=0)
+    more: bool = option(False, "Ask further too: what each analysis has beyond the four papers, in more time.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
         None, 'Options of single analyses, as {"frequency": {"scales": [0, 1]}}.', cli=dict
     )

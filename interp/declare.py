@@ -25,6 +25,8 @@ Layout: TypeAlias = Literal["packed", "texts"]
 """Rows of a batch: texts joined, or one text each."""
 Bias: TypeAlias = Literal["ln", "fc", "last"]
 """The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
+Direction: TypeAlias = Literal["mean", "slope"]
+"""Directions of a prediction head's input: its mean, and the slope of log-probability on the output embeddings."""
 Backend: TypeAlias = Literal["hooked", "bridge"]
 """TransformerLens' own implementation of a model, or that of transformers in a `TransformerBridge`."""
 Mode: TypeAlias = Literal["zero", "mean"]
@@ -83,8 +85,10 @@ class Analysis:
         result: the class that it returns.
         section: result → `Section`, which has the definitions too.
         sides: {run: result} → `Sides`, for `interp compare`; None where it is left out there.
-        impossible: model → why the question cannot be asked of it, or None; for `interp report`.
+        impossible: model, and those of the options that it takes by name → why the question cannot be asked so, or
+            None; for `interp report`.
         in_report: options of its own in `interp report`.
+        more: options of its own that `interp report --more` sets besides: its further analyses, off by default.
         cost: (name of a model, what is read or None, options) → `interp.run.budget.Cost`, for `--dry-run`; the options
             are those that were given, of the analysis and of the model, by name. None for one pass that holds nothing.
         paper: the options that `--paper` sets, under the names of the flags; a function is called with the model.
@@ -105,6 +109,7 @@ class Analysis:
     impossible: str | None = None
     cost: str | None = None
     in_report: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)
     paper_help: str = ""
 
@@ -112,6 +117,10 @@ class Analysis:
     def group(self) -> str:
         """The analysis under whose question it stands."""
         return self.part_of or self.name
+
+    def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
+        """The options of its own in `interp report`, with `--more` or without, and with `--settings`."""
+        return {**self.in_report, **(self.more if more else {}), **(settings or {}).get(self.name, {})}
 
     @property
     def kind(self) -> "type[Result]":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from interp.declare import Backend, Layout, Options, option
 
 __all__ = ["CORPUS", "PAIRS", "Counts", "CountsOptions", "KeyClasses", "MaskedTextOptions", "ModelOptions", "Pairs"]
-__all__ += ["Text", "TextOptions"]
+__all__ += ["PairOptions", "Text", "TextOptions"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +54,19 @@ class MaskedTextOptions(TextOptions):
     """How text is read of which an encoder predicts masked tokens."""
 
     mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(Options):
+    """The columns of a table of minimal pairs; see `interp.corpora.pairs.load`."""
+
+    good: str | None = option(None, "Column of the good sentences, where it has no published name.")
+    bad: str | None = option(None, "Column of the bad sentences.")
+    task: str | None = option(None, "Column that says to which task a pair belongs.")
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        return {"good": self.good, "bad": self.bad, "task": self.task}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,15 @@ from interp.encoding.figures import (
     steering,
 )
 from interp.figures.views import show_images
-from interp.frequency.figures import bias_curve, kl_by_scale, projection
+from interp.frequency.figures import bands, bias_curve, kl_by_scale, outlier_parts, projection, random_directions
 from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
+from interp.probing.atlas.figures import (
+    pair_similarity,
+    shared_units,
+    unit_consistency,
+    unit_depth,
+    unit_separability,
+)
 from interp.probing.figures import (
     beyond_words,
     gate_agreement,
@@ -43,11 +50,12 @@ from interp.probing.figures import (
 )
 
 __all__ = [
-    "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "beyond_words",
+    "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",
     "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
     "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
     "generation_tradeoff", "kl_by_scale", "means_by_dimension", "neuron_overlap", "neurons",
-    "outlier_contributions", "outlier_values", "probability_fit", "probe_ablation", "probe_view", "projection",
-    "pruned_texts", "pruning", "random_dims", "random_dims_by_state", "show_images", "sparse_probes", "steering",
-    "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "outlier_contributions", "outlier_parts", "outlier_values", "pair_similarity", "probability_fit",
+    "probe_ablation", "probe_view", "projection", "pruned_texts", "pruning", "random_dims", "random_dims_by_state",
+    "random_directions", "shared_units", "show_images", "sparse_probes", "steering", "text_measure", "token_views",
+    "topk_probes", "transfer_matrix", "unit_consistency", "unit_depth", "unit_separability",
 ]  # fmt: skip

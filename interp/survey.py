@@ -1,7 +1,9 @@
 """All questions on one model and one text."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +63,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     """
     source = corpora.load(text, limit=options.limit, column=options.column, separator=options.separator or "")
     of_bundled = BUNDLED_PAIRS if isinstance(options.pairs, str) and options.pairs == "bundled" else None
-    table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled)
+    table = minimal_pairs.load(options.pairs, limit=options.pair_limit or of_bundled, **options.columns)
     bos, encoder = _bos(model, options.bos), is_encoder(model)
     how: dict[str, Any] = {name: getattr(options, name) for name in ("layout", "context", "batch_size", "seed")}
     plain = corpora.batches(model, source, bos=bool(bos), **how)
@@ -72,8 +74,8 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     shared = {"unigram": word_frequencies(model, plain, options.unigram, column=options.column), "seed": options.seed}
     shared |= {"seeds": [options.seed], "progress": options.progress}
 
-    possible = {name: one for name, one in analyses().items() if _possible(model, one)}
-    own = {name: dict(one.in_report) | dict((options.settings or {}).get(name, {})) for name, one in possible.items()}
+    own = {name: one.reported(more=options.more, settings=options.settings) for name, one in analyses().items()}
+    possible = {name: one for name, one in analyses().items() if _possible(model, one, own[name])}
     for name in [name for name, one in possible.items() if one.reads == "prompts"]:
         lengths = {key: own[name].pop(key) for key in _OF_PROMPTS if key in own[name]}
         try:
@@ -113,8 +115,12 @@ def _bos(model: Model, bos: bool | None) -> bool | None:
     return bos
 
 
-def _possible(model: Model, analysis: Analysis) -> bool:
-    reason = find(analysis.impossible)(model) if analysis.impossible else None
+def _possible(model: Model, analysis: Analysis, own: Mapping[str, Any]) -> bool:
+    if analysis.impossible is None:
+        return True
+    why_impossible = find(analysis.impossible)
+    takes = signature(why_impossible).parameters
+    reason = why_impossible(model, **{name: value for name, value in own.items() if name in takes})
     if reason:
         warn(f"no {analysis.name}: {reason}")
     return not reason

@@ -34,7 +34,7 @@ class Subject:
 
     def __init__(self, model: Any, texts: list[str]) -> None:
         self.model, self.texts, self._made = model, texts, dict[str, Any]()
-        self.sentence, self.token = "w1 w2 w3", "w3"
+        self.sentence, self.token, self.bos = "w1 w2 w3", "w3", True
         self.counts = Unigrams(np.arange(1, model.W_U.shape[1] + 1), "counts")
         self.small: Any = SMALL | {"unigram": self.counts}
 
@@ -123,14 +123,16 @@ ANALYSES: dict[str, Analysis] = {
     "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, **quiet),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
+    "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
     "probing.minimal_pair_accuracy": lambda s: probing.minimal_pair_accuracy(s.model, s.pairs, **quiet),
     "probing.probes.pair_scores": lambda s: probing.probes.pair_scores(s.model, s.pairs, [s.probe]),
-    "probing.sentence_log_probability": lambda s: probing.sentence_log_probability(s.model, [s.sentence], **quiet),
+    "probing.sentence_scores": lambda s: probing.sentence_scores(s.model, [s.sentence], **quiet),
     "probing.steer": lambda s: s.forward(probing.steer(s.model, s.probe, 1.0)),
     "probing.study": lambda s: probing.study(
         s.model, s.pairs, states=[1], methods=["dense", "l0"], l0_strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, s.sentence)[1],
+    "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, [s.sentence], bos=s.bos, **quiet),
     "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
@@ -170,26 +172,41 @@ REFUSED: dict[str, dict[str, str]] = {
 }
 """What each kind is refused, in which words; everything else works."""
 
+ATLAS = {
+    "consistency": "task control of score overlap expected null null_high p p_adjusted n_units n_top n_pairs",
+    "units": "task control of at unit t welch_t auc auc_error parts",
+    "shared_units": "of task_a control_a task_b control_b overlap expected null null_high p",
+    "phenomena": "of by within between difference low high p n_tasks n_groups",
+    "separability": "task control of at unit auc low high error pair_share pair_low pair_high n_pairs",
+    "similarity": "at task_a control_a task_b control_b cosine null_high",
+}
 CONTRACT: dict[type[Result], dict[str, str]] = {
     frequency.BiasEffect: {
         "kl": "bias scale kl_unigram_model kl_corrected kl_low kl_high delta_kl delta_kl_low delta_kl_high "
         "kl_model_unigram dropped_mass js js_low js_high perplexity perplexity_low perplexity_high delta_perplexity "
         "balanced_nll n_tokens n_scored",
-        "types": "token_id token count unigram projection_ln bias_last",
+        "types": "token_id token count unigram projection_ln bias_last projection_mean projection_slope",
         "probabilities": "token_id bias scale probability",
         "curve": "bias scale bin unigram_low unigram_high geometric_mean geometric_sd n_types",
         "projection": "bias pearson spearman slope n_types",
         "adjustment": "tau kl_unigram_model",
+        "controls": "bias scale kind draw norm effect_sd kl_unigram_model delta_kl perplexity delta_nll excess_nll",
+        "bands": "bias scale band unigram_low unigram_high n_types n_scored share predicted nll nll_low nll_high "
+        "delta_nll excess_nll excess_nll_low calibration_error delta_calibration_error",
+        "outlier_dims": "dim share mean",
+        "outliers": "part of draw n_dims kl_unigram_model js surprisal entropy entropy_low n_predicted n_tokens",
     },
     generation.GenerationStudy: {
         "texts": "decoder scale prompt_id prompt text n_tokens",
         "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
         "n_texts n_tokens",
+        "intervals": "decoder scale measure value low high difference difference_low difference_high",
     },
     attention.AttentionStudy: {
         "scores": "layer head key_class dim mean centred_mean n_pairs",
         "gaps": "layer head key_class dim gap share rank",
-        "totals": "layer head key_class",
+        "totals": "layer head key_class contributions key_bias score score_low score_high",
+        "largest_gaps": "layer key_class dim gap abs_share n_dims_90_abs gap_low gap_high",
         "attention": "layer head key_class sum sum_low sum_high mean n_queries",
         "by_layer": "layer key_class sum sum_low sum_high mean uniform",
         "dims": "state dim key_class mean sd max_abs n_tokens",
@@ -207,7 +224,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
-        "steering": "token text requested achieved kl_others",
+        "steering": "token text requested achieved achieved_low achieved_high kl_others",
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
@@ -215,6 +232,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     probing.ProbingStudy: {
         "tasks": "task n_pairs",
+        "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
+        "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
         "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
         "open_fraction expected_open n_test",
         "neurons": "task state dim t p_adjusted gate weight",
@@ -231,12 +250,15 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "general": "task state",
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
+        **ATLAS,
     },
+    probing.Atlas: ATLAS,
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
     "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
+    "difference", "difference_low", "difference_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
 }  # fmt: skip
@@ -309,7 +331,7 @@ class Japanese(Subject):
         sizes = {"d_vocab": len(tokenizer), "n_ctx": 80 if name == "byt5" else 32}
         sizes |= {} if tokenizer.bos_token_id or name in ENCODERS else {"default_prepend_bos": False}
         super().__init__(toy(tokenizer, encoder=name in ENCODERS, **sizes), SHORT)
-        self.sentence = SHORT[0]
+        self.sentence, self.bos = SHORT[0], tokenizer.bos_token_id is not None
         ids = [i for ids in interp.corpora.sentences.encode(tokenizer, SHORT) for i in ids]
         self.token = int(np.bincount([i for i in ids if i != tokenizer.unk_token_id]).argmax())
 

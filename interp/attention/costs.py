@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from interp.attention.massive import position_bins
+from interp.attention.scores import MOST_BYTES
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
@@ -26,7 +27,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     is off, a second pass: of the most dimensions that it may remove, since outliers that are alike share controls."""
     size, given = shape(name), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
-    found = cost(name, n_classes=n_classes, layers=options.get("layers"))
+    by_head = options.get("weights") == "attention"
+    found = cost(name, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
     again = size.attention(size.row(options.get("context"))) / 2
     read, scored = found.passes
     if options.get("average") == "sentence":  # all keys take sums of their own
@@ -43,7 +45,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     return replace(found, passes=tuple(passes))
 
 
-def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | None = None, sequence: int = 128) -> Cost:
+def cost(
+    name: str,
+    *,
+    n_classes: int | None = None,
+    layers: Sequence[int] | None = None,
+    sequence: int = 128,
+    by_head: bool = False,
+) -> Cost:
     """The cost of the first pass of `interp.attention.study` for a hub name or a directory with a config.json.
 
     Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`.
@@ -51,6 +60,9 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     Causal models: `2 n_heads d_head d_model` operations for each token and layer for the means, and as many for each
     class but one to centre them. Encoders sum over a sequence first: that for each class, twice, once for each
     `sequence` of tokens.
+
+    By group of texts there are sums of scores, and of contributions too where these take no more than 256 MiB: of each
+    head (`by_head`: pairs are weighted by attention), or of their mean.
 
     Raises as `interp.models.shapes.shape`.
     """
@@ -62,7 +74,9 @@ def cost(name: str, *, n_classes: int | None = None, layers: Sequence[int] | Non
     once = classes * product / sequence if size.encoder else product
     centred = once if size.encoder else (classes - 1) * product
     rows = n_layers * heads * classes
-    sums = 8 * (rows * (2 * d_model + size.d_head + 1) + (n_layers + 1) * classes)
+    of_texts = 8 * MOST * rows * d_model // (1 if by_head else heads)
+    sums = 8 * (rows * (2 * d_model + size.d_head + 1 + 4 * MOST) + (n_layers + 1) * classes + MOST + 1)
+    sums += of_texts if of_texts <= MOST_BYTES else 0
     massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
     profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
     by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1

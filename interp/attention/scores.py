@@ -11,9 +11,9 @@ so sums over pairs cost one matrix product over the keys.
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias, get_args, overload
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,36 +22,55 @@ from einops import einsum
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.attention.keys import KeyClassBatch, KeyObserver, activations, is_edited
+from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, activations, is_edited
 from interp.attention.options import Average, Weights
-from interp.checks import check_choice, check_table
+from interp.checks import check_choice
 from interp.corpora import token_classes
-from interp.corpora.batching import Text, check_ids
+from interp.corpora.batching import Batch, Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.dense import Dense, number_types
 from interp.hooks import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
 from interp.models.sites import Model, Recipe, check_model, hook_name
+from interp.run.groups import MOST
 
-__all__ = ["GAPS", "SCORES", "ScoreContributions", "check_decomposition", "gaps", "score_contributions"]
+__all__ = ["KEY", "MOST_BYTES", "SCORES", "ScoreContributions", "check_decomposition", "score_contributions"]
 __all__ += ["score_contributions_at"]
 
 _LEAST_COMPARED = 1e-30
+MOST_BYTES = 2**28
+"""What sums by group of texts and dimension may take; where they would take more, gaps have no interval."""
+_TOTALS = ("contributions", "key_bias", "score")
 Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
 """Attention of some queries to some keys at a time; see `QKCircuit.patterns`."""
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """What the columns of scores depend on; see `interp.dense.Dense.of_table`."""
-GAPS: dict[str, Any] = {"dims": KEY, "fewer": dict.fromkeys(("n_dims_90", "n_dims_90_abs"), KEY[:3])}
-"""The same of gaps."""
-_GAP_COLUMNS = {"gap": float, "share": float, "rank": int, "n_dims_90": int, "abs_share": float, "n_dims_90_abs": int}
 
 
-class ScoreContributions(KeyObserver):
+class _Rows(NamedTuple):
+    """What the sums of some rows of a batch are made of: `share` of a class of what each query sees, `u` where the
+    pairs are weighted by attention."""
+
+    q: Float[Tensor, "batch pos head d_head"]
+    x: Float[Tensor, "batch pos d_model"]
+    real: Bool[Tensor, "batch pos"]
+    one_hot: Float[Tensor, "batch pos classes"]
+    weight: Float[Tensor, "batch heads classes"]
+    share: Float[Tensor, "batch pos heads classes"]
+    u: Float[Tensor, "batch pos head d_head"] | None
+
+    def some(self, rows: Int[Tensor, " rows"] | slice) -> "_Rows":
+        q, x, real, one_hot, weight, share = (one[rows] for one in self[:-1] if one is not None)
+        return _Rows(q, x, real, one_hot, weight, share, None if self.u is None else self.u[rows])
+
+
+class ScoreContributions(GroupedKeyObserver):
     """Sums over (query, key) pairs of each residual dimension's contribution to the score, by layer, head and class.
 
     After `observe`: `scores`, what `score_contributions` describes as an `interp.dense.Dense`, and the table `totals`.
-    Beyond `interp.dense.MOST_ROWS` rows scores are float32.
+    Beyond `interp.dense.MOST_ROWS` rows scores are float32. `gap_half` is half the width of the interval of a gap; NaN
+    where the sums by group of texts and dimension, from which it comes, would take more than 256 MiB (`has_gaps`).
 
     Args:
         classes: of the keys.
@@ -85,6 +104,13 @@ class ScoreContributions(KeyObserver):
         self.add_to_layers(contribution=of_dims, query=(*shape, model.cfg.d_head), weight=shape, pairs=shape[1:])
         if centred:
             self.add_to_layers(centred=of_dims)
+        apart = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads that have the same weight are averaged
+        self.has_gaps = 8 * MOST * len(chosen) * math.prod(apart) <= MOST_BYTES
+        for layer in chosen:
+            self.add_groups(layer, "total", (*shape, len(_TOTALS)))
+            self.add_groups(layer, "weight_of_texts", shape)
+            if self.has_gaps:
+                self.add_groups(layer, "apart", apart)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
@@ -109,7 +135,7 @@ class ScoreContributions(KeyObserver):
         """Add this batch's sums."""
         x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
         q = circuit.rotate(q).to(x) * keys.real[..., None, None]
-        one_hot, counts = keys.one_hot, circuit.span.up_to(keys.counts)
+        one_hot, counts, u = keys.one_hot, circuit.span.up_to(keys.counts), None
         n_seen = counts.sum(-1).clamp(min=1)
         if self.average == "sentence":  # the mean of all keys of a sentence is not made of those of its classes
             one_hot, counts = (torch.cat([of, of.sum(-1, keepdim=True)], -1) for of in (one_hot, counts))
@@ -122,37 +148,74 @@ class ScoreContributions(KeyObserver):
         weight = of_sentence if self.average == "sentence" else torch.ones_like(mass_of_row)
         layer, shape = circuit.layer, (q.shape[2], counts.shape[2])
         self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
+        self.add_rows(f"{layer}.weight_of_texts", (weight * mass_of_row).expand(-1, *shape), keys.batch)
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
-        weight = weight.to(q)
+        whole = _Rows(q, x, keys.real, one_hot, weight.to(q), (mass / n_seen[:, :, None, None]).to(q), u)
         if patterns is None and not circuit.span.causal:
-            contribution, centred, query = _by_row(circuit, q, x, one_hot, weight[:, 0])
+            sums = self._of_rows(circuit, whole, keys.batch)
         else:
-            if patterns is None:
-                u = _queries_by_key(circuit, q)
-            of_class = zip(one_hot.bool().unbind(-1), weight.unbind(-1), strict=True)
-            parts = [_sum_over_keys(circuit, u, x, chosen, of_row) for chosen, of_row in of_class]
-            contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
-            if self.centred:
-                share = (weight[:, None] * mass / n_seen[:, :, None, None]).to(q)
-                centred = contribution - self._key_means(circuit, keys, q, x, share, contribution)
-        self.add(f"{layer}.contribution", contribution)
-        self.add(f"{layer}.query", query)
-        if self.centred:
-            self.add(f"{layer}.centred", centred)
+            groups = self.rows_of_groups(keys.batch)
+            parts = [self._of_group(circuit, group, whole.some(rows)) for group, rows in groups]
+            sums = parts[0] if len(parts) == 1 else [torch.stack(each).sum(0) for each in zip(*parts, strict=True)]
+        for name, each in zip(("contribution", "query", "centred"), sums, strict=False):
+            self.add(f"{layer}.{name}", each)
+
+    def _of_rows(self, circuit: QKCircuit, rows: _Rows, batch: Batch) -> list[Tensor]:
+        """`_sums` of rows in which every query sees every key, two vectors a row; adds those of each row to its group.
+
+        `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`.
+        """
+        q, weight, layer = rows.q.sum(1), rows.weight[:, 0], circuit.layer
+        directions = einsum(
+            q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model"
+        )
+        sums, counts = rows.one_hot.mT @ rows.x, rows.one_hot.sum(1)
+        centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
+        found = [sums * weight[..., None]] + [centred * weight[..., None]] * self.centred
+        total = einsum(directions, found[0], "batch head d_model, batch classes d_model -> batch head classes")
+        bias = einsum(q, circuit.b_K.to(q), "batch head d_head, head d_head -> batch head")
+        bias = bias[..., None] * (weight * counts)[:, None]
+        self.add_rows(f"{layer}.total", torch.stack([total, bias, total + bias], -1), batch)
+        if self.has_gaps:
+            self.add_rows(f"{layer}.apart", directions.mean(1)[:, None, None] * found[-1][:, None], batch)
+        over_rows = [torch.stack([(directions * one[:, None]).sum(0) for one in each.unbind(1)], 1) for each in found]
+        query = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
+        return [over_rows[0], query, *over_rows[1:]]
+
+    def _of_group(self, circuit: QKCircuit, group: int, rows: _Rows) -> list[Tensor]:
+        """The sums of rows of one group of texts: contributions, queries, and key-centred ones where there are such."""
+        layer = circuit.layer
+        contribution, query, *centred = self._sums(circuit, rows)
+        total, bias = contribution.sum(-1), _of_key_bias(circuit, query)
+        self.add(f"{layer}.total", torch.stack([total, bias, total + bias], -1), group=group)
+        if self.has_gaps:
+            apart = centred[0] if centred else contribution
+            self.add(f"{layer}.apart", apart.mean(0, keepdim=True) if self.weights == "mean" else apart, group=group)
+        return [contribution, query, *centred]
+
+    def _sums(self, circuit: QKCircuit, rows: _Rows) -> list[Tensor]:
+        """Over all pairs of some rows, by head and class: contributions, queries, and key-centred contributions."""
+        u = _queries_by_key(circuit, rows.q) if rows.u is None else rows.u
+        of_class = zip(rows.one_hot.bool().unbind(-1), rows.weight.unbind(-1), strict=True)
+        parts = [_sum_over_keys(circuit, u, rows.x, chosen, of_row) for chosen, of_row in of_class]
+        contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
+        if not self.centred:
+            return [contribution, query]
+        return [contribution, query, contribution - self._key_means(circuit, rows, contribution)]
 
     def _key_means(
-        self, circuit: QKCircuit, keys: KeyClassBatch, q: Tensor, x: Tensor, share: Tensor, contribution: Tensor
+        self, circuit: QKCircuit, rows: _Rows, contribution: Float[Tensor, "head classes d_model"]
     ) -> Float[Tensor, "head classes d_model"]:
-        """What centring takes off each class's sum: queries weighted by their `share` of it, over all keys they see.
+        """What centring takes off each class's sum: queries weighted by their share of it, over all keys they see.
 
         Shares of all classes make 1 for plain pairs, so that the last class then needs no product of its own.
         """
-        means = torch.zeros_like(contribution)
+        means, share = torch.zeros_like(contribution), rows.weight[:, None] * rows.share
         sums_to_one = self.weights == "mean" and self.average == "pair"
         for c in range(means.shape[1] - sums_to_one):
             if share[..., c].any():
-                u = _queries_by_key(circuit, q * share[..., c, None])
-                means[:, c] = _sum_over_keys(circuit, u, x, keys.real, torch.ones_like(share[:, 0, :, c]))[0]
+                u = _queries_by_key(circuit, rows.q * share[..., c, None])
+                means[:, c] = _sum_over_keys(circuit, u, rows.x, rows.real, torch.ones_like(share[:, 0, :, c]))[0]
         if sums_to_one:
             means[:, -1] = contribution.sum(1) - means.sum(1)
         return means
@@ -180,14 +243,51 @@ class ScoreContributions(KeyObserver):
 
     @property
     def totals(self) -> pd.DataFrame:
-        """One row for each layer, head and class: the mean score, as what the dimensions and b_K make of it."""
+        """One row for each layer, head and class: the mean score, as what the dimensions and b_K make of it, and the
+        95 % interval of each."""
         contributions, key_bias = [], []
         for circuit in self._circuits:
-            query = self._mean("query", circuit)
             contributions.append(self._mean("contribution", circuit).sum(-1))
-            key_bias.append(einsum(query, circuit.b_K.to(query), "head classes d_head, head d_head -> head classes"))
+            key_bias.append(_of_key_bias(circuit, self._mean("query", circuit)))
         columns = {"contributions": torch.stack(contributions), "key_bias": torch.stack(key_bias)}
-        return self.by_head(columns | {"score": columns["contributions"] + columns["key_bias"]})
+        columns["score"] = columns["contributions"] + columns["key_bias"]
+        half = torch.stack([self._half_of_totals(circuit) for circuit in self._circuits])
+        for name, reach in zip(_TOTALS, half.unbind(-1), strict=True):
+            columns |= {f"{name}_low": columns[name] - reach, f"{name}_high": columns[name] + reach}
+        return self.by_head(columns)
+
+    def _half_of_totals(self, circuit: QKCircuit) -> Float[Tensor, "head classes totals"]:
+        """Half the width of the intervals of a layer's totals."""
+        sums, weight = (
+            np.stack([self._with_all(torch.from_numpy(one)).numpy() for one in self.by_group(circuit.layer, name)])
+            for name in ("total", "weight_of_texts")
+        )
+        found = self.jackknife(lambda sums, weight: sums / weight[..., None], sums, weight)
+        return torch.from_numpy(found.half) / (circuit.scale if self.scaled else 1.0)
+
+    def gap_half(self, rows: pd.DataFrame) -> pd.Series:
+        """Half the width of the 95 % interval of gaps, averaged over heads.
+
+        Args:
+            rows: layer, key_class and dim of each gap.
+        """
+        half = pd.Series(np.nan, rows.index)
+        for circuit in self._circuits if self.has_gaps else ():
+            part = rows[rows["layer"] == circuit.layer]
+            of = [self.classes.names.index(name) for name in part["key_class"]]
+            other, dims = [self.classes.names.index("other")] * len(part), part["dim"].to_list()
+            sums, weight = (self.by_group(circuit.layer, name) for name in ("apart", "weight_of_texts"))
+            weight = weight[:, : sums.shape[1]]
+            each = [one for side in (of, other) for one in (sums[:, :, side, dims], weight[:, :, side])]
+            found = self.jackknife(lambda a, n, b, m: (a / n - b / m).mean(0), *each)
+            half[part.index] = found.half / (circuit.scale if self.scaled else 1.0)
+        return half
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        if self.has_gaps:
+            return super().intervals
+        return super().intervals | {"no_gaps": "sums by group of texts and dimension would take more than 256 MiB"}
 
     @property
     def _circuits(self) -> Iterator[QKCircuit]:
@@ -219,28 +319,9 @@ class ScoreContributions(KeyObserver):
         )
 
 
-def _by_row(
-    circuit: QKCircuit,
-    q: Float[Tensor, "batch pos head d_head"],
-    x: Float[Tensor, "batch pos d_model"],
-    one_hot: Float[Tensor, "batch pos classes"],
-    weight: Float[Tensor, "batch classes"],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over all pairs of rows in which every query sees every key: contributions, key-centred ones, queries.
-
-    `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`: two vectors a row.
-    """
-    q = q.sum(1)
-    directions = einsum(q, circuit.W_K.mT.to(q.dtype), "batch head d_head, head d_head d_model -> batch head d_model")
-    sums, counts = one_hot.mT @ x, one_hot.sum(1)
-    centred = sums - (counts / counts.sum(1, keepdim=True))[..., None] * sums.sum(1, keepdim=True)
-
-    def over_rows(sums: Tensor) -> Tensor:
-        of_class = (sums * weight[..., None]).unbind(1)
-        return torch.stack([(directions * of_row[:, None]).sum(0) for of_row in of_class], 1)
-
-    queries = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
-    return over_rows(sums), over_rows(centred), queries
+def _of_key_bias(circuit: QKCircuit, query: Float[Tensor, "head classes d_head"]) -> Float[Tensor, "head classes"]:
+    """What b_K makes of scores, or of a sum of them."""
+    return einsum(query, circuit.b_K.to(query), "head classes d_head, head d_head -> head classes")
 
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
@@ -338,106 +419,6 @@ def score_contributions(
     )
     observer.read(text_or_batches, batch_size=batch_size, progress=progress, checkpoint=checkpoint)
     return observer.scores.table
-
-
-@overload
-def gaps(scores: pd.DataFrame) -> pd.DataFrame: ...
-@overload
-def gaps(scores: Dense) -> Dense: ...
-def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
-    """How much each dimension sets a key class apart: `ΔC_j = C_j(class) − C_j(other)`.
-
-    From key-centred means where `scores` has them, else from plain ones: in causal models the plain means of two
-    classes are over different queries. `share` is `ΔC_j / Σ_j ΔC_j`, `rank` 1 for the largest share, `n_dims_90`
-    the least number of dimensions, largest share first, whose shares make 90 % of the gap. Where dimensions pull
-    both ways the sum is small and shares exceed 1: `abs_share` is `|ΔC_j| / Σ_j |ΔC_j|`, and `n_dims_90_abs` the
-    least number of dimensions that make 90 % of that. A head that makes no difference has no shares and 0 dimensions.
-
-    Args:
-        scores: the table of `score_contributions`, or `scores` of a study or of a `ScoreContributions`.
-
-    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs), of an
-    `interp.dense.Dense` another, without the class `all`; empty where there is no class `other`.
-
-    Raises ValueError for a table of two runs, with values missing, or without `other` for some heads or dimensions.
-
-    Examples:
-        >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
-        >>> scores = score_contributions(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
-        >>> table = gaps(scores)
-        >>> bool(table.groupby(["layer", "head"])["share"].sum().round(6).eq(1).all())
-        True
-    """
-    if isinstance(scores, Dense):
-        return _dense_gaps(scores)
-    row_key = [*KEY]
-    check_table(scores, "scores", [*row_key, "mean"], row_key)
-    column = "centred_mean" if "centred_mean" in scores and scores["centred_mean"].notna().any() else "mean"
-    scores = scores[scores["key_class"] != "all"]
-    is_other, beside = scores["key_class"] == "other", ["layer", "head", "dim"]
-    other = scores[is_other].set_index(beside)[column].rename("other")
-    table = scores.loc[~is_other & scores["layer"].isin(scores.loc[is_other, "layer"])].join(other, on=beside)
-    table["gap"] = table[column] - table["other"]
-    if (lacking := table["gap"].isna()).any():
-        raise _lacking(column, table.loc[lacking, row_key].iloc[0].to_dict())
-    gap = table["gap"].to_numpy(float)
-    found: dict[str, np.ndarray] = {name: np.empty(len(gap), kind) for name, kind in _GAP_COLUMNS.items()}
-    for places in table.groupby(row_key[:3], sort=False).indices.values():
-        for name, values in _shares(gap[places]).items():
-            found[name][places] = values
-    return table[row_key].assign(**found).reset_index(drop=True)
-
-
-def _dense_gaps(scores: Dense) -> Dense:
-    """`gaps` of labelled arrays, one layer at a time."""
-    arrays = scores.arrays
-    if scores.dims != KEY or "mean" not in arrays:
-        expected = f"a mean by {', '.join(KEY)}"
-        raise ValueError(f"found scores {scores!r}, expected {expected}; give those of a study, as they were made")
-    column, classes = "mean", arrays.indexes["key_class"]
-    if "centred_mean" in arrays and any(part.arrays["centred_mean"].notnull().any() for part in scores.parts()):
-        column = "centred_mean"
-    special = classes[~classes.isin(["other", "all"])] if "other" in classes else classes[:0]
-    labels = {dim: arrays.indexes[dim] for dim in KEY} | {"key_class": special}
-    shape = tuple(len(of_dim) for of_dim in labels.values())
-    number, whole = number_types(math.prod(shape))
-    kinds = {name: number if kind is float else whole for name, kind in _GAP_COLUMNS.items()}
-    found = {name: np.empty(shape[:3] if name in GAPS["fewer"] else shape, kind) for name, kind in kinds.items()}
-    for place, layer in enumerate(labels["layer"] if len(special) else []):
-        means = arrays[column][place].astype(np.float64)
-        gap = (means.sel(key_class=special) - means.sel(key_class="other")).to_numpy()
-        if len(lacking := np.argwhere(np.isnan(gap))):
-            row = [labels[dim][number] for dim, number in zip(KEY[1:], lacking[0], strict=True)]
-            raise _lacking(column, dict(zip(KEY, [layer, *row], strict=True)))
-        for name, values in _shares(gap).items():
-            found[name][place] = values
-    columns = {name: (GAPS["fewer"].get(name, KEY), values) for name, values in found.items()}
-    return Dense.of(labels | columns, KEY)
-
-
-def _lacking(column: str, row: Mapping[Any, Any]) -> ValueError:
-    return ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
-
-
-def _shares(gap: Float[np.ndarray, "*of dim"]) -> dict[str, np.ndarray]:
-    """The columns of `gaps`, dimensions on the last axis; of the counts there is one for all of them."""
-    rank = np.empty(gap.shape, int)
-    share, order, n_dims = _of_whole(gap)
-    np.put_along_axis(rank, order, np.arange(1, gap.shape[-1] + 1), -1)
-    abs_share, _, n_dims_abs = _of_whole(np.abs(gap))
-    return dict(zip(_GAP_COLUMNS, (gap, share, rank, n_dims, abs_share, n_dims_abs), strict=True))
-
-
-def _of_whole(
-    parts: Float[np.ndarray, "*of dim"],
-) -> tuple[Float[np.ndarray, "*of dim"], Int[np.ndarray, "*of dim"], Int[np.ndarray, "*of"]]:
-    """Shares of the sum, NaN where that is 0; their order, the largest first; how many of these make 90 %."""
-    whole = parts.sum(-1, keepdims=True)
-    shares = parts / np.where(whole == 0, np.nan, whole)
-    order = np.argsort(-shares, axis=-1, kind="stable")
-    reached = np.take_along_axis(shares, order, -1).cumsum(-1) >= 0.9 - 1e-12
-    return shares, order, np.where(whole[..., 0] == 0, 0, reached.argmax(-1) + 1)
 
 
 def score_contributions_at(

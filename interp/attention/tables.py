@@ -21,7 +21,8 @@ from interp.attention.profile import (
     outlier_counts,
     outlier_threshold,
 )
-from interp.attention.scores import GAPS, SCORES, ScoreContributions, gaps
+from interp.attention.scores import SCORES, ScoreContributions
+from interp.attention.shares import GAPS, gaps, largest_gaps
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
@@ -43,8 +44,11 @@ class AttentionStudy(Result):
 
     - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`; each an `interp.dense.Dense`, of which
       `scores(layer=3, head=2)` is a table and `scores.table` the whole.
-    - `totals` (layer, head, key_class, contributions, key_bias, score): the mean score as what the dimensions and
-      b_K make of it.
+    - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score
+      as what the dimensions and b_K make of it.
+    - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): by layer and class with
+      a gap the dimension of the largest |gap| share, averaged over heads, and how many make 90 %. The interval is that
+      of this dimension's gap: it does not know that the dimension was chosen for its size.
     - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
       mean, norm_weighted, uniform): its mean over heads.
     - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
@@ -61,6 +65,7 @@ class AttentionStudy(Result):
     scores: Dense = field(metadata=SCORES)
     gaps: Dense = field(metadata=GAPS)
     totals: pd.DataFrame
+    largest_gaps: pd.DataFrame
     attention: pd.DataFrame
     by_layer: pd.DataFrame
     dims: pd.DataFrame
@@ -98,13 +103,6 @@ class AttentionStudy(Result):
     def outlier_counts(self) -> pd.DataFrame:
         """How many outliers each state has by either rule, beside how many noise would give (`outlier_counts`)."""
         return outlier_counts(self.dims, k=self.provenance["k"], rule=self.rule)
-
-    @property
-    def largest_gaps(self) -> pd.DataFrame:
-        """By layer and class with a gap: the dimension of the largest mean |gap| share, and how many make 90 %."""
-        table = self.gaps.mean("head", ["abs_share", "n_dims_90_abs"]).dropna(subset="abs_share")
-        largest = table.groupby(["layer", "key_class"], sort=False)["abs_share"].idxmax()
-        return table.loc[largest].reset_index(drop=True)
 
     @property
     def largest_gap(self) -> dict[str, Any] | None:
@@ -190,8 +188,12 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "sample": sample,
         "key_classes": list(classes.names),
         "intervals": attention.intervals,
+        "contribution_intervals": contributions.intervals,
     }
-    tables: dict[str, Any] = {"scores": scores, "gaps": apart, "totals": contributions.totals}
+    largest = largest_gaps(apart)
+    reach = contributions.gap_half(largest)
+    largest = largest.assign(gap_low=largest["gap"] - reach, gap_high=largest["gap"] + reach)
+    tables: dict[str, Any] = {"scores": scores, "gaps": apart, "totals": contributions.totals, "largest_gaps": largest}
     tables |= {
         "attention": attention.table,
         "by_layer": attention.by_layer,

@@ -108,9 +108,7 @@ def _checked(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
         check_mauve()
         model_directory(options["features"])
     if analysis.reads == "pairs":
-        from interp.corpora import pairs
-
-        return pairs.load(data, tasks=options.pop("tasks", None), limit=options.pop("limit", None))
+        return flags.pairs_of(data, options)
     corpus_file(data)
     return data
 

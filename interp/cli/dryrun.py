@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interp.analyses import BUNDLED_PAIRS, analyses
+from interp.cli import flags
 from interp.declare import Analysis, find
-from interp.options import ModelOptions
+from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
 
 __all__ = ["DryRunFlag", "MeasureFlag", "budget_of", "budget_of_all", "check_measure", "say_all", "say_one"]
@@ -86,8 +87,9 @@ def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget
     limit = options.get("pair_limit") or (BUNDLED_PAIRS if pairs == "bundled" else None)
     costs, later = {}, 0
     for one in analyses().values():
-        data, shared = (pairs, {"limit": limit}) if one.reads == "pairs" else (corpus, _known(options, one))
-        own = dict(one.in_report) | dict(options.get("settings", {}).get(one.name, {}))
+        of_pairs = {"limit": limit} | _known(options, PairOptions)
+        data, shared = (pairs, of_pairs) if one.reads == "pairs" else (corpus, _known(options, one))
+        own = one.reported(more=options.get("more", False), settings=options.get("settings"))
         found = _cost(one, name, data, _known(options, ModelOptions) | shared | own)
         if one.reads in ("pairs", "prompts"):
             later += 1
@@ -114,7 +116,6 @@ def _measured(
 ) -> "Measured":
     """The first batch of an analysis, or of a report (None), of a model that is loaded so."""
     from interp import corpora, models, survey
-    from interp.corpora import pairs
     from interp.run.measure import first_batch
 
     loaded = models.load(name, **how)
@@ -123,7 +124,7 @@ def _measured(
     text: dict[str, Any] = {"limit": asked.get("limit"), "column": asked.get("column")}
     given: Any = data
     if analysis is not None and analysis.reads == "pairs":
-        given = pairs.load(data, tasks=asked.pop("tasks", None), limit=asked.pop("limit", None))
+        given = flags.pairs_of(data, asked)
         plain = corpora.batches(loaded, [*given["sentence_good"], *given["sentence_bad"]], layout="texts")
     else:
         plain = corpora.batches(loaded, data, **text)

@@ -16,7 +16,7 @@ import typer
 from interp.paths import HUB_CORPORA, bundled_models, cached
 
 __all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "complete_corpus", "complete_model", "flag"]
-__all__ += ["numbers", "parameter", "parameters", "read", "signed", "with_flags"]
+__all__ += ["numbers", "pairs_of", "parameter", "parameters", "read", "signed", "with_flags"]
 
 Command: TypeAlias = Callable[..., None]
 _LARGEST = 2**63 - 1
@@ -86,6 +86,14 @@ def read(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError for what a flag cannot be.
     """
     return {item.name: _read(item, given[item.name]) for item in _shown(options) if given.get(item.name) is not None}
+
+
+def pairs_of(data: str, options: dict[str, Any]) -> Any:
+    """Minimal pairs, read by those of the options that say how, which are taken out."""
+    from interp.corpora import pairs
+
+    how = ("tasks", "limit", "good", "bad", "task")
+    return pairs.load(data, **{name: options.pop(name) for name in how if name in options})
 
 
 def _shown(options: type) -> list[dataclasses.Field[Any]]:

@@ -64,13 +64,18 @@ class Table:
     read: Callable[[Sequence[str]], Iterable[TableRow]]
     separated: bool = False
 
+    @property
+    def shown(self) -> str:
+        """The names of the columns, for an error."""
+        names = [" ".join(name.split())[:60] for name, _ in self.columns[:20]]
+        return ", ".join(names) + ", …" * (len(self.columns) > 20)
+
     def choose(self, column: str | None) -> str:
         """The column to read: `column`; else the only one, the one called `text`, or the only one that holds strings.
 
         Raises ValueError where that is none, or several.
         """
-        names = [name for name, _ in self.columns]
-        shown = ", ".join(" ".join(name.split())[:60] for name in names[:20]) + ", …" * (len(names) > 20)
+        names, shown = [name for name, _ in self.columns], self.shown
         if not names:
             raise ValueError(f"{self.name} is empty: it has no text in it")
         if column is not None and column not in names:

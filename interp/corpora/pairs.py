@@ -7,6 +7,7 @@ strings: `sentence_good`, `sentence_bad`, `UID` (the task), `pairID` (unique wit
     pairs = generate(n_per_task=200)                 # the bundled tasks, named in TASKS
     pairs = load("blimp", tasks=["npi_present_1"])   # the published ones
     pairs = load("my_pairs.csv")                     # your own
+    pairs = load("my_pairs.csv", good="right", bad="wrong", task="rule")  # with other columns
 """
 
 import difflib
@@ -14,7 +15,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from math import prod
@@ -24,13 +25,23 @@ from typing import Any
 from pandas import NA, DataFrame
 
 from interp.checks import list_of_strings, unicode_text
-from interp.corpora.files import Table, frame_table, opened
+from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.paths import BUNDLED, TEXT_SUFFIXES, text_suffix
 
 __all__ = ["COLUMNS", "TASKS", "check_pairs", "generate", "load"]
 
 COLUMNS = ("sentence_good", "sentence_bad", "UID", "pairID", "field", "linguistics_term")
 _SENTENCES = COLUMNS[:2]
+_LAYOUTS: tuple[dict[str, str], ...] = (
+    {column: column for column in COLUMNS},
+    {
+        "sentence_good": "good_sentence", "sentence_bad": "bad_sentence", "UID": "paradigm", "pairID": "ID",
+        "linguistics_term": "phenomenon",
+    },
+    {"sentence_good": "sen", "sentence_bad": "wrong_sen", "UID": "phenomenon"},
+)  # fmt: skip
+"""What the columns are called in BLiMP, JBLiMP and MultiBLiMP."""
+_NAMED = "good=, bad= and task= (--good, --bad, --task)"
 
 _IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
 _LEXICON: dict[str, Any] = json.loads((BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
@@ -71,14 +82,19 @@ class _Template:
         names = [group for group, _ in self.slots]
         self.n_pairs = prod(len(_entries(name)) - names[:i].count(name) for i, name in enumerate(names))
 
-    def pair(self, number: int) -> tuple[str, str]:
-        """The good and the bad sentence of this number, 0 to n_pairs - 1."""
+    def chosen(self, number: int) -> dict[tuple[str, str], str]:
+        """The entry in each slot of the pair of this number, 0 to n_pairs - 1."""
         chosen: dict[tuple[str, str], str] = {}
         for slot in self.slots:
             used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
             free = [entry for entry in _entries(slot[0]) if entry not in used]
             number, which = divmod(number, len(free))
             chosen[slot] = free[which]
+        return chosen
+
+    def pair(self, number: int) -> tuple[str, str]:
+        """The good and the bad sentence of this number."""
+        chosen = self.chosen(number)
         filled = self._slot.sub(lambda m: _form(m[1], chosen[m[1], m[2]], m[3]), self.text)
         return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
 
@@ -148,15 +164,29 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
 
 
 def load(
-    source: str | os.PathLike[str] | DataFrame, *, tasks: Sequence[str] | None = None, limit: int | None = None
+    source: str | os.PathLike[str] | DataFrame,
+    *,
+    tasks: Sequence[str] | None = None,
+    limit: int | None = None,
+    good: str | None = None,
+    bad: str | None = None,
+    task: str | None = None,
 ) -> DataFrame:
     """Reads minimal pairs and checks them.
 
     `source` is "bundled" (`generate()`), "blimp" (`nyu-mll/blimp` on the Hugging Face hub), a directory
     of .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame.
-    A table needs the columns `sentence_good` and `sentence_bad`. Of the others, a missing UID becomes the name
-    of the file (of a DataFrame: "pairs"), a missing pairID a running number within its task, a missing field or
-    term ""; further columns are dropped.
+    The columns are known as they are published:
+
+    | | good | bad | UID | pairID | field | linguistics_term |
+    |---|---|---|---|---|---|---|
+    | BLiMP (Warstadt et al. 2020) | sentence_good | sentence_bad | UID | pairID | field | linguistics_term |
+    | JBLiMP (Someya and Oseki 2023) | good_sentence | bad_sentence | paradigm | ID | | phenomenon |
+    | MultiBLiMP (Jumelet et al. 2025) | sen | wrong_sen | phenomenon | | | |
+
+    Those of another table are named: `good` and `bad` hold the sentences, `task` becomes the UID. A missing UID
+    becomes the name of the file (of a DataFrame: "pairs"), a missing pairID a running number within its task, a missing
+    field or term ""; further columns are dropped.
 
     `tasks` are the UIDs to keep, in the order of the source; `limit` is the number of pairs per task, from
     the first on (for "bundled", the number to generate).
@@ -168,16 +198,24 @@ def load(
     the file or directory, or how many they are.
 
     Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
-    a table of minimal pairs or has no task of a name in `tasks`, ConnectionError if the hub cannot be reached.
+    a table of minimal pairs or has no task of a name in `tasks`, lacks a column (the error lists those it has), or is
+    "bundled" or "blimp", whose columns have no other names; ConnectionError if the hub cannot be reached.
 
     Examples:
         >>> load("bundled", tasks=["reflexive_number"], limit=3)["UID"].tolist()
         ['reflexive_number', 'reflexive_number', 'reflexive_number']
+        >>> own = DataFrame({"right": ["She is here."], "wrong": ["She are here."], "rule": ["agreement"]})
+        >>> load(own, good="right", bad="wrong", task="rule")["UID"].tolist()
+        ['agreement']
     """
+    given = {"sentence_good": good, "sentence_bad": bad, "UID": task}
+    named = {column: name for column, name in given.items() if name is not None}
+    if named and isinstance(source, str) and source in ("bundled", "blimp"):
+        raise ValueError(f"{source!r} has columns of its own; leave {_NAMED} out, which are for other tables")
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):
-        name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs")
+        name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs", named)
     elif not isinstance(source, str | os.PathLike):
         raise TypeError(f"minimal pairs are a file, a name or a pandas.DataFrame, found {type(source).__name__}")
     elif source == "bundled":
@@ -186,7 +224,7 @@ def load(
         return made
     else:
         name = repr(str(source))
-        rows = _from_hub("nyu-mll/blimp", tasks) if source == "blimp" else _from_files(Path(source))
+        rows = _from_hub("nyu-mll/blimp", tasks) if source == "blimp" else _from_files(Path(source), named)
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair per row")
@@ -212,7 +250,8 @@ def check_pairs(pairs: DataFrame) -> None:
     missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
     if missing or pairs.empty:
         what = ", ".join(missing) or "any row"
-        raise ValueError(f"expected a table of minimal pairs from interp.corpora.pairs, missing: {what}")
+        found = f"; found the columns {', '.join(map(str, pairs.columns))}" if missing else ""
+        raise ValueError(f"expected a table of minimal pairs from interp.corpora.pairs, missing: {what}{found}")
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
@@ -230,10 +269,10 @@ def _from_hub(name: str, tasks: Sequence[str] | None) -> Iterator[tuple[str, ...
         why = f"{type(error).__name__}: {error}"
         raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({why}); {how}") from error
     for task, table in loaded.items():
-        yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {task}"), task)
+        yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {task}"), task, {})
 
 
-def _from_files(path: Path) -> Iterator[tuple[str, ...]]:
+def _from_files(path: Path, named: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     if not os.path.exists(path):
         kinds = f"a directory of .jsonl files, or a file ({', '.join(TEXT_SUFFIXES[1:])}, .gz of these)"
         raise FileNotFoundError(f"no such file or directory: {str(path)!r}; expected 'bundled', 'blimp', {kinds}")
@@ -246,19 +285,35 @@ def _from_files(path: Path) -> Iterator[tuple[str, ...]]:
         if not file.is_file():
             raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'no regular file'}; expected a file")
         with opened(file, header=True) as table:
-            yield from _checked(table, file.name.removesuffix(".gz").removesuffix(text_suffix(file)))
+            yield from _checked(table, file.name.removesuffix(".gz").removesuffix(text_suffix(file)), named)
 
 
-def _checked(table: Table, default_task: str) -> Iterator[tuple[str, ...]]:
-    """The pairs of a table, each after its place, with the columns of BLiMP as strings."""
+def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
+    """What the columns of BLiMP that a table has are called in it: as named, else as in the published pairs whose
+    sentences it has most of."""
     there = {name for name, _ in table.columns}
-    wanted = [table.choose(column) for column in COLUMNS if there and (column in _SENTENCES or column in there)]
-    for place, row in table.read(wanted):
+    if not there:
+        return {}
+    published = max(_LAYOUTS, key=lambda layout: sum(layout[column] in there for column in _SENTENCES))
+    known = {column: name for column, name in published.items() if column in _SENTENCES or name in there}
+    names = known | dict(named)
+    missing = [name for name in names.values() if name not in there]
+    if missing and there != {UNNAMED}:
+        how = f"a table of minimal pairs has both sentences; name other columns with {_NAMED}"
+        raise ValueError(f"{table.name} has no column {missing[0]!r}; found {table.shown}; {how}")
+    return {column: table.choose(name) for column, name in names.items()}
+
+
+def _checked(table: Table, default_task: str, named: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """The pairs of a table, each after its place, with the columns of BLiMP as strings."""
+    names = _columns(table, named)
+    for place, row in table.read(list(dict.fromkeys(names.values()))):
         for column in _SENTENCES:
-            if not (isinstance(text := row.get(column), str) and text.strip()):
-                what = f"{place}: {column} is {text!r}, which has no words"
+            if not (isinstance(text := row.get(names[column]), str) and text.strip()):
+                what = f"{place}: {names[column]} is {text!r}, which has no words"
                 raise ValueError(f"{what}; expected a sentence; give both or remove the row")
-        pair = {column: unicode_text(_as_text(row.get(column)), f"{place}: {column}") for column in COLUMNS}
+        cells = {column: _as_text(row.get(name)) for column, name in names.items()}
+        pair = {column: unicode_text(cells.get(column, ""), f"{place}: {column}") for column in COLUMNS}
         pair["UID"] = pair["UID"] or default_task
         good, bad = pair["sentence_good"], pair["sentence_bad"]
         if good.strip() == bad.strip() and pair["pairID"] not in _IDENTICAL.get(pair["UID"], ()):

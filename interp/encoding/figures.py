@@ -179,7 +179,7 @@ def pruned_texts(written: pd.DataFrame) -> go.Figure:
     out.add_vline(x=_PRUNED_BY_THE_PAPER, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(title_text="share", range=[0, 1.02], col=1)
-    return out.update_yaxes(title_text="perplexity", **LOG, col=2)
+    return out.update_yaxes(title_text="perplexity", rangemode="tozero", col=2)
 
 
 def steering(study: EncodingStudy) -> go.Figure:

@@ -2,17 +2,24 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from interp.findings import Finding, Verdict, side
 
-__all__ = ["linear", "removable"]
+__all__ = ["linear", "removable", "steered"]
 
 _HALF = 0.5  # of the variance
 _PRUNED = 0.3  # by the paper
 _ENOUGH = 0.95  # of the predictions
 _LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly where that fit is as "
 _LINEAR += f"good or not known; no where the interval lies below {_HALF}"
+_MISSED = 0.1  # in log: 10 %
+_RESAMPLES = 1_000
+_OPPOSITE: dict[Verdict, Verdict] = {"yes": "no", "no": "yes", "cannot tell": "cannot tell"}
+_RATIOS = (0.2 - 1e-9, 5 + 1e-9)
+_STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below what is missed without steering; "
+_STEERED += "no where it lies above that"
 _REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies "
 _REMOVABLE += "above the latter alone; no where it lies below it"
 
@@ -64,3 +71,30 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
         compared_with="in random order",
         rule=_REMOVABLE,
     )
+
+
+def steered(steering: pd.DataFrame) -> Iterator[Finding]:
+    """From the table `steering`: whether moving along the regression's slope changes a token's probability as asked."""
+    rows = (
+        (steering["text"] == "fitted") & (steering["shift"] == "regression") & steering["requested"].between(*_RATIOS)
+    )
+    missed = np.abs(np.log(steering["achieved"] / steering["requested"]))
+    for weights, part in steering.assign(missed=missed)[rows].groupby("weights", sort=False):
+        by_token = [values.to_numpy() for _, values in part.groupby("token_id", sort=False)["missed"]]
+        drawn = np.random.default_rng(0).integers(len(by_token), size=(_RESAMPLES, len(by_token)))
+        medians = [np.median(np.concatenate([by_token[token] for token in tokens])) for tokens in drawn]
+        low, high = np.quantile(medians, (0.025, 0.975)) if len(by_token) > 1 else (np.nan, np.nan)
+        still = float(np.abs(np.log(part["requested"])).median())
+        verdict = _OPPOSITE[side(float(low), float(high), than=still)]
+        yield Finding(
+            question="Does steering along A change a token's probability by what is asked?",
+            verdict="partly" if verdict == "yes" and not high < _MISSED else verdict,
+            measure=f"for ratios from 1/5 to 5 ({str(weights).replace('_', ' ')} weights), median over tokens of "
+            "|log(achieved/requested)|:",
+            value=float(part["missed"].median()),
+            low=float(low),
+            high=float(high),
+            control=still,
+            compared_with="without steering",
+            rule=_STEERED,
+        )

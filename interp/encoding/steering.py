@@ -13,15 +13,17 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from interp.checks import check_choice, check_seed, unicode_text, whole_number
-from interp.corpora.batching import Text, predicted_batches
+from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.corpora.sentences import encode, tokenizer_of
 from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver, kl
 from interp.hooks import capture
+from interp.intervals import about, from_sums
 from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name
 from interp.models.spelling import token_names
+from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 from interp.run.passes import Passes, Reading, runs
 
@@ -99,9 +101,18 @@ class SteeredMeans(LogitsObserver):
         self.s, self.t = torch.from_numpy(shifts).to(self.directions).split([1, len(directions)], 1)
         self.add_state("steered", (len(variants), model.W_U.shape[1]))
         self.add_state("plain", (model.W_U.shape[1],))
+        self.add_state("positions", (MOST,), "groups")
+        self.add_state("of_tokens", (MOST, 2, len(variants)), "groups")
+
+    def beside(self, batch: Batch) -> list[Tensor]:
+        return [self.groups_of_positions(batch)]
 
     def read(
-        self, logits: Float[Tensor, "pos d_vocab"], targets: Int[Tensor, " pos"], h: Float[Tensor, "pos d_model"]
+        self,
+        logits: Float[Tensor, "pos d_vocab"],
+        targets: Int[Tensor, " pos"],
+        h: Float[Tensor, "pos d_model"],
+        groups: Int[Tensor, " pos"],
     ) -> None:
         along, p = self.directions @ h.to(self.directions).T, logits.softmax(1)
         tokens, which = np.unique(self.token_ids, return_inverse=True)
@@ -113,12 +124,28 @@ class SteeredMeans(LogitsObserver):
         steered[torch.arange(len(which)), torch.tensor(self.token_ids)] = shifted.sigmoid().sum(1).to(p)
         self.add("steered", steered)
         self.add("plain", p.sum(0))
+        of_tokens = torch.stack([shifted.sigmoid(), p[:, self.token_ids].T.to(shifted)])
+        for group in groups.unique().tolist():
+            chosen = (groups == group).to(of_tokens.device)
+            self.add("positions", chosen.sum(), group=group)
+            self.add("of_tokens", of_tokens[..., chosen].sum(-1), group=group)
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """What there is to say of intervals of `achieved` (`interp.intervals.about`)."""
+        return about(int(self.state["positions"].count_nonzero()), self.stretches_per_group)
 
     @property
     def measures(self) -> pd.DataFrame:
-        """What each variant does: `achieved`, the ratio of mean probabilities, and `kl_others`."""
+        """What each variant does: `achieved`, the ratio of mean probabilities, the ends of its 95 % interval, which is
+        that of its logarithm, and `kl_others`."""
         plain, steered = self.mean_of("plain"), self.mean_of("steered")
         table = pd.DataFrame({"achieved": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
+        read = self.state["positions"] > 0
+        sizes, of_tokens = (self.state[name][read].cpu().numpy() for name in ("positions", "of_tokens"))
+        found = from_sums(lambda sums: np.log(sums[0] / sums[1]), [of_tokens], sizes, self.stretches_per_group)
+        factor = np.exp(found.half)
+        table = table.assign(achieved_low=table["achieved"] / factor, achieved_high=table["achieved"] * factor)
         pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
         return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])
 
@@ -293,10 +320,12 @@ def steering_report(
         ratios: requested; those that would make a mean probability of 1 or more are left out.
         weights: of the shift `regression`, one or several (see `steering_direction`).
 
-    Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved, kl_others):
-    `text` is `fitted` or `other`; `weights` is empty for other shifts than `regression`; `achieved` is the ratio of
-    mean probabilities on that text, `kl_others` the KL divergence (nats) between the mean distributions over all other
-    tokens, renormalised (at each position they keep their proportions).
+    Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved,
+    achieved_low, achieved_high, kl_others): `text` is `fitted` or `other`; `weights` is empty for other shifts than
+    `regression`; `achieved` is the ratio of mean probabilities on that text, with its 95 % interval by leaving out
+    groups of texts (`interp.intervals.jackknife` of its logarithm, the shift being what it is; NaN of fewer than 20
+    texts, `attrs["intervals"]` says why); `kl_others` the KL divergence (nats) between the mean distributions over all
+    other tokens, renormalised (at each position they keep their proportions).
 
     Raises ValueError as `steer` does, for unknown shifts or weights, no tokens or ratios, and a seed below 0; TypeError
     for one string in place of a list of tokens.
@@ -337,5 +366,7 @@ def steering_report(
     means = {name: SteeredMeans(model, variants, along) for name in texts}
     yield [Reading("steering", prepared, [means[name]]) for name, prepared in texts.items()]
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
-    order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved", "kl_others"]
-    return pd.concat(parts, ignore_index=True)[order]
+    order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved"]
+    steering = pd.concat(parts, ignore_index=True)[[*order, "achieved_low", "achieved_high", "kl_others"]]
+    steering.attrs["intervals"] = {name: one.intervals for name, one in means.items()}
+    return steering

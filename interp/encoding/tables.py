@@ -14,7 +14,7 @@ from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.encoding import neurons
-from interp.encoding.findings import linear, removable
+from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
@@ -60,7 +60,7 @@ class EncodingStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return linear(self.regression, self.dynamics), *removable(self.pruning)
+        return linear(self.regression, self.dynamics), *removable(self.pruning), *steered(self.steering)
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -151,6 +151,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
     asked["intervals"] = intervals
+    asked["steering_intervals"] = steering.attrs.pop("intervals")
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 

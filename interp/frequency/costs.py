@@ -1,9 +1,11 @@
 """What comparing predictions with word frequency costs, from a model's config alone."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from interp.corpora.batching import MASK_RATE
+from interp.corpora.sources import roughly_tokens
 from interp.frequency.options import FrequencyOptions
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
@@ -13,13 +15,18 @@ __all__ = ["dry_run", "predictions"]
 
 _AT_ONCE = 2**22  # logits, see interp.frequency.distributions
 _COPIES = 6  # of those, shifted, their exponentials, probabilities; and of the sums of all groups but each
+_OF_PARTS = 2_000  # positions, see interp.frequency.outliers
 _TABLES = 5  # copies of the distributions, in float64
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums are `8 (2 n + 1) d_vocab`
-    bytes for n variants (a bias at a scale, one or two logit adjustments, and the model as it is), for each of 20
-    groups of texts.
+    bytes for n variants (a bias or direction at a scale, one or two logit adjustments, and the model as it is), for
+    each of 20 groups of texts. A pass before it finds directions of the head's input, and its outlier dimensions.
+
+    Random controls are variants too, without groups: `2 controls` for b_LN and each direction, at two scales. They take
+    `8 · 5 d_vocab` bytes each: their shifts, the exponentials of these, sums, what a batch adds to the sums, and what
+    is being added. Parts of outlier dimensions are taken to be a hundredth of the dimensions.
 
     Raises as `interp.models.shapes.shape`.
 
@@ -27,8 +34,10 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         >>> dry_run("tiny-gpt2", None, {"scales": [0, 1]}).numbers["variants"]
         4
     """
-    size, asked = shape(name), FrequencyOptions(**{key: options[key] for key in ("biases", "scales") if key in options})
-    biases = size.biases if asked.biases is None else tuple(asked.biases)
+    own = ("biases", "scales", "directions", "controls", "bands", "outliers")
+    size, asked = shape(name), FrequencyOptions(**{key: options[key] for key in own if key in options})
+    biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(asked.biases)
+    biases += tuple(asked.directions)
     if not biases:
         return Cost(lines=["word frequency: this model's prediction head has no bias to scale"])
     scales = list(asked.scales)
@@ -38,7 +47,47 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     leaving_out = _COPIES * 8 * MOST * size.d_vocab
     results = _TABLES * 8 * n * size.d_vocab
     lines = [f"word frequency: {n} variants of the prediction head, {MOST} groups of texts"]
-    return Cost(passes=(read,), between=read.sums + leaving_out, results=results, numbers=numbers, lines=lines)
+    passes = [*_before(size, asked), replace(read, step=int(bool(asked.directions or asked.outliers)))]
+    n_scales = min(2, len(set(scales) - {1}))
+    n_controls = 2 * asked.controls * n_scales * sum(bias in ("ln", "mean", "slope") for bias in biases)
+    if n_controls:
+        passes.append(_controls(size, n_controls, passes[-1].step))
+        lines.append(f"random directions: {n_controls} more variants")
+    if asked.outliers:
+        passes.append(_parts(size, asked, data, options, passes[-1].step))
+    numbers["controls"] = n_controls
+    between = sum(one.sums for one in passes) + leaving_out
+    return Cost(passes=tuple(passes), between=between, results=results, numbers=numbers, lines=lines)
+
+
+def _before(size: Shape, asked: FrequencyOptions) -> list[Pass]:
+    """The pass that finds directions and outlier dimensions of the head's input."""
+    if "slope" in asked.directions:
+        first = predictions(size, 1, "head input")
+        return [replace(first, sums=first.sums + 8 * 3 * size.d_model)]
+    if not asked.directions and not asked.outliers:
+        return []
+    masked: dict[str, Any] = {"text": "masked text", "share": MASK_RATE} if size.encoder else {}
+    return [Pass(what="head input", sums=8 * 3 * (size.d_model + 1), head=True, **masked)]
+
+
+def _controls(size: Shape, n: int, step: int) -> Pass:
+    found = predictions(size, n, "random directions", step=step)
+    kept, added = 8 * n * size.d_vocab, 2 * 8 * n * size.d_vocab
+    return replace(found, sums=kept, copies=3 * kept, per_batch=added)
+
+
+def _parts(size: Shape, asked: FrequencyOptions, data: Any, options: Mapping[str, Any], step: int) -> Pass:
+    """Predictions from parts of the head's input, alone and without them, at some positions."""
+    tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
+    mask = MASK_RATE if size.encoder else 1.0
+    share = 0.0 if tokens is None else min(mask, _OF_PARTS / tokens)
+    parts, dims = 1 + asked.controls, 1 + size.d_model // 100
+    n = 1 + 2 * parts
+    found = predictions(size, n, "outlier dimensions", text="some of the text", step=step, share=share)
+    sums = 8 * size.d_vocab * (2 * MOST * 3 + 3 * n)
+    copies = 4 * parts * dims * size.d_vocab
+    return replace(found, sums=sums, copies=copies, flops=share * n * (2.0 * dims + 6.0) * size.d_vocab)
 
 
 def predictions(

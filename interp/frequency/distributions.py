@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,12 +20,23 @@ from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name
 from interp.run.groups import MOST
 from interp.run.observers import Observer, fingerprint
 
-__all__ = ["Distribution", "LogitsObserver", "MeanPredictions", "Means", "SiteMean", "Variant", "js", "kl"]
-__all__ += ["kl_where_seen", "perplexity", "real_logits"]
+__all__ = [
+    "Calibration",
+    "Distribution",
+    "LogitsObserver",
+    "MeanPredictions",
+    "Means",
+    "SiteMean",
+    "Variant",
+    "js",
+    "kl",
+]
+__all__ += ["kl_where_seen", "perplexity", "real_logits", "summed_others"]
 
 Distribution = Float[np.ndarray, " d_vocab"]
 
 _ELEMENTS_AT_ONCE = 2**22
+_BINS = 10  # of probability, for calibration
 _NOT_FINITE = "the model's predictions are not finite (NaN or infinite logits): check weights and dtype"
 _LARGEST_LOG_RANGE = 60.0
 """Beyond this range of a shift (in nats) float32 loses the small terms of the shared exponential."""
@@ -79,7 +90,7 @@ class LogitsObserver(Observer):
         return []
 
     def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
-        """The group of texts of each position that is read."""
+        """The group of texts of each position that is read, on the CPU."""
         return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
 
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
@@ -103,12 +114,41 @@ class LogitsObserver(Observer):
 @dataclass(frozen=True, eq=False)
 class Means:
     """Means over positions of what one variant predicts: `distribution` `q(w)`, and the mean NLL of the true token,
-    weighted by token and (`balanced_nll`) averaged within each token type and then over the types that occur. NLL in
-    nats, NaN where no target is known."""
+    weighted by token, for each class of tokens (`nll_by_class`, by default each type is one), and averaged over the
+    classes that occur (`balanced_nll`). NLL in nats, NaN where no target is known."""
 
     distribution: Distribution
     nll: float
     balanced_nll: float
+    nll_by_class: Float[np.ndarray, " classes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How often a band of words is the true token, against the probability it is given, for each variant.
+
+    `count` is how many positions gave a band a probability in each of ten bins of equal width, `mass` the sum of these
+    probabilities, and `true` how many of these positions had a token of the band.
+    """
+
+    count: Float[np.ndarray, "n_variants bands bins"]
+    mass: Float[np.ndarray, "n_variants bands bins"]
+    true: Float[np.ndarray, "n_variants bands bins"]
+
+    @property
+    def error(self) -> Float[np.ndarray, "n_variants bands"]:
+        """The expected calibration error `Σ_bins |mass − true| / n` (Naeini et al. 2015)."""
+        return np.abs(self.mass - self.true).sum(-1) / self.count.sum(-1)
+
+    @property
+    def predicted(self) -> Float[np.ndarray, "n_variants bands"]:
+        """The mean probability of each band."""
+        return self.mass.sum(-1) / self.count.sum(-1)
+
+    @property
+    def share(self) -> Float[np.ndarray, "n_variants bands"]:
+        """The share of each band in the true tokens."""
+        return self.true.sum(-1) / self.count.sum(-1)
 
 
 class MeanPredictions(LogitsObserver):
@@ -125,6 +165,8 @@ class MeanPredictions(LogitsObserver):
 
     Args:
         grouped: keep the sums of 20 groups of texts apart (see `interp.run.groups`), in as many times the memory.
+        classes: the class of each type, 0, 1, …, in which NLL is summed; of its own by default.
+        bands: the band of each type, 0, 1, …, whose `calibration` is kept; −1 for none.
 
     Raises:
         ValueError: a model that does not predict the tokens it reads, logits that are soft-capped (a shift of the
@@ -132,26 +174,40 @@ class MeanPredictions(LogitsObserver):
         RuntimeError: fc while somebody else has hooks on the head, whose edits a recomputed head would not have.
     """
 
-    def __init__(self, model: Model, variants: Sequence[Variant], *, grouped: bool = False) -> None:
+    def __init__(
+        self,
+        model: Model,
+        variants: Sequence[Variant],
+        *,
+        grouped: bool = False,
+        classes: Int[np.ndarray, " d_vocab"] | None = None,
+        bands: Int[np.ndarray, " d_vocab"] | None = None,
+    ) -> None:
         if not variants:
             raise ValueError("MeanPredictions needs at least one variant; Variant() is the model as it is")
         check_vocabulary(model)
         described = [vars(v) | {"shift": None if v.shift is None else fingerprint(v.shift)} for v in variants]
         self._scales_fc = any(v.fc != 1.0 for v in variants)
-        names = [trunk_output(model)] if self._scales_fc else []
-        super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, variants=described, grouped=grouped)
+        names = [trunk_output(model)] if self._scales_fc else [hook_name(model, one) for one in self.reads]
+        options: dict[str, Any] = {"variants": described, "grouped": grouped}
+        for name, of_type in {"classes": classes, "bands": bands}.items():
+            options[name] = None if of_type is None else fingerprint(of_type)
+        super().__init__(model, names, at_once=_ELEMENTS_AT_ONCE, **options)
         self.variants = tuple(variants)
+        d_vocab, device = model.W_U.shape[1], model.W_U.device
+        self._classes = torch.as_tensor(np.arange(d_vocab) if classes is None else classes, device=device)
+        self._band_of = None if bands is None else torch.as_tensor(bands, device=device)
+        self._bands = [] if bands is None else [np.flatnonzero(bands == one) for one in range(bands.max() + 1)]
         if any(v.shift is not None for v in variants):
             self.head.refuse_cap("a vector added to them is not an edit of its head")
         if self._scales_fc:
             self.head.require("fc")
-        d_vocab = model.W_U.shape[1]
-        zero = torch.zeros(d_vocab, dtype=torch.float64, device=model.W_U.device)
+        zero = torch.zeros(d_vocab, dtype=torch.float64, device=device)
         self._shifts = torch.stack([zero if v.shift is None else v.shift.to(zero) for v in variants])
         if not torch.isfinite(self._shifts).all():
             raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
         narrow = self._shifts.amax(1) - self._shifts.amin(1) < _LARGEST_LOG_RANGE
-        self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i]]
+        self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i] and not self.reads]
         self._alone = [i for i in range(len(variants)) if i not in self._shared]
         shifts = self._shifts[self._shared]
         self._tops = shifts.amax(1, keepdim=True)
@@ -159,8 +215,14 @@ class MeanPredictions(LogitsObserver):
         most = MOST if grouped else 1
         self.add_state("positions", (most,), "groups")
         self.add_state("probability", (most, len(variants), d_vocab), "groups")
-        self.add_state("nll", (most, len(variants), d_vocab), "groups")
-        self.add_state("count", (most, d_vocab), "groups")
+        n_classes = int(self._classes.max()) + 1
+        self.add_state("nll", (most, len(variants), n_classes), "groups")
+        self.add_state("count", (most, n_classes), "groups")
+        if self._bands:
+            self.add_state("calibration", (most, 3, len(variants), len(self._bands), _BINS), "groups")
+
+    reads: ClassVar[tuple[Site, ...]] = ()
+    """Sites that a subclass edits the logits from."""
 
     def hooks(self, batch: Batch) -> Recipe:
         if self._scales_fc and head_is_hooked(self.model):
@@ -171,28 +233,29 @@ class MeanPredictions(LogitsObserver):
         return [self.groups_of_positions(batch)]
 
     def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
-        """Add the sums of some positions, from the logits, where b_FC is scaled the last residual stream before them,
-        and the group of each."""
+        """Add the sums of some positions, from the logits, what flows at the sites that variants are edited from (where
+        b_FC is scaled the last residual stream), and the group of each."""
         if not len(targets):
             return
-        *trunk, groups = others
+        *activations, groups = others
         if bool((groups.diff() < 0).any()):
             groups, order = groups.sort(stable=True)
-            logits, targets, *trunk = (one[order.to(one.device)] for one in (logits, targets, *trunk))
+            logits, targets, *activations = (one[order.to(one.device)] for one in (logits, targets, *activations))
         found, lengths = (one.tolist() for one in torch.unique_consecutive(groups, return_counts=True))
         nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
-        shared = self._read_shared(logits, targets, lengths, nll)
+        mass = nll.new_zeros(len(self.variants), len(self._bands), len(targets))
+        shared = self._read_shared(logits, targets, lengths, nll, mass)
         alone: dict[int, list[Tensor]] = {}
         for i in self._alone if shared is not None else range(len(self.variants)):
-            fc = self.variants[i].fc
-            edited = logits if fc == 1.0 else real_logits(self.head.encoder_logits(trunk[0], fc), self.head.real)
-            alone[i] = self._read_one(edited, targets, i, lengths, nll)
+            edited = self.edited(i, logits, *activations)
+            alone[i] = self._read_one(edited, targets, i, lengths, nll, mass)
         if not torch.isfinite(nll[:, targets >= 0]).all():
             raise ValueError(_NOT_FINITE)
-        for number, (group, true, its_nll) in enumerate(
-            zip(found, targets.split(lengths), nll.split(lengths, 1), strict=True)
+        n_classes = self.state["count"].shape[1]
+        for number, (group, true, its_nll, its_mass) in enumerate(
+            zip(found, targets.split(lengths), nll.split(lengths, 1), mass.split(lengths, 2), strict=True)
         ):
-            probability, by_type = (nll.new_zeros(len(nll), logits.shape[1]) for _ in range(2))
+            probability, by_class = (nll.new_zeros(len(nll), size) for size in (logits.shape[1], n_classes))
             if shared is not None:
                 probability[self._shared] = self._weights * shared[number]
             for i, sums in alone.items():
@@ -202,10 +265,20 @@ class MeanPredictions(LogitsObserver):
             scored = true >= 0
             self.add("positions", len(true), group=group)
             self.add("probability", probability, group=group)
-            self.add("nll", by_type.index_add_(1, true[scored], its_nll[:, scored]), group=group)
-            self.add("count", torch.bincount(true[scored], minlength=logits.shape[1]), group=group)
+            classes = self._classes[true[scored]]
+            self.add("nll", by_class.index_add_(1, classes, its_nll[:, scored]), group=group)
+            self.add("count", torch.bincount(classes, minlength=n_classes), group=group)
+            if self._band_of is not None:
+                self.add("calibration", _binned(its_mass[:, :, scored], self._band_of[true[scored]]), group=group)
 
-    def _read_shared(self, logits: Tensor, targets: Tensor, lengths: list[int], nll: Tensor) -> list[Tensor] | None:
+    def edited(self, variant: int, logits: Tensor, *activations: Tensor) -> Tensor:
+        """The logits of a variant, without its shift, from those of the model and what flows at the sites it reads."""
+        fc = self.variants[variant].fc
+        return logits if fc == 1.0 else real_logits(self.head.encoder_logits(activations[0], fc), self.head.real)
+
+    def _read_shared(
+        self, logits: Tensor, targets: Tensor, lengths: list[int], nll: Tensor, mass: Tensor
+    ) -> list[Tensor] | None:
         """The sums of all variants of moderate shift, less their weights, from one exponential, for each group of
         positions; None, and nothing read, where it loses terms."""
         if not self._shared:
@@ -221,9 +294,13 @@ class MeanPredictions(LogitsObserver):
         log_Z = peak + Z.log()
         shifts = self._shifts[self._shared][:, targets.clamp(min=0)]
         nll[self._shared] = (self._tops + log_Z.T - target_logits.T - shifts).to(nll)
+        for number, types in enumerate(self._bands):
+            mass[self._shared, number] = ((shared[:, types] @ self._weights[:, types].T.to(shared)) / Z).T.to(mass)
         return sums
 
-    def _read_one(self, logits: Tensor, targets: Tensor, i: int, lengths: list[int], nll: Tensor) -> list[Tensor]:
+    def _read_one(
+        self, logits: Tensor, targets: Tensor, i: int, lengths: list[int], nll: Tensor, mass: Tensor
+    ) -> list[Tensor]:
         """The sums of one variant by itself, for each group of positions, in float64 where float32 has no number as
         small as its probabilities."""
         log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
@@ -231,8 +308,14 @@ class MeanPredictions(LogitsObserver):
             sums = log_p.exp().sum(0)
             if self._underflows(sums, torch.ones_like(sums) * len(logits)):
                 log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
+        self.look(i, log_p)
         nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]
+        for number, types in enumerate(self._bands):
+            mass[i, number] = log_p[:, types].exp().sum(1)
         return [part.exp().sum(0) for part in log_p.split(lengths)]
+
+    def look(self, variant: int, log_p: Tensor) -> None:
+        """For a subclass: what a variant that is computed by itself predicts."""
 
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
         """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
@@ -267,7 +350,23 @@ class MeanPredictions(LogitsObserver):
 
     def leaving_out(self, variant: int) -> Iterator[Means]:
         """The means of one variant without each group of texts, in the order of `sizes`."""
-        return map(self._means, *map(_others, self._sums(variant)))
+        return map(self._means, *map(summed_others, self._sums(variant)))
+
+    def nll_by_group(
+        self, variant: int
+    ) -> tuple[Float[np.ndarray, "groups classes"], Float[np.ndarray, "groups classes"]]:
+        """Summed NLL of one variant by group of texts and class of the true token, and how many tokens these are."""
+        _, nll, _, count = self._sums(variant)
+        return nll.cpu().numpy(), count.cpu().numpy()
+
+    @property
+    def calibration(self) -> Calibration:
+        """That of the bands, over all positions with a known target."""
+        return Calibration(*self.state["calibration"].sum(0).cpu().numpy())
+
+    def calibration_leaving_out(self) -> list[Calibration]:
+        """The same without each group of texts, in the order of `sizes`."""
+        return [Calibration(*one) for one in summed_others(self.state["calibration"][self._groups]).cpu().numpy()]
 
     @property
     def sizes(self) -> Float[np.ndarray, " groups"]:
@@ -284,7 +383,7 @@ class MeanPredictions(LogitsObserver):
         return self.state["positions"].nonzero()[:, 0]
 
     def _sums(self, variant: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """By group: probabilities, NLL by type, positions, and how often each type is the target."""
+        """By group: probabilities, NLL by class, positions, and how often each class is the target's."""
         groups = self._groups
         probability, nll = (self.state[name][groups, variant] for name in ("probability", "nll"))
         return probability, nll, self.state["positions"][groups], self.state["count"][groups]
@@ -292,15 +391,27 @@ class MeanPredictions(LogitsObserver):
     @staticmethod
     def _means(probability: Tensor, nll: Tensor, positions: Tensor, count: Tensor) -> Means:
         seen = count > 0
-        balanced = (nll[seen] / count[seen]).mean()
-        return Means((probability / positions).cpu().numpy(), float(nll.sum() / count.sum()), float(balanced))
+        by_class = nll / count
+        whole, balanced = float(nll.sum() / count.sum()), float(by_class[seen].mean())
+        return Means((probability / positions).cpu().numpy(), whole, balanced, by_class.cpu().numpy())
 
 
-def _others(sums: Float[Tensor, "groups *shape"]) -> Float[Tensor, "groups *shape"]:
+def summed_others(sums: Float[Tensor, "groups *shape"]) -> Float[Tensor, "groups *shape"]:
     """The sum of all groups but each, without subtracting it from the whole."""
     before, after = sums.cumsum(0), sums.flip(0).cumsum(0).flip(0)
     nothing = torch.zeros_like(sums[:1])
     return torch.cat([nothing, before[:-1]]) + torch.cat([after[1:], nothing])
+
+
+def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Float[Tensor, "3 n bands bins"]:
+    """How many positions gave each band a probability in each bin, these probabilities, and where the band was true."""
+    n, bands, _ = mass.shape
+    which = (mass * _BINS).long().clamp(0, _BINS - 1)
+    is_true = (true == torch.arange(bands, device=true.device)[:, None]).to(mass).expand(n, -1, -1)
+    sums = mass.new_zeros(3, n, bands, _BINS)
+    for into, values in zip(sums, (torch.ones_like(mass), mass, is_true), strict=True):
+        into.scatter_add_(2, which, values)
+    return sums
 
 
 class SiteMean(Observer):

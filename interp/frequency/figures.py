@@ -1,26 +1,37 @@
 """Figures of question 1: the prediction head's biases and word frequency (Kobayashi et al. 2023)."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from interp.declare import Direction
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
-from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, scale_styles, translucent
+from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, panels, scale_styles, translucent
 from interp.frequency import BiasEffect
+from interp.frequency.directions import nearest
 from interp.models.head import Bias
 
-__all__ = ["bias_curve", "kl_by_scale", "projection"]
+__all__ = ["bands", "bias_curve", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
 
 _MOST_CURVES = 5
 _LOOKS = {
     "ln": {"name": BIAS_NAME["ln"], "color": style.BLUE, "symbol": "circle"},
     "fc": {"name": BIAS_NAME["fc"], "color": style.VERMILION, "symbol": "square"},
     "last": {"name": BIAS_NAME["last"], "color": style.GREEN, "symbol": "diamond"},
+    "mean": {"name": BIAS_NAME["mean"], "color": style.PINK, "symbol": "triangle-up"},
+    "slope": {"name": BIAS_NAME["slope"], "color": style.AMBER, "symbol": "x"},
 }
+_ADDED = {"last": ("b<sub>last</sub>", "bias_last")} | {
+    name: (f"{BIAS_NAME[name]}W<sub>U</sub>", f"projection_{name}") for name in ("ln", "mean", "slope")
+}
+_KIND = {"norm": "of equal norm", "effect": "of equal effect"}
+_RANDOM = {"color": GREY, "symbol": "circle-open"}
 
 
-def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
+def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     """Mean predicted probability against unigram probability with the bias scaled by λ (the paper's figures 2, 3).
 
     Per bin of log u the geometric mean of q, its band ± one geometric SD over types, and the lines q = u
@@ -59,10 +70,11 @@ def bias_curve(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
 
-def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
+def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     """What a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
 
-    `b_LN W_U` for ln, `b_last` for last; at most 1,500 types, evenly taken over the ranks of frequency.
+    `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, `−A W_U` for slope; at most 1,500 types,
+    evenly taken over the ranks of frequency.
 
     Raises:
         ValueError: a bias that was not part of the run, or fc, which adds no constant to the logits.
@@ -79,12 +91,12 @@ def projection(effect: BiasEffect, bias: Bias = "ln") -> go.Figure:
     only(effect.kl, "bias", bias)
     if bias == "fc":
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
-    what = "b<sub>LN</sub>W<sub>U</sub>" if bias == "ln" else BIAS_NAME[bias]
+    what, column = _ADDED[bias]
     numbers = effect.projection.set_index("bias").loc[bias]
     subtitle = f"Spearman ρ = {numbers['spearman']:.2f}, slope τ = {numbers['slope']:.2f}"
     out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
-    log_u, added = np.log(seen["unigram"]), seen["projection_ln" if bias == "ln" else "bias_last"]
+    log_u, added = np.log(seen["unigram"]), seen[column]
     add_types(out, seen, log_u, added, _LOOKS[bias], hover="log u = %{x:.2f}<br>effect = %{y:.2f}")
     ends = log_u.iloc[[0, -1]]
     fitted = (added.mean() + numbers["slope"] * (ends - log_u.mean())).round(3).set_axis(ends.round(3))
@@ -117,3 +129,116 @@ def kl_by_scale(effect: BiasEffect) -> go.Figure:
         look = _LOOKS[str(bias)]
         add_series(out, values, look, hover=hover, size=9, customdata=kl["perplexity"], showlegend=True, error_y=bars)
     return out.update_yaxes(rangemode="tozero")
+
+
+def random_directions(effect: BiasEffect) -> go.Figure:
+    """ΔKL(u‖q) of b_LN and each direction at the λ nearest to 0, with its interval, among random directions of its norm
+    and of its effect.
+
+    Raises:
+        ValueError: a run without controls.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> asked = {"scales": [0, 1], "controls": 39}
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, **asked, progress=False)
+        >>> [len(points.x) for points in random_directions(effect).data]  # and b_LN, in both panels
+        [39, 1, 39, 1]
+    """
+    _check_asked(effect.controls, "controls")
+    scale = nearest(effect.controls["scale"].tolist(), 0)
+    biases = effect.controls["bias"].drop_duplicates().tolist()
+    names = [f"{effect.controls['draw'].nunique()} random directions {kind}" for kind in _KIND.values()]
+    out = panels("Beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
+    beside = effect.controls[effect.controls["scale"] == scale]
+    own = effect.kl[effect.kl["scale"] == scale].set_index("bias").loc[biases]
+    for panel, kind in enumerate(_KIND, 1):
+        drawn = beside[beside["kind"] == kind]
+        points = drawn["bias"].map(BIAS_NAME).set_axis(drawn["delta_kl"].round(4))
+        add_series(out, points, _RANDOM | {"name": "random"}, mode="markers", size=7, legend=panel == 1, panel=panel)
+        for bias, row in own.iterrows():
+            look = _LOOKS[str(bias)]
+            value = pd.Series(look["name"], [row["delta_kl"]])
+            ends = {
+                "array": [row["delta_kl_high"] - row["delta_kl"]],
+                "arrayminus": [row["delta_kl"] - row["delta_kl_low"]],
+            }
+            bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3} | ends
+            how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
+            add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **how)
+    return out.update_yaxes(autorange="reversed", type="category")
+
+
+def bands(effect: BiasEffect) -> go.Figure:
+    """What each edit at the λ nearest to 0 changes by band of word frequency: the NLL of the true token, and the
+    calibration error of the band's probability, with 95 % intervals.
+
+    Raises:
+        ValueError: a run without bands.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> asked = {"scales": [0, 1], "bands": 2}
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, **asked, progress=False)
+        >>> [line.x.tolist() for line in bands(effect).data]
+        [[1, 2], [1, 2]]
+    """
+    _check_asked(effect.bands, "bands")
+    scale = nearest([*effect.bands["scale"]], 0)
+    measures = {"delta_nll": "Δ NLL, nats", "delta_calibration_error": "Δ calibration error"}
+    title, x = "What rare and frequent words lose", "band of word frequency (1: the most frequent)"
+    out = panels(title, x, subtitle=f"λ = {scale:g} against 1")
+    for panel, (name, label) in enumerate(measures.items(), 1):
+        for bias, part in effect.bands[effect.bands["scale"] == scale].groupby("bias", sort=False):
+            table = part.set_index("band")
+            low, high = table[f"{name}_low"], table[f"{name}_high"]
+            bars = error_bars(table[name], low, high) if low.notna().all() else None
+            hover = "band %{x}: %{y:+.3f}"
+            add_series(
+                out, table[name], _LOOKS[str(bias)], hover=hover, size=9, legend=panel == 1, panel=panel, error_y=bars
+            )
+        out.update_yaxes(title_text=label, row=1, col=panel)
+    return out.update_xaxes(dtick=1)
+
+
+def outlier_parts(effect: BiasEffect) -> go.Figure:
+    """KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without them,
+    with 95 % intervals, beside random parts of it of their norm.
+
+    Raises:
+        ValueError: a run without outlier dimensions, or that did not look for them.
+    """
+    _check_asked(effect.outliers, "outliers")
+    names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
+    out = panels("Outlier dimensions of the head's input", "")
+    drawn, own = (effect.outliers[effect.outliers["of"] == of] for of in ("random", "outliers"))
+    look = {"name": "outlier dimensions", "color": style.VERMILION, "symbol": "diamond"}
+    for panel, (measure, label) in enumerate(
+        {"kl_unigram_model": "KL(u‖q), nats", "entropy": "entropy, nats"}.items(), 1
+    ):
+        points = drawn["part"].map(names).set_axis(drawn[measure].round(4))
+        add_series(
+            out, points, _RANDOM | {"name": "random parts"}, mode="markers", size=7, legend=panel == 1, panel=panel
+        )
+        value = own["part"].map(names).set_axis(own[measure])
+        ends = {"array": own[f"{measure}_high"] - own[measure], "arrayminus": own[measure] - own[f"{measure}_low"]}
+        bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3} | ends
+        how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel, "error_x": bars}
+        add_series(out, value, look, hover=f"{label} %{{x:.3f}}<extra></extra>", **how)
+        out.update_xaxes(title_text=label, row=1, col=panel)
+    order = list(names.values())[::-1]
+    return out.update_yaxes(type="category", categoryorder="array", categoryarray=order).update_yaxes(
+        showticklabels=False, col=2
+    )
+
+
+def _check_asked(table: pd.DataFrame, option: str) -> None:
+    """Raise ValueError for an empty table."""
+    if table.empty:
+        raise ValueError(f"this result has no {option}; run it with them ({option}=, --{option}), or there were none")

@@ -9,9 +9,9 @@ from interp.findings import Finding, Verdict, side
 
 __all__ = ["BIAS", "findings"]
 
-BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last"}
-_ADDED = {"ln": "b_LN W_U", "last": "b_last"}
-_RANDOM = {"ln": "random directions", "last": "random orders of its values"}
+BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
+_ADDED = {"ln": "b_LN W_U", "last": "b_last", "mean": "E[h] W_U", "slope": "−A W_U"}
+_RANDOM = dict.fromkeys(("ln", "mean", "slope"), "random directions") | {"last": "random orders of its values"}
 _MOVED = "yes where the interval lies above 0 and what the bias adds to the logits follows log u more closely than any "
 _MOVED += "control; partly where only the interval does; no where it lies below 0"
 _FOLLOWS = "yes where the interval lies above 0 and the correlation above that of every control; partly where only the "

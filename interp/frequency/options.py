@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interp.declare import Analysis, Bias, option
+from interp.declare import Analysis, Bias, Direction, option
 from interp.options import CountsOptions, MaskedTextOptions
 
 __all__ = ["ANALYSIS", "FrequencyOptions"]
@@ -14,7 +14,15 @@ __all__ = ["ANALYSIS", "FrequencyOptions"]
 class FrequencyOptions(CountsOptions, MaskedTextOptions):
     biases: Sequence[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
     scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
-    seed: int | None = option(None, "Of the masking. Default: 0.", least=0)
+    directions: Sequence[Direction] = option(
+        (), "Directions of the head's input to scale too: its mean E[h], and the log-probability direction −A."
+    )
+    controls: int = option(
+        0, "Random directions of each kind, to rank b_LN and the directions among: 39 at least.", least=0
+    )
+    bands: int = option(0, "Bands of word frequency in which NLL and calibration are measured: 2 at least.", least=0)
+    outliers: bool = option(False, "Predict from the outlier dimensions of the head's input alone, and without them.")
+    seed: int | None = option(None, "Of the masking, and of what is drawn at random. Default: 0.", least=0)
 
 
 def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:
@@ -37,6 +45,7 @@ ANALYSIS = Analysis(
     cost="interp.frequency.costs:dry_run",
     impossible="interp.frequency.tables:why_impossible",
     in_report={"scales": tuple(round(0.1 * i, 1) for i in range(11))},
+    more={"directions": ("mean", "slope"), "controls": 39, "bands": 5, "outliers": True},
     paper={"biases": None, "scales": (0.0, 1.0), "mask_rate": _mask_rate},
     paper_help="each bias removed (λ = 0) or kept, 12 % of an encoder's tokens masked",
 )

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
+from interp.declare import Direction
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import BIAS_NAME, figure
@@ -28,6 +30,14 @@ DEFINITIONS = {
     "Busing et al. 1999); of correlations over types, by Fisher’s z.",
     "Projection": "What a bias adds to each token's logit: b_LN W_U, or b_last; its Spearman correlation with "
     "log u, and the least-squares slope τ.",
+    "E[h], −A": "Directions of the input h of the unembedding that are scaled as a bias is: its mean, and the slope of "
+    "log of the mean predicted probability on the output embeddings (Cho et al. 2025).",
+    "Random directions": "In place of b_LN, E[h] or −A, of its norm, or of its effect: the SD over types that occur of "
+    "what it adds to the logits. Rank 1 is above all of them; p is how often one stands as far out by chance.",
+    "Bands": "Types by word frequency, each band as large a part of the text; 1 the most frequent. The calibration "
+    "error is that of a band's probability in ten bins (Naeini et al. 2015); in little text chance raises it.",
+    "Outlier dimensions": "Those further than 3 SD from the mean of a position's dimensions, at more than half of the "
+    "positions (after Macocco et al. 2025); alone, all others are zero. Random parts have their norm at each position.",
 }
 
 
@@ -40,6 +50,12 @@ def section(effect: BiasEffect) -> Section:
     figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
     tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
     tables["Logit adjustment, for comparison"] = effect.adjustment
+    drawn = {"controls": (plots.random_directions, "Beside random directions", effect.ranks)}
+    drawn |= {"bands": (plots.bands, "By band of word frequency", effect.bands)}
+    drawn |= {"outliers": (plots.outlier_parts, "Outlier dimensions of the head's input", effect.outliers)}
+    for name, (draw, title, table) in drawn.items():
+        if not effect.tables[name].empty:
+            figures[name], tables[title] = draw(effect), table
     return Section(main, effect.findings, tuple(_notes(effect)), DEFINITIONS, figures, tables, effect.provenance)
 
 
@@ -47,7 +63,9 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
     """KL and perplexity as trained."""
     row: Any
     for row in effect.kl[effect.kl["scale"] == 1].head(1).itertuples():
-        kl = f"KL(u‖q), corrected for bias, is {row.kl_corrected:.3f} nats {within(row.kl_low, row.kl_high, '{:.3f}')}"
+        kl = f"KL(u‖q) is {row.kl_unigram_model:.3f} nats"
+        if not np.isnan(row.kl_corrected):
+            kl += f", {row.kl_corrected:.3f} {within(row.kl_low, row.kl_high, '{:.3f}')} corrected for bias,"
         perplexity = within(row.perplexity_low, row.perplexity_high, "{:.1f}")
         yield f"As trained, {kl} and perplexity {row.perplexity:.1f} {perplexity}."
 
@@ -71,7 +89,7 @@ def _numbers(effect: BiasEffect) -> dict[Any, Any]:
     return row | effect.projection.set_index("bias")["spearman"].add_prefix("spearman_").to_dict()
 
 
-def _kl(effects: Mapping[str, BiasEffect], bias: Bias = "ln") -> go.Figure:
+def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> go.Figure:
     """KL(u‖q) against the scale of a bias."""
     out = figure(f"Distance from word frequency as {BIAS_NAME[bias]} goes", "scale λ of the bias", "KL(u‖q), nats")
     kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}

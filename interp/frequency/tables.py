@@ -19,26 +19,34 @@ from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
+from interp.declare import Direction
 from interp.dense import Dense
 from interp.findings import Finding
+from interp.frequency.bands import band_findings
+from interp.frequency.directions import control_findings, ranks, why_no_directions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.findings import findings
+from interp.frequency.further import check_further, look_further
 from interp.frequency.measures import CORRELATIONS, correlations, measures, with_ends
 from interp.frequency.options import FrequencyOptions
+from interp.frequency.outliers import outlier_findings
 from interp.models.head import Bias, PredictionHead, prediction_head
 from interp.models.sites import Model
 from interp.models.spelling import token_names
 from interp.results import Result, provenance
-from interp.run.passes import Passes, Reading, asks
+from interp.run.passes import Passes, asks
 
-__all__ = ["BiasEffect", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
+__all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "why_impossible", "word_frequencies"]
 
 Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
-Effects: TypeAlias = dict[Bias, Numbers]
-"""What each bias adds to every logit; not b_FC, whose effect is no constant."""
+Edited: TypeAlias = Bias | Direction
+"""What is scaled: a bias, or a direction of the head's input."""
+Effects: TypeAlias = dict[Edited, Numbers]
+"""What each of them adds to every logit; not b_FC, whose effect is no constant."""
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
+_INSTEAD = "its mean input can be scaled (directions=['mean'], --directions mean, interp report --more)"
 _CONTROLS = 39  # so that a bias that is one of 40 alike is above all others in 1 of 40
 _FEWEST_TYPES = 3  # for a line through them
 _SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "perplexity", "balanced_nll", "n_tokens"]
@@ -53,7 +61,9 @@ class BiasEffect(Result):
       `delta_…` is the difference from λ = 1; `n_tokens` positions read, `n_scored` of them with a known target.
       `kl_corrected` is KL(u‖q) without the bias of a mean over so few positions. Beside them the ends of their 95 %
       intervals (`kl_low`, `kl_high`, `delta_kl_low`, …), NaN of fewer than 20 texts.
-    - `types` (token_id, token, count, unigram, projection_ln, bias_last): one row for each token.
+      Among the biases stand the `directions` that were asked for, `mean` and `slope` (`interp.frequency.directions`).
+    - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
+      for each token; NaN for what there is not.
     - `probabilities` (token_id, bias, scale, probability): mean predicted probability of each token; an
       `interp.dense.Dense`, of which `probabilities(bias="ln", scale=0)` is a table and `probabilities.table` the whole.
     - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): mean predicted
@@ -64,6 +74,21 @@ class BiasEffect(Result):
       directions has in place of b_LN, or b_last with its values in random order.
     - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u`
       for comparison (Menon et al. 2021), at the τ that b_LN amounts to, and at 1.
+    - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
+      excess_nll): random directions in place of b_LN and of each direction, of its `norm` or of its `effect` (the SD
+      over types that occur of what it adds to the logits), at the λ nearest to 0 and to ½; columns as in `kl` and
+      `bands`.
+    - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
+      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five): by band of word
+      frequency, 1 the most frequent, the share of true tokens and the mean probability; `excess_nll` is ΔNLL less that
+      of all tokens. See `interp.frequency.bands`.
+    - `outlier_dims` (dim, share, mean): dimensions of the head's input that are extreme at most positions.
+    - `outliers` (part, of, draw, n_dims, kl_unigram_model, js, surprisal, entropy, with `_low` and `_high`,
+      n_predicted, n_tokens): predictions from them `alone` and `without` them, beside `random` parts of the input of
+      their norm; of at most about 2,000 positions. `n_predicted` counts the tokens that are ever likeliest. See
+      `interp.frequency.outliers`.
+
+    The last four are empty where they were not asked for.
     """
 
     analysis: ClassVar[str] = "frequency"
@@ -74,19 +99,32 @@ class BiasEffect(Result):
     curve: pd.DataFrame
     projection: pd.DataFrame
     adjustment: pd.DataFrame
+    controls: pd.DataFrame
+    bands: pd.DataFrame
+    outlier_dims: pd.DataFrame
+    outliers: pd.DataFrame
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """Where each ΔKL stands among those of random directions: see `interp.frequency.directions.ranks`."""
+        return ranks(self.kl, self.controls)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return findings(self.kl, self.projection)
+        found = findings(self.kl, self.projection) + control_findings(self.kl, self.controls)
+        found += band_findings(self.bands, self.controls)
+        return found + outlier_findings(self.outlier_dims, self.outliers)
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
         return {"kl": (self.where, self.kl[_SHOWN])}
 
 
-def why_impossible(model: Model) -> str | None:
-    """Why there is nothing to ask of a model, None where there is."""
-    return None if prediction_head(model).biases else "this model's prediction head has no bias to scale"
+def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | None:
+    """Why there is nothing to ask of a model, with these directions, None where there is."""
+    if directions:
+        return why_no_directions(model)
+    return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_INSTEAD}"
 
 
 @asks(FrequencyOptions)
@@ -104,7 +142,9 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
 
     Raises:
         ValueError: a bias the model does not have, scales that are not finite or repeated, unigram counts of
-            another vocabulary, a text without a single position to read.
+            another vocabulary, a text without a single position to read; fewer than 39 controls, one band, directions
+            or outlier dimensions of a folded model or one that soft-caps its logits.
+        RuntimeError: directions, controls or outlier dimensions while others have hooks on the prediction head.
 
     Examples:
         >>> import interp
@@ -115,22 +155,28 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
         [0.0, 1.0]
     """
     head = prediction_head(model)
-    chosen, scales = _check_biases(head, options.biases), _check_scales(options.scales)
+    chosen, scales = _check_biases(head, options), _check_scales(options.scales)
+    check_further(scales, options)
     prepared = predicted_batches(model, text, **options.text, mask_rate=options.mask_rate, seed=options.seed)
     counts = word_frequencies(model, prepared, options.unigram, column=options.column)
     u, real = counts.distribution, head.real.cpu().numpy()
+    further = yield from look_further(model, prepared, chosen, scales, u, options)
 
     effects: Effects = {bias: head.effect(bias).cpu().double().numpy() for bias in head.biases if bias != "fc"}
-    projection = _projection(head, {bias: effects[bias] for bias in chosen if bias in effects}, u, real)
-    edits = pd.DataFrame(itertools.product(chosen, scales), columns=["bias", "scale"])
-    variants = [_variant(effects, bias, scale) for bias, scale in edits.itertuples(index=False)]
+    effects |= {name: head.embeddings.dot(vector[None])[0].cpu().numpy() for name, vector in further.vectors.items()}
+    scaled: list[Edited] = [*chosen, *further.vectors]
+    projection = _projection(head, {name: effects[name] for name in scaled if name in effects}, u, real)
+    edits = pd.DataFrame(itertools.product(scaled, scales), columns=["bias", "scale"])
+    variants = [_variant(effects, name, scale) for name, scale in edits.itertuples(index=False)]
     taus = [*projection.loc[projection["bias"] == "ln", "slope"].dropna(), 1.0]
     log_prior = torch.from_numpy(counts.log_prior(real))
     variants += [Variant(shift=-tau * log_prior, name=f"logit adjustment by τ = {tau:g}") for tau in taus]
     if 1.0 not in scales:
         variants.append(Variant(name="unedited"))
-    predictions = MeanPredictions(model, variants, grouped=True)
-    yield [Reading("word frequency", prepared, [predictions])]
+    predictions = MeanPredictions(
+        model, variants, grouped=True, bands=further.bands if further.measures_bands else None
+    )
+    yield further.readings(prepared, predictions)
 
     unedited = scales.index(1.0) if 1.0 in scales else len(variants) - 1
     measured = measures(predictions, u, unedited)
@@ -138,21 +184,23 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
     types = _types(model, np.flatnonzero(real), counts, effects)
     tables: dict[str, Any] = {"kl": edits.join(measured), "types": types}
     tables |= {"curve": _curve(edits, q, u), "projection": projection}
-    labels = {"token_id": types["token_id"], "bias": chosen, "scale": scales}
-    means = q[:, real].reshape(len(chosen), len(scales), -1)
+    labels = {"token_id": types["token_id"], "bias": scaled, "scale": scales}
+    means = q[:, real].reshape(len(scaled), len(scales), -1)
     tables["probabilities"] = Dense.of(labels | {"probability": means}, ("bias", "scale", "token_id"))
     tables["adjustment"] = pd.DataFrame({"tau": taus}).join(measured[len(edits) :].reset_index(drop=True))
+    tables |= further.tables(predictions, edits, u, unedited)
     unigram = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
-    asked = {"unigram": unigram, "scales": scales, "intervals": predictions.intervals}
+    asked = {"unigram": unigram, "scales": scales, "intervals": predictions.intervals, "controls": options.controls}
     about = provenance(model, prepared.about, **asked, n_tokens=predictions.n_tokens)
     return BiasEffect(provenance=about, **tables)
 
 
-def _check_biases(head: PredictionHead, biases: Sequence[Bias] | None) -> tuple[Bias, ...]:
+def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias, ...]:
+    biases = options.biases
     if biases is None:
-        if not head.biases:
+        if not head.biases and not options.directions:
             reasons = "; ".join(f"{bias}: {why}" for bias, why in head.why_absent.items())
-            raise ValueError(f"this model's prediction head has no bias to scale ({reasons})")
+            raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {_INSTEAD}")
         return head.biases
     if isinstance(biases, str) or not biases or len(set(biases)) < len(biases):
         raise ValueError(f"biases must be a list of different biases of {', '.join(head.biases)}, found {biases!r}")
@@ -180,7 +228,7 @@ def word_frequencies(
     return counts
 
 
-def _variant(effects: Effects, bias: Bias, scale: float) -> Variant:
+def _variant(effects: Effects, bias: Edited, scale: float) -> Variant:
     shift = None if bias == "fc" else torch.from_numpy((scale - 1) * effects[bias])
     return Variant(shift, fc=scale if bias == "fc" else 1.0, name=f"{bias} × {scale:g}")
 
@@ -189,7 +237,9 @@ def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effec
     known = {"token_id": ids, "token": token_names(model, ids)}
     known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
     known |= {"projection_ln": effects["ln"][ids] if "ln" in effects else np.nan}
-    return pd.DataFrame(known | {"bias_last": effects["last"][ids] if "last" in effects else np.nan})
+    columns: dict[str, Edited] = {"bias_last": "last", "projection_mean": "mean", "projection_slope": "slope"}
+    added = {column: effects[name][ids] if name in effects else np.nan for column, name in columns.items()}
+    return pd.DataFrame(known | added)
 
 
 def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Numbers) -> pd.DataFrame:
@@ -227,9 +277,10 @@ def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[n
 
 
 def _controls(
-    head: PredictionHead, bias: Bias, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
+    head: PredictionHead, bias: Edited, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
 ) -> Float[np.ndarray, "controls types"]:
-    """What random directions add to the logits in place of b_LN; of b_last, its values in random order."""
+    """What random directions add to the logits in place of b_LN, or of a direction of the head's input; of b_last, its
+    values in random order."""
     rng = np.random.default_rng(0)
     if bias == "last":
         return np.stack([rng.permutation(effect[keep]) for _ in range(_CONTROLS)])

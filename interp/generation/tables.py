@@ -29,7 +29,9 @@ from interp.generation.decoding import Generation, Prompts, check_decodes, conti
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
+from interp.generation.uncertainty import intervals
 from interp.hooks import scale_bias
+from interp.intervals import about as intervals_of
 from interp.models.head import prediction_head
 from interp.models.sites import Model
 from interp.paths import check_mauve
@@ -49,16 +51,20 @@ class GenerationStudy(Result):
       mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
       n_texts, n_tokens): see `text_metrics`. `perplexity` is that of the model with b_LN scaled on the whole text that
       the prompts are from, as `interp.frequency.bias_effect` has it, whatever the decoder, with its 95 % interval.
+    - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
+      repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 after the same
+      prompts; see `interp.generation.uncertainty.intervals`.
     """
 
     analysis: ClassVar[str] = "generation"
 
     texts: pd.DataFrame
     metrics: pd.DataFrame
+    intervals: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(diverse(self.metrics))
+        return tuple(diverse(self.intervals))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -138,6 +144,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     texts, metrics = (pd.concat([part[name] for part in parts], ignore_index=True) for name in ("texts", "metrics"))
     frequent = frequent_types(counts)
     about = {"scales": perplexity.index.tolist(), "decoders": described, "seed": seed, "batch_size": batch_size}
+    about["intervals"] = intervals_of(len(rows), 1)
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
     mauve = None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
@@ -145,6 +152,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
         provenance=provenance(model, given.settings, **about, mauve=mauve),
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
+        intervals=intervals(texts, frequent),
     )
 
 

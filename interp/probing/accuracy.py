@@ -1,34 +1,32 @@
 """Does a model itself prefer the grammatical sentence of a minimal pair, and does it need a probe's neurons for it?"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from einops import rearrange, reduce
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
-from torch import Tensor
+from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from interp.attention.profile import DimensionProfile
 from interp.checks import check_seed
 from interp.corpora import batches, token_classes
-from interp.corpora.batching import Batch
 from interp.corpora.pairs import check_pairs
-from interp.corpora.sentences import sentence_rows, tokenizer_of
 from interp.declare import Mode
 from interp.hooks import ablate_dims
-from interp.models.identity import check_weights
-from interp.models.running import HooksOfOthers, hooks_of_others, running
-from interp.models.sites import Model, check_vocabulary, is_encoder, narrowing, view
-from interp.models.views import Tokens
+from interp.models.running import running
+from interp.models.sites import Model, is_encoder
 from interp.probing.group import split_pairs
+from interp.probing.judgements import by_task, check_scores, judged
+from interp.probing.options import Score
 from interp.probing.probes import Probe, check_probe
-from interp.run.observers import forward, observe
+from interp.probing.scores import sentence_scores
+from interp.run.observers import observe
+from interp.run.passes import Passes, runs
 
-__all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy", "sentence_log_probability"]
+__all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
 
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
@@ -37,121 +35,43 @@ _ROWS = 64
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
 
 
-@torch.no_grad()
-def sentence_log_probability(
-    model: Model, sentences: Sequence[str], *, bos: bool | None = None, progress: bool = True
-) -> Float[np.ndarray, " sentence"]:
-    """The log-probability of each sentence, in nats.
-
-    Causal models: `Σ_t log p(w_t | w_<t)`. Encoders: the pseudo-log-likelihood `Σ_t log p(w_t | w_∖t)`, each token
-    masked in turn (Salazar et al. 2020, ACL, 2699-2712).
-
-    Args:
-        bos: put the beginning-of-sequence token first, so that the first token is scored too. By default what
-            TransformerLens knows of the model (`cfg.default_prepend_bos`); without it the first token is
-            unscored. An encoder reads `[CLS] … [SEP]`.
-
-    Raises:
-        ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
-            or one longer than the context, no sentence, a tokenizer of another model.
-        TypeError: what is no model, or no list of strings.
-
-    Examples:
-        >>> import interp
-        >>> model = interp.load("tiny-gpt2")
-        >>> both = ["He hurt himself.", "He hurt themselves."]
-        >>> good, bad = sentence_log_probability(model, both, bos=True, progress=False)
-        >>> bool(good > bad)
-        True
-    """
-    rows = sentence_rows(model, sentences, bos=bos, least=2)
-    check_vocabulary(model)
-    check_weights(model)
-    hooks, lengths = hooks_of_others(model), np.array([len(row) for row in rows])
-    scores = np.zeros(len(rows))
-    encoder = is_encoder(model)
-    with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="scoring") as bar:
-        for chosen in _together(lengths, None if encoder else model.W_U.shape[1]):
-            score = _masked_scores if encoder else _scores
-            scores[chosen] = score(model, [rows[i] for i in chosen], hooks).cpu().numpy()
-            bar.update(len(chosen))
-    if not np.isfinite(scores).all():
-        raise ValueError("the model gives sentences NaN or infinite log-probabilities; check its weights and dtype")
-    return scores
-
-
-def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
-    """The numbers of rows to score together, the longest first: with few enough logits, or without `d_vocab` of one
-    length, with few enough tokens in the rows that masking each in turn makes."""
-    order = np.argsort(-lengths, kind="stable")
-    while len(order):
-        longest = int(lengths[order[0]])
-        alike = order[lengths[order] == longest] if d_vocab is None else order
-        most = _LOGITS_AT_ONCE // (longest * d_vocab) if d_vocab else _TOKENS_AT_ONCE // longest // (longest - 2)
-        yield (chosen := alike[: max(1, most)])
-        order = order[len(chosen) :]
-
-
-def _scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
-    batch = Batch.of(rows).to(model.W_U.device)
-    with running(model, expected=hooks):
-        logits = forward(model, batch)
-    targets = batch.targets.clamp(min=0).flatten()
-    nll = _nll(rearrange(logits, "row pos d_vocab -> (row pos) d_vocab"), targets)
-    return -(nll.view_as(batch.targets) * (batch.targets >= 0)).sum(1)
-
-
-def _masked_scores(model: Model, rows: list[list[int]], hooks: HooksOfOthers) -> Float[Tensor, " sentence"]:
-    """`[CLS] … [SEP]` of one length, a row for each token between the two masked."""
-    mask_id = tokenizer_of(model).mask_token_id
-    if mask_id is None:
-        raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
-    ids = torch.tensor(rows, device=model.W_U.device)
-    n, length = ids.shape[0], ids.shape[1] - 2
-    where = torch.arange(1, length + 1, device=ids.device).repeat(n)
-    tokens = ids.repeat_interleave(length, 0)
-    each = torch.arange(len(tokens), device=ids.device)
-    tokens[each, where] = mask_id
-    at_mask = [(narrowing(model), lambda activation, hook: activation[each, where][:, None])]
-    with running(model, at_mask, expected=hooks):
-        logits = view(model).run(Tokens(tokens, torch.ones_like(tokens)), None)[:, 0]
-    return -reduce(_nll(logits, ids[:, 1:-1].flatten()), "(row pos) -> row", "sum", row=n)
-
-
-def _nll(logits: Float[Tensor, "token d_vocab"], targets: Int[Tensor, " token"]) -> Float[Tensor, " token"]:
-    """Surprisal in nats, float64 of what was computed in float32 at least."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.nn.functional.cross_entropy(wide, targets, reduction="none").double()
-
-
+@runs
 def minimal_pair_accuracy(
-    model: Model, pairs: pd.DataFrame, *, bos: bool | None = None, progress: bool = True
-) -> pd.DataFrame:
-    """The share of pairs of each task whose good sentence has the higher log-probability (ties are wrong).
-
-    For encoders the pseudo-log-likelihood, which needs a row for each token.
+    model: Model,
+    pairs: pd.DataFrame,
+    *,
+    scores: Sequence[Score] = ("sum",),
+    whole_words: bool = False,
+    bos: bool | None = None,
+    progress: bool = True,
+    directory: Any = None,
+) -> Passes[pd.DataFrame]:
+    """The share of pairs of each task whose good sentence has the higher score (ties are wrong).
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
-        bos: see `sentence_log_probability`.
+        scores: by which score, see `sentence_scores`: the log-probability's `sum`, or that `per_token`, `per_character`
+            or `per_byte`. Per unit, a sentence is no worse for being longer.
+        whole_words, bos, progress, directory: see `sentence_scores`.
 
-    Returns a table (task, accuracy, n_pairs), in the order of the tasks in `pairs`.
+    Returns a row for each score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
+    difference, difference_low, difference_high, p, p_adjusted, n_pairs): the accuracy with Wilson's 95 % interval, and
+    its difference from that by the first of the scores, with a paired bootstrap over pairs and McNemar's exact test, p
+    adjusted over the tasks of a score (see `interp.probing.uncertainty`).
 
-    Raises ValueError for a table without BLiMP's columns, TypeError for one with a missing UID, and what
-    `sentence_log_probability` raises.
+    Raises ValueError for a table without BLiMP's columns, unknown scores or one twice, TypeError for a table with a
+    missing UID, and what `sentence_scores` raises.
 
     Examples:
         >>> import interp
         >>> model = interp.load("tiny-gpt2")
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=60)
-        >>> minimal_pair_accuracy(model, pairs, bos=True, progress=False)["n_pairs"].tolist()
-        [60]
+        >>> table = minimal_pair_accuracy(model, pairs, scores=["sum", "per_token"], bos=True, progress=False)
+        >>> table[["score", "n_pairs"]].values.tolist()
+        [['sum', 60], ['per_token', 60]]
     """
-    check_pairs(pairs)
-    both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
-    good, bad = np.split(sentence_log_probability(model, both, bos=bos, progress=progress), 2)
-    correct = pairs.assign(correct=good > bad).groupby("UID", sort=False)["correct"]
-    return correct.agg(accuracy="mean", n_pairs="size").rename_axis("task").reset_index()
+    right = yield from judged(model, pairs, scores=scores, whole_words=whole_words, bos=bos)
+    return by_task(right)
 
 
 def ablation_effect(
@@ -163,6 +83,8 @@ def ablation_effect(
     draws: int = 5,
     limit: int | None = None,
     bos: bool | None = None,
+    score: Score = "sum",
+    whole_words: bool = False,
     seed: int = 0,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -178,16 +100,16 @@ def ablation_effect(
         pairs: the table that the probes' states were collected from.
         probes: from `interp.probing.probe`, one per task.
         limit: at most so many test pairs per task.
-        bos: see `sentence_log_probability`.
+        score, whole_words, bos: what is preferred, see `minimal_pair_accuracy`.
 
     Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
     margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
-    mean square of the neurons, margin the mean of `log p(good) − log p(bad)` and log_probability the mean over all
-    sentences, in nats.
+    mean square of the neurons, margin the mean difference of the two scores (of `log p(good) − log p(bad)`) and
+    log_probability the mean over all sentences, in nats.
 
     Raises ValueError for a probe of another width or of a state that the model does not have, one that reads no neuron
     or more than half of them, one whose task the pairs do not have, unknown modes, draws or a limit below 1, a seed
-    outside 0 … 2**63 − 1, and as `sentence_log_probability` does.
+    outside 0 … 2**63 − 1, an unknown score, and as `sentence_scores` does.
 
     Examples:
         >>> import interp
@@ -199,6 +121,7 @@ def ablation_effect(
         ['found', 'matched', 'random', 'matched', 'random']
     """
     check_pairs(pairs)
+    check_scores([score])
     probes, modes, seed = list(probes), list(modes), check_seed(seed)
     if not modes or not set(modes) <= {"zero", "mean"}:
         raise ValueError(f"expected modes of zero, mean, found {modes}")
@@ -210,26 +133,33 @@ def ablation_effect(
             reads = f"reads {len(probe.dims)} of {model.cfg.d_model} neurons, expected one to half of them"
             raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
+
+    def judges(sentences: list[str]) -> tuple[float, float, float]:
+        table = sentence_scores(model, sentences, whole_words=whole_words, bos=bos, progress=False)
+        good, bad = np.split(table[score].to_numpy(), 2)
+        return float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean())
+
     rows: list[tuple[object, ...]] = []
     work, disable = zip(probes, tested, strict=True), None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
-        rows += _of_task(model, chosen, probe, modes, draws, bos, seed)
+        rows += _of_task(model, chosen, probe, judges, modes, draws, bos, seed)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
     columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
     return pd.DataFrame(rows, columns=[*columns, "n_pairs"])
 
 
 def _of_task(
-    model: Model, chosen: pd.DataFrame, probe: Probe, modes: Sequence[Mode], draws: int, bos: bool | None, seed: int
+    model: Model,
+    chosen: pd.DataFrame,
+    probe: Probe,
+    judges: Callable[[list[str]], tuple[float, float, float]],
+    modes: Sequence[Mode],
+    draws: int,
+    bos: bool | None,
+    seed: int,
 ) -> Iterator[tuple[object, ...]]:
     sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
-
-    def judged() -> tuple[float, float, float]:
-        scores = sentence_log_probability(model, sentences, bos=bos, progress=False)
-        good, bad = np.split(scores, 2)
-        return float((good > bad).mean()), float((good - bad).mean()), float(scores.mean())
-
-    before = judged()
+    before = judges(sentences)
     if before[0] < LEAST_ACCURACY:
         return
     means, size = _moments(model, sentences, probe.state, bos)
@@ -242,7 +172,7 @@ def _of_task(
     for mode, (name, draw, dims) in product(modes, sets):
         fill = torch.from_numpy(means) if mode == "mean" else None
         with running(model, ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)):
-            measured = chain(*zip(before, judged(), strict=True))
+            measured = chain(*zip(before, judges(sentences), strict=True))
         magnitude = float(size[dims].mean())
         yield (probe.task, probe.state, mode, name, draw, len(dims), magnitude, *measured, len(chosen))
 

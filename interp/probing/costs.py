@@ -8,6 +8,7 @@ import torch
 
 from interp.corpora import pairs
 from interp.models.shapes import Shape, shape
+from interp.probing.atlas.costs import atlas_pass
 from interp.probing.options import ProbingOptions
 from interp.run.budget import Cost, Pass, setup
 
@@ -28,14 +29,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     state alone (transfer, general probes, ablation) is not counted, nor are dense probes, of which random neurons take
     120 per task and state, and more where the top ones are above chance. Tokens are reckoned at 4/3 of the words, and
     one appended. Of the untrained model, which lies beside the trained one, there is one sparse probe per task, state
-    and seed.
+    and seed. An atlas reads the sentences once more, and those of the controls of bundled tasks.
 
     Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
     asked = ProbingOptions(**{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)})
-    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit), shape(name)
+    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit, **asked.columns), shape(name)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
@@ -68,8 +69,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         size=(1, longest),
     )  # fmt: skip
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
-    passes = (Pass(what="states", sums=shard, **read), untrained, judged)
-    return Cost(passes=passes, between=twice + fitted, numbers=numbers, lines=lines)
+    passes = [Pass(what="states", sums=shard, **read), untrained, judged]
+    if asked.atlas:
+        n_mapped = n_tasks * (1 + (table.attrs["source"] == "bundled pairs"))  # each with its control
+        rows = read["size"][0]
+        passes.append(atlas_pass(size, n_tasks=n_mapped, folds=asked.folds, rows=rows, longest=longest))
+        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums}
+        lines.append(f"atlas: {n_mapped:,} tasks and controls, sums of {passes[-1].sums / 2**30:,.2f} GiB in memory")
+    return Cost(passes=tuple(passes), between=twice + fitted, numbers=numbers, lines=lines)
 
 
 _OPTIONS = ProbingOptions.__dataclass_fields__

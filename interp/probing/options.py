@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from interp.declare import Analysis, Options, option
+from interp.declare import Analysis, option
+from interp.options import PairOptions
 
 __all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "SEEDS", "STEPS", "Control", "Method", "Position", "ProbingOptions"]
-__all__ += ["Selector", "Unit"]
+__all__ += ["Score", "Selector", "Unit"]
 
 Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
 Control = Literal["none", "flip", "rotation"]
 Selector = Literal["welch", "paired", "difference", "f", "mutual_information"]
 Unit = Literal["rms", "none"]
+Score = Literal["sum", "per_token", "per_character", "per_byte"]
 L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 KS = (1, 2, 5, 10, 20, 40)
 SEEDS = (0, 1, 2, 3, 4)
@@ -28,7 +30,7 @@ def _state(text: str) -> int | str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProbingOptions(Options):
+class ProbingOptions(PairOptions):
     tasks: Sequence[str] | None = option(None, "Names of tasks. Default: all.")
     limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
     states: Sequence[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
@@ -44,8 +46,14 @@ class ProbingOptions(Options):
     controls: Sequence[Control] = option(get_args(Control), "Controls beside the probes.")
     raw: bool = option(False, "Fit on the states as they are, not standardised.")
     unit: Unit = option("rms", "What raw states are divided by: their root mean square, or none.")
+    score: Score = option("sum", "The model's own judgement is by log-probability in sum, or by this unit of length.")
+    whole_words: bool = option(
+        False, "Score whole words: BERT does not see the rest of one, a decoder's ends where the next may begin."
+    )
     bos: bool | None = option(None, "A token before each sentence. Default: as TransformerLens has it.")
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
+    atlas: bool = option(False, "Map the units (residual stream, MLP neurons, heads) that tell good from bad.")
+    folds: int = option(2, "Parts of each task's pairs between which the atlas compares units.", least=2)
     fit_device: str | None = option(None, "Where probes are fitted. Default: the model's GPU, or else the CPU.")
 
 

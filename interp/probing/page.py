@@ -10,6 +10,7 @@ from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, nu
 from interp.figures.section import Section
 from interp.figures.style import CHANCE, figure, run_styles
 from interp.probing import figures as plots
+from interp.probing.atlas import figures as atlas_plots
 from interp.probing.tables import ProbingStudy
 from interp.probing.uncertainty import averaged
 from interp.words import count, within
@@ -24,6 +25,7 @@ _PROBES = {
     "topk": "probes of the top {k:g} dimensions",
     "bag_of_words": "a bag of words",
 }
+_SCORES = {"sum": "in sum", "per_token": "per token", "per_character": "per character", "per_byte": "per byte"}
 _BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
 DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
@@ -42,8 +44,15 @@ DEFINITIONS = {
     "Intervals": "95 %, in brackets: of one accuracy Wilson's, of a mean over tasks by a bootstrap of tasks, then of "
     "test pairs within them. Tasks are counted by McNemar's exact test over test pairs (is either right more often "
     "where two differ?), p adjusted over tasks (Benjamini and Hochberg), at .05.",
+    "The model's own accuracy": "The share of test pairs whose good sentence has the higher log-probability (ties are "
+    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), in sum or divided by the number of tokens that "
+    "are scored, of characters or of bytes.",
     "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %; only of "
     "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
+    "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
+    "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
+    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, a random half "
+    "of all words called good.",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
     "minimal-pair accuracy, against random neurons and others of matched magnitude.",
 }
@@ -65,6 +74,7 @@ def section(study: ProbingStudy) -> Section:
     at = {f"Means over tasks at state {state}": study.means, f"Probes compared at state {state}": study.differences}
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
     tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
+    tables["The model's own accuracy on test pairs, mean over tasks"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
@@ -76,6 +86,16 @@ def section(study: ProbingStudy) -> Section:
         figures["general"] = plots.general_probes(study)
         figures["overlap"] = plots.neuron_overlap(study)
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
+    if not study.consistency.empty:
+        figures["unit_consistency"] = atlas_plots.unit_consistency(study)
+        figures["unit_depth"] = atlas_plots.unit_depth(study)
+        for of in study.separability["of"].unique():
+            figures[f"separability_{of}"] = atlas_plots.unit_separability(study, of)
+        tables["Top units found again by other pairs, mean over tasks"] = study.found_again
+    if not study.shared_units.empty:
+        figures |= {f"shared_{of}": atlas_plots.shared_units(study, of) for of in study.shared_units["of"].unique()}
+        figures["pair_similarity"] = atlas_plots.pair_similarity(study)
+        tables["Units shared within and between phenomena"] = study.phenomena
     tables["Tasks"] = study.tasks
     notes, views = tuple(_notes(study)), plots.token_views(study)
     main = next(iter(figures))
@@ -131,6 +151,15 @@ def _notes(study: ProbingStudy) -> Iterator[str]:
         yield f"The same with {top}."
     if "dense" in study.by_state and (hard := _hard_tasks(study)):
         yield hard
+    yield _own_accuracy(study)
+
+
+def _own_accuracy(study: ProbingStudy) -> str:
+    """How often the model itself prefers the good sentence, by the score it was asked for and by the others."""
+    means = _means(study.judgement_means.rename(columns={"score": "probe"}))
+    said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
+    words = ", of whole words," * study.provenance["whole_words"]
+    return f"The model itself prefers the good sentence of a pair by log-probability{words} {'; '.join(said)}."
 
 
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 import xxhash
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -31,7 +31,7 @@ from interp.run import distributed
 from interp.run.checkpoint import Checkpoint, identity, is_finished
 from interp.run.observers import forward
 
-__all__ = ["Of", "States", "batches_of", "collect", "state_rows"]
+__all__ = ["TOKENS_AT_ONCE", "Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of", "state_rows"]
 
 Of = Literal["residual", "neurons", "heads"]
 TOKENS_AT_ONCE = 4_096
@@ -127,7 +127,7 @@ def collect(
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     check_choice("position", position, get_args(Position))
     check_choice("of", of, get_args(Of))
-    sites = _sites(model, states, layers, of, position)
+    sites = sites_of(model, states, layers, of, position)
     rows = state_rows(model, pairs[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
     settings = {
         "weight_hash": weight_hash(model), "config_hash": config_hash(model),
@@ -159,7 +159,7 @@ def collect(
     return replace(found, _shards=tuple(shards))
 
 
-class _Sites(NamedTuple):
+class Sites(NamedTuple):
     """Where vectors are read: hook points by state, or by layer for neurons and heads; their width; the position."""
 
     names: dict[int, str]
@@ -167,9 +167,10 @@ class _Sites(NamedTuple):
     position: Position
 
 
-def _sites(
+def sites_of(
     model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of, position: Position
-) -> _Sites:
+) -> Sites:
+    """Where `collect` reads. Raises ValueError for states or layers that do not exist, or of the other kind."""
     cfg = model.cfg
     what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
     if other is not None:
@@ -183,7 +184,7 @@ def _sites(
     chosen = list(every) if given is None else [whole_number(number, what) for number in given]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
         raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
-    return _Sites({number: every[number] for number in chosen}, width, position)
+    return Sites({number: every[number] for number in chosen}, width, position)
 
 
 def state_rows(
@@ -219,7 +220,7 @@ def _end(tokenizer: Any) -> int:
 
 
 def _read(
-    model: Model, rows: list[list[int]], sites: _Sites, bar: Any, shard: Checkpoint | None = None
+    model: Model, rows: list[list[int]], sites: Sites, bar: Any, shard: Checkpoint | None = None
 ) -> dict[str, Float[Tensor, "sentences width"]]:
     """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call resumes from it."""
     known, done = ({}, 0) if shard is None else shard.load()
@@ -260,10 +261,15 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
         yield group, Batch.of([rows[i] for i in group]).to(model.W_U.device)
 
 
-def _recipe(model: Model, sites: _Sites, batch: Batch, into: dict[str, Tensor], chosen: list[int]) -> Recipe:
+def read_at(model: Model, mask: Int[Tensor, "batch pos"], position: Position) -> Int[Tensor, " batch"]:
+    """The position at which each row is read, its last one for `mean`."""
+    last = mask.sum(1) - 1
+    return {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
+
+
+def _recipe(model: Model, sites: Sites, batch: Batch, into: dict[str, Tensor], chosen: list[int]) -> Recipe:
     """Hooks that keep one vector of each row of a batch."""
-    last = batch.mask.sum(1) - 1
-    where = {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(sites.position, last)
+    where = read_at(model, batch.mask, sites.position)
 
     def keep(activation: Tensor, hook: object, state: int) -> None:
         values = activation.flatten(2)

@@ -3,26 +3,30 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pandas as pd
 
 from interp.checks import whole_number
-from interp.corpora import pairs as minimal_pairs
+from interp.corpora import controls, pairs as minimal_pairs
 from interp.findings import Finding
 from interp.models import untrained
 from interp.models.sites import Model, check_model
-from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect, minimal_pair_accuracy
+from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect
+from interp.probing.atlas.findings import atlas_findings
+from interp.probing.atlas.sums import places
+from interp.probing.atlas.tables import Atlas, atlas_tables, unit_passes
 from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, needed
 from interp.probing.group import split_tasks
-from interp.probing.options import KS, ProbingOptions
+from interp.probing.judgements import by_task, check_judged, judged, over_tasks
+from interp.probing.options import KS, ProbingOptions, Score
 from interp.probing.probes import pair_scores, probe
 from interp.probing.shared import GENERAL, TRANSFER, general, overlap, transfer
 from interp.probing.states import States, collect
 from interp.probing.sweeps import SHOWN_L0_STRENGTH, Sweep, checked_options, shown_l0_strength, sweep
-from interp.probing.uncertainty import averaged, compared
+from interp.probing.uncertainty import averaged, compared, counted
 from interp.results import provenance
 from interp.run.passes import Passes, asks
 
@@ -41,15 +45,19 @@ _COMPARED = [
     *((probe, f"{probe}_untrained") for probe in ("dense", "l0", "topk")),
     *((probe, f"{probe}_rotated") for probe in ("l0", "topk")),
 ]
-ALPHA = 0.05  # of the adjusted p values
 
 
 @dataclass(frozen=True, eq=False)
-class ProbingStudy(Sweep):
-    """What `study` found: the tables of `sweep`, and those of one state.
+class ProbingStudy(Sweep, Atlas):
+    """What `study` found: the tables of `sweep`, those of one state, and with `atlas` those of `map_units`.
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
-      share of test pairs whose good sentence the model itself finds more probable.
+      share of test pairs whose good sentence the model itself finds more probable, by `provenance["score"]`.
+    - `judgements` (task, score, accuracy, low, high, n_pairs, difference, difference_low, difference_high, p,
+      p_adjusted): that share by each score, and its difference from that one; see `minimal_pair_accuracy`.
+    - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
+      n_tasks): the same as means over tasks, with intervals as in `means`, and on how many tasks a score judges better
+      or worse than that one, at an adjusted p of .05.
     - `means` (state, probe, accuracy, low, high, sd): mean accuracy over tasks of each column of `hits`, with its 95 %
       interval by a bootstrap of tasks, then of test pairs within them; sd is the standard deviation over seeds.
     - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): of two of them, pair by pair;
@@ -68,6 +76,8 @@ class ProbingStudy(Sweep):
     analysis: ClassVar[str] = "probing"
 
     tasks: pd.DataFrame
+    judgements: pd.DataFrame
+    judgement_means: pd.DataFrame
     means: pd.DataFrame
     differences: pd.DataFrame
     comparisons: pd.DataFrame
@@ -85,7 +95,7 @@ class ProbingStudy(Sweep):
             found += of(table[table["state"] == state])
         if not self.transfer.empty:
             found += held(self.transfer, self.provenance["l0_strength"])
-        return (*found, *needed(changes(self.ablation)))
+        return (*found, *needed(changes(self.ablation)), *atlas_findings(self))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -174,7 +184,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     """
     yield []  # its forward passes are its own
     check_model(model)
-    table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit)
+    table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
     splits = split_tasks(table, None)
     names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
     ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else options.ks
@@ -186,6 +196,9 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
     judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}
+    scoring: dict[str, Any] = {"whole_words": options.whole_words, "bos": options.bos}
+    scores = [options.score, *(score for score in get_args(Score) if score != options.score)]
+    check_judged(model, table, scores=scores, **scoring)
     where: dict[str, Any] = {"states": options.states, "position": options.position}
     fitting: dict[str, Any] = {"raw": options.raw, "unit": options.unit}
     fitting["steps"] = whole_number(options.steps, "steps", least=1)
@@ -197,23 +210,44 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         kept = root and root / f"{name}sweeps"
         return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
 
+    atlas = yield from _atlas(model, table, options)
     states, found = probed(model, "", **chosen)
     _, by_chance = probed(untrained(model), "untrained-", **_by_chance(chosen, l0_strength, states.width))
     beside = _beside(found, by_chance)
     best = _best(found.probes) if options.state == "best" else options.state
     tested = table.iloc[np.concatenate([split.test for split in splits.values()])]
-    tasks = _tasks(table, found, minimal_pair_accuracy(model, tested, **judging))
+    right = yield from judged(model, tested, scores=scores, **scoring)
+    judgements = by_task(right)
+    tasks = _tasks(table, found, judgements[judgements["score"] == options.score])
     able = tasks["task"][tasks["model_accuracy"] >= LEAST_ACCURACY].tolist() if sparse else []
     removed = [one for one in (probe(found, task, best) for task in able) if 1 <= len(one.dims) <= states.width // 2]
     viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, l0_strength)]
-    about = found.provenance | {"state": best, "l0_strength": l0_strength}
+    about = found.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
+    about |= {"whole_words": options.whole_words}
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
-        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting)),
+        **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
         tasks=tasks,
-        ablation=ablation_effect(model, table, removed, limit=_ABLATED, **judging),
+        judgements=judgements,
+        judgement_means=over_tasks(right),
+        ablation=ablation_effect(
+            model, table, removed, limit=_ABLATED, score=options.score, progress=options.progress, **scoring
+        ),
         views=pair_scores(model, tested, viewed, bos=options.bos),
     )
+
+
+def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes[dict[str, pd.DataFrame]]:
+    """The tables of the atlas, empty where it is not asked for; the bundled pairs have controls."""
+    if not options.atlas:
+        return atlas_tables(None)
+    swapped = None
+    if pairs.attrs["source"] == "bundled pairs":
+        n_per_task = int(pairs.groupby("UID").size().max())
+        swapped = controls.swapped(list(pairs["UID"].unique()), n_per_task=n_per_task)
+    asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
+    found, _ = yield from unit_passes(model, pairs, swapped, **asked)
+    return atlas_tables(found, places(model), pairs)
 
 
 def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:
@@ -236,12 +270,7 @@ def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
         hits["topk_untrained"] = np.nan
     means, differences = averaged(hits, _COMPARED)
     comparisons = compared(hits, _COMPARED)
-    told = comparisons[comparisons["p_adjusted"] < ALPHA]
-    by = ["state", "probe", "against"]
-    counts = comparisons.groupby(by).size().rename("n_tasks").to_frame()
-    for name, side in (("above", told["difference"] > 0), ("below", told["difference"] < 0)):
-        counts[name] = told[side].groupby(by).size().reindex(counts.index, fill_value=0)
-    differences = differences.join(counts[["above", "below", "n_tasks"]], on=by)
+    differences = differences.join(counted(comparisons), on=["state", "probe", "against"])
     return {
         "probes": probes, "hits": hits, "means": means.assign(sd=_over_seeds(probes, means)),
         "differences": differences, "comparisons": comparisons, "equivalence": _worth(found, by_chance),

@@ -7,11 +7,12 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["ENDS", "averaged", "compared", "mcnemar", "off_diagonal", "resampled", "share_interval", "task_means"]
-__all__ += ["wilson"]
+__all__ = ["ALPHA", "ENDS", "averaged", "compared", "counted", "mcnemar", "off_diagonal", "resampled", "share_interval"]
+__all__ += ["task_means", "wilson"]
 
 RESAMPLES = 1_000
 ENDS = (0.025, 0.975)
+ALPHA = 0.05  # of the adjusted p values
 
 
 def wilson(
@@ -118,6 +119,17 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
     columns = ["task", "state", "probe", "against", "difference", "low", "high", "p", "p_adjusted"]
     whole = [table for table in tables if not table.empty]
     return pd.concat(whole, ignore_index=True)[columns] if whole else pd.DataFrame(columns=columns)
+
+
+def counted(comparisons: pd.DataFrame) -> pd.DataFrame:
+    """On how many tasks one is above, or below, another by `compared`, at an adjusted p of .05: (above, below, n_tasks)
+    by state, probe and against."""
+    by = ["state", "probe", "against"]
+    told = comparisons[comparisons["p_adjusted"] < ALPHA]
+    counts = comparisons.groupby(by).size().rename("n_tasks").to_frame()
+    for name, side in (("above", told["difference"] > 0), ("below", told["difference"] < 0)):
+        counts[name] = told[side].groupby(by).size().reindex(counts.index, fill_value=0)
+    return counts[["above", "below", "n_tasks"]]
 
 
 def _compared(hits: pd.DataFrame, probe: str, against: str) -> pd.DataFrame:

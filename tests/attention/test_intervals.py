@@ -9,6 +9,8 @@ from scipy import stats
 from interp import attention, corpora, hooks
 from interp.attention.ablation import KeyAblation
 from interp.attention.claims import largest_effects
+from interp.attention.scores import ScoreContributions
+from interp.run.observers import observe
 from interp.testing import assert_observer_merges
 
 CLASSES = {"some": [7, 8, 9, 10], "more": list(range(11, 30))}
@@ -59,6 +61,8 @@ def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
     long = [text for text in texts for _ in range(3)]
     assert len(long) > 40, "groups of several texts"
     assert_observer_merges(lambda model: KeyAblation(model, classes, {1: {3: 0.5}}), model, long, rtol=1e-12)
+    how = {"weights": "attention" if kind == "bert" else "mean"}
+    assert_observer_merges(lambda model: ScoreContributions(model, classes, **how), model, long, rtol=1e-12)
 
 
 def half_of(means):
@@ -118,3 +122,54 @@ def test_intervals_of_the_mean_of_a_set(load_toy):
     claim = study.claims.iloc[0]
     same = study.ablation.query(f"layer == {claim['layer']} and dim == {claim['dim']}").set_index("key_class")
     assert claim["change_low"] == same.loc[claim["key_class"], "change_low"] < claim["change"]
+
+
+def contributions_of(model, ids, **how):
+    """Mean gaps over heads and totals of some rows, by layer, head, class and dimension."""
+    observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), **how)
+    observe(model, corpora.batches(model, ids, batch_size=7), observer, progress=False)
+    return observer, attention.gaps(observer.scores).mean("head", ["gap"]), observer.totals
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("gpt2", {}),
+        ("bert", {"scaled": True}),
+        ("bert", {"weights": "attention"}),
+        ("gpt2", {"average": "sentence", "centred": False}),
+    ],
+)
+def test_intervals_of_contributions_are_those_of_leaving_out_each_group(kind, how, load_toy):
+    model = load_toy(kind).double()
+    ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    observer, apart, totals = contributions_of(model, ids, **how)
+    columns = ["contributions", "key_bias", "score"]
+    gaps, sums = [], []
+    for group in range(20):
+        rest = torch.cat([ids[: 2 * group], ids[2 * group + 2 :]])
+        _, its_gaps, its_totals = contributions_of(model, rest, **how)
+        gaps.append(20 * apart["gap"] - 19 * its_gaps["gap"])
+        sums.append((20 * totals[columns] - 19 * its_totals[columns]).to_numpy())
+    np.testing.assert_allclose(observer.gap_half(apart), half_of(np.array(gaps)), rtol=1e-6, atol=1e-12)
+    half = half_of(np.array(sums))
+    for number, name in enumerate(columns):
+        for end, side in (("low", -1), ("high", 1)):
+            expected = totals[name] + side * half[:, number]
+            np.testing.assert_allclose(totals[f"{name}_{end}"], expected, rtol=1e-6, atol=1e-12)
+    assert (observer.gap_half(apart) > 0).all()
+
+
+def test_gaps_of_a_model_that_is_too_large_have_no_interval(load_toy, monkeypatch):
+    monkeypatch.setattr("interp.attention.scores.MOST_BYTES", 8 * 20 * 2 * 3 * 16 - 1)
+    ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    how = {"key_classes": CLASSES, "unigram": np.arange(67), "ablation": False, "progress": False}
+    study = attention.study(load_toy("gpt2"), ids, **how)
+    assert study.largest_gaps["gap_low"].isna().all()
+    assert study.totals["score_low"].notna().all()
+    assert "256 MiB" in study.provenance["contribution_intervals"]["no_gaps"]
+    monkeypatch.undo()
+    study = attention.study(load_toy("gpt2"), ids, **how)
+    inside = study.largest_gaps["gap"].between(study.largest_gaps["gap_low"], study.largest_gaps["gap_high"])
+    assert inside.all()
+    assert "no_gaps" not in study.provenance["contribution_intervals"]

@@ -78,7 +78,7 @@ def token_probability(model: Any) -> list[pd.DataFrame]:
 
 
 def sentences(model: Any) -> list[pd.DataFrame]:
-    scores = probing.sentence_log_probability(model, SENTENCES, **QUIET)
+    scores = probing.sentence_scores(model, SENTENCES, **QUIET)["sum"].to_numpy()
     features = text_features(model, SENTENCES)
     return [pd.DataFrame({"score": scores}), pd.DataFrame({"feature": features.ravel()})]
 

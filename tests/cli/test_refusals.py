@@ -70,6 +70,12 @@ CASES: dict[str, Command] = {
     "one pair": ("a split needs at least 10", full("probing")),
     "a task that climbs": ("no task '../x'", full("probing", tasks="../x")),
     "no such position": ("unknown '<b>'", full("probing", position="<b>")),
+    "no such score": ("unknown 'total'; expected one of sum, per_token", full("probing", score="total")),
+    "a column of pairs that is not there": (
+        "no column 'right'; found sentence_good, sentence_bad",
+        full("probing", good="right"),
+    ),
+    "columns of bundled pairs": ("'bundled' has columns of its own", full("report", pairs="bundled", task="rule")),
     "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
     "a directory for counts": (
         "is a directory; expected the name of a file",

@@ -7,10 +7,12 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from toys import ROOT
 
 from interp import paths
 from interp.corpora import pairs
@@ -251,11 +253,92 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_columns(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="DataFrame has no column 'sentence_good'; found good, bad"):
+    with pytest.raises(
+        ValueError, match=r"DataFrame has no column 'sentence_good'; found good, bad; .*\(--good, --bad"
+    ):
         pairs.load(pd.DataFrame({"good": ["a"], "bad": ["b"]}))
-    path = write_jsonl(tmp_path / "t.jsonl", [{"sentence_good": "She was here."}])
-    with pytest.raises(ValueError, match=r"t\.jsonl has no column 'sentence_bad'"):
+
+
+@pytest.mark.parametrize(
+    ("half", "missing"),
+    [
+        ("sentence_good", "sentence_bad"), ("sentence_bad", "sentence_good"), ("good_sentence", "bad_sentence"),
+        ("bad_sentence", "good_sentence"), ("sen", "wrong_sen"), ("wrong_sen", "sen"),
+    ],
+)  # fmt: skip
+def test_half_of_the_columns(tmp_path: Path, half: str, missing: str) -> None:
+    path = write_jsonl(tmp_path / "t.jsonl", [{half: "She was here.", "phenomenon": "x"}])
+    with pytest.raises(ValueError, match=rf"t\.jsonl has no column '{missing}'; found {half}, phenomenon; "):
         pairs.load(path)
+
+
+def test_jblimp_as_it_is_published(tmp_path: Path) -> None:
+    rows = [
+        {
+            "ID": 4, "good_sentence": "猫に会う。", "bad_sentence": "猫を会う。", "type": "acceptability",
+            "phenomenon": "argument structure", "phenomenon-2": None, "paradigm": "case",
+        },
+        {
+            "ID": 9, "good_sentence": "猫しかいない。", "bad_sentence": "猫しかいる。", "type": "acceptability",
+            "phenomenon": "npi", "phenomenon-2": None, "paradigm": "shika",
+        },
+    ]  # fmt: skip
+    found = pairs.load(write_jsonl(tmp_path / "validated.jsonl", rows))
+    assert tuple(found.columns) == pairs.COLUMNS
+    assert found.iloc[0].tolist() == ["猫に会う。", "猫を会う。", "case", "4", "", "argument structure"]
+    assert found["UID"].tolist() == ["case", "shika"]
+
+
+def test_multiblimp_as_it_is_published(tmp_path: Path) -> None:
+    rows = [
+        {"sen": 'Er sagt "ja".', "wrong_sen": 'Er sagst "ja".', "phenomenon": "SV-P", "lang": "deu"},
+        {"sen": "Wir gehen.", "wrong_sen": "Wir geht.", "phenomenon": "SV-#", "lang": "deu"},
+        {"sen": "Sie gehen.", "wrong_sen": "Sie geht.", "phenomenon": "SV-#", "lang": "deu"},
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "data.tsv", sep="\t", index=False)
+    found = pairs.load(tmp_path / "data.tsv")
+    assert found["sentence_bad"].tolist() == [row["wrong_sen"] for row in rows]
+    assert found[["UID", "pairID"]].to_numpy().tolist() == [["SV-P", "0"], ["SV-#", "0"], ["SV-#", "1"]]
+    assert set(found["field"]) == set(found["linguistics_term"]) == {""}
+
+
+def test_columns_that_are_named(tmp_path: Path) -> None:
+    own = pd.DataFrame({"right": ["She was here."], "wrong": ["She were here."], "rule": [3], "UID": ["not this"]})
+    found = pairs.load(own, good="right", bad="wrong", task="rule")
+    assert found.iloc[0].tolist() == ["She was here.", "She were here.", "3", "0", "", ""]
+    assert pairs.load(own, good="right", bad="wrong")["UID"].tolist() == ["not this"]
+    published = pairs.generate(n_per_task=2, tasks=["causative"])
+    by_field = pairs.load(published, task="field")
+    assert set(by_field["UID"]) == {"syntax"}
+    pd.testing.assert_frame_equal(by_field.drop(columns="UID"), published.drop(columns="UID"))
+    own.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match=r"t\.csv has no column 'sentence_bad'; found right, wrong, rule, UID; "):
+        pairs.load(tmp_path / "t.csv", good="right")
+    with pytest.raises(ValueError, match="no column 'rul'; found right, wrong, rule, UID"):
+        pairs.load(own, good="right", bad="wrong", task="rul")
+    with pytest.raises(ValueError, match="row 1: the two sentences are the same"):
+        pairs.load(own, good="right", bad="right")
+    with pytest.raises(ValueError, match="row 1: rule is 3, which has no words"):
+        pairs.load(own, good="right", bad="rule")
+    for source in ("bundled", "blimp"):
+        with pytest.raises(ValueError, match=f"'{source}' has columns of its own; leave good=, bad= and task= "):
+            pairs.load(source, good="right")
+
+
+def test_the_japanese_pairs_differ_in_one_place() -> None:
+    def alike(one: str, other: str) -> int:
+        return next(i for i, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+
+    table = pairs.load(ROOT / "docs" / "japanese_pairs.csv")
+    assert len(table) == 60
+    assert table["linguistics_term"].nunique() == 6
+    assert not table["sentence_good"].duplicated().any()
+    for good, bad in zip(table["sentence_good"], table["sentence_bad"], strict=True):
+        start = alike(good, bad)
+        end = alike(good[start:][::-1], bad[start:][::-1])
+        assert max(len(good), len(bad)) - start - end <= 4, (good, bad)
+        assert good.endswith("。")
+        assert bad.endswith("。")
 
 
 @pytest.mark.parametrize("partner", [" ", None, float("nan"), 5])

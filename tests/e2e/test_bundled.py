@@ -11,7 +11,7 @@ from interp import corpora, encoding
 from interp.corpora import pairs, unigrams
 from interp.frequency import bias_effect
 from interp.paths import BUNDLED, bundled_models
-from interp.probing import minimal_pair_accuracy, sentence_log_probability
+from interp.probing import minimal_pair_accuracy, sentence_scores
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_minimal_pairs_refuse_nonsense(gpt2):
     with pytest.raises(ValueError, match="expected a table of minimal pairs"):
         minimal_pair_accuracy(gpt2, table.drop(columns="UID"))
     with pytest.raises(ValueError, match="tokens; expected 2 tokens or more and at most 128"):
-        sentence_log_probability(gpt2, ["the " * 200], progress=False)
+        sentence_scores(gpt2, ["the " * 200], progress=False)
 
 
 def test_tiny_gpt2_knows_some_grammar(gpt2):

@@ -31,7 +31,7 @@ def test_a_single_scale_has_its_number(load_toy, texts):
     section = pages.page.section(with_tables(effect, projection=effect.projection.assign(spearman=np.nan)))
     assert section.findings == ()
     row = effect.kl.iloc[0]
-    assert section.summary.startswith(f"As trained, KL(u‖q), corrected for bias, is {row['kl_corrected']:.3f} nats [")
+    assert section.summary.startswith(f"As trained, KL(u‖q) is {row['kl_unigram_model']:.3f} nats")
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_texts_are_compared_at_the_scales_that_runs_share():
     def sweep(scales):
         rows = [{"decoder": "greedy", "scale": one, "diversity": one / 2, "perplexity": 9 - one} for one in scales]
         rows.append({"decoder": "human", "scale": np.nan, "diversity": 0.7, "perplexity": np.nan})
-        return interp.generation.GenerationStudy({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows))
+        return interp.generation.GenerationStudy({}, pd.DataFrame({"decoder": []}), pd.DataFrame(rows), pd.DataFrame())
 
     sides = generation.sides({"a": sweep([0, 0.5, 1]), "b": sweep([0.25, 0.5, 1]), "c": sweep([1.0])})
     assert sides.numbers["largest_scale"].tolist() == [1, 1, 1]

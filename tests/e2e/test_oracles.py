@@ -145,7 +145,7 @@ def test_minimal_pairs(gpt2, bos):
         return float(log_p[0, :-1].gather(1, ids[0, 1:, None]).sum())
 
     good, bad = (np.array([score(text) for text in table[f"sentence_{which}"]]) for which in ("good", "bad"))
-    found = probing.sentence_log_probability(model, list(table["sentence_good"]), bos=bos, **QUIET)
+    found = probing.sentence_scores(model, list(table["sentence_good"]), bos=bos, **QUIET)["sum"].to_numpy()
     np.testing.assert_allclose(found, good, rtol=1e-9)
     accuracy = probing.minimal_pair_accuracy(model, table, bos=bos, **QUIET)
     assert accuracy["accuracy"].tolist() == (good > bad).reshape(2, 20).mean(1).tolist()

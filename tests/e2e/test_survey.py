@@ -12,6 +12,8 @@ from toys import every_table
 import interp
 from interp import corpora
 from interp.cli import main
+from interp.frequency import tables
+from interp.frequency.page import section
 from interp.survey import ask_all
 
 COUNTS = np.arange(1, 68)
@@ -71,6 +73,31 @@ def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
     with pytest.warns(UserWarning, match="no frequency: this model's prediction head has no bias"):
         found = ask_all(load_toy("llama"), texts, pairs=table, unigram=COUNTS, bos=True, settings=SHORT, progress=False)
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
+
+
+def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypatch):
+    """A model without biases is asked of its mean input; options of `settings` come after those of `more`."""
+    asked = {}
+
+    def noted(name, analysis):
+        def passes(model, data, **options):
+            asked[name] = options
+            return analysis(model, data, **options)
+
+        return passes
+
+    monkeypatch.setattr(tables.bias_effect, "passes", noted("frequency", tables.bias_effect.passes))
+    settings = SHORT | {"frequency": {"scales": (0, 1), "bands": 3}}
+    how = {"pairs": table, "unigram": COUNTS, "bos": True, "settings": settings, "progress": False}
+    found = ask_all(load_toy("llama"), texts, more=True, **how)
+    assert [result.analysis for result in found] == ["frequency", "attention", "encoding", "probing"]
+    assert asked["frequency"]["controls"] == 39
+    effect = found[0]
+    assert effect.kl["bias"].unique().tolist() == ["mean", "slope"]
+    assert effect.bands["band"].nunique() == 3
+    assert set(effect.controls["kind"]) == {"norm", "effect"}
+    page = section(effect)
+    assert {"controls", "bands", "curve_mean", "projection_slope"} <= set(page.figures)
 
 
 def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, capsys):

@@ -15,8 +15,8 @@ from interp.encoding.findings import linear, removable
 from interp.encoding.validation import cross_validated
 from interp.findings import Finding
 from interp.frequency import bias_effect
-from interp.generation import text_metrics
 from interp.generation.findings import diverse
+from interp.generation.uncertainty import intervals
 from interp.models.embeddings import Embeddings
 from interp.probing.findings import beyond, held, needed
 from interp.probing.tables import ALPHA
@@ -130,10 +130,12 @@ def test_neurons_found_like_any_other():
 
 def test_texts_whose_scale_is_shuffled():
     def found(rng):
-        rows = []
-        for decoder, scale in (("human", np.nan), ("top_k", 1.0), ("top_k", 0.0)):
-            texts = rng.zipf(1.5, size=(30, 12)).clip(max=500).tolist()
-            rows.append(text_metrics(texts) | {"decoder": decoder, "scale": scale})
-        return diverse(pd.DataFrame(rows))
+        texts = [
+            pd.DataFrame({"prompt_id": range(30), "token_ids": rng.zipf(1.5, size=(30, 12)).clip(max=500).tolist()})
+            for _ in range(3)
+        ]
+        kinds = [("human", np.nan), ("top_k", 1.0), ("top_k", 0.0)]
+        table = pd.concat([one.assign(decoder=name, scale=of) for one, (name, of) in zip(texts, kinds, strict=True)])
+        return diverse(intervals(table, np.zeros(501, dtype=bool)))
 
     assert max(yes_in_100(found).values()) <= 5

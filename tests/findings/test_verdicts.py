@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from interp.attention.findings import steered
-from interp.encoding.findings import linear, removable
+from interp.encoding.findings import linear, removable, steered as steers
 from interp.findings import Finding, findings_table, side
 from interp.frequency.findings import findings as of_biases
 from interp.generation.findings import diverse
@@ -131,6 +131,21 @@ def test_dimensions_can_go(agreement, reach, verdict):
 
 
 @pytest.mark.parametrize(
+    ("missed", "tokens", "verdict"),
+    [(0.01, 9, "yes"), (0.3, 9, "partly"), (3.0, 9, "no"), (np.log(2), 9, "cannot tell"), (0.01, 1, "cannot tell")],
+)
+def test_steering_does_what_is_asked(missed, tokens, verdict):
+    requested = np.tile([0.5, 2.0], tokens)
+    error = missed + np.repeat(np.linspace(-0.005, 0.005, tokens), 2)
+    rows = {"text": "fitted", "shift": "regression", "weights": "least_norm", "token_id": np.repeat(range(tokens), 2)}
+    table = pd.DataFrame(rows | {"requested": requested, "achieved": requested * np.exp(error)})
+    (found,) = steers(pd.concat([table, table.assign(text="other"), table.assign(shift="exact")]))
+    assert found.verdict == verdict
+    assert found.value == pytest.approx(missed, abs=1e-6) if tokens > 1 else True
+    assert found.control == pytest.approx(np.log(2))
+
+
+@pytest.mark.parametrize(
     ("low", "high", "above", "below", "verdict"),
     [(0.1, 0.3, 12, 0, "yes"), (0.1, 0.3, 3, 1, "partly"), (-0.1, 0.3, 3, 1, "partly"), (-0.3, -0.1, 0, 5, "no"),
      (-0.1, 0.1, 0, 0, "cannot tell"), (0.1, 0.3, 1, 1, "cannot tell")],
@@ -188,13 +203,17 @@ def test_the_model_needs_what_probes_found(found, matched, n, verdict):
 
 
 @pytest.mark.parametrize(
-    ("se", "change", "verdict"), [(0.01, 0.2, "yes"), (0.01, -0.2, "no"), (1.0, 0.2, "cannot tell")]
+    ("change", "half", "verdict"),
+    [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
 )
-def test_text_becomes_more_diverse(se, change, verdict):
-    rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5]}
-    table = pd.DataFrame(rows | {"diversity": [0.8, 0.5, 0.5 + change, 9.0], "diversity_se": se})
+def test_text_becomes_more_diverse(change, half, verdict):
+    rows = {"decoder": ["human", "top_k", "top_k", "top_k"], "scale": [NONE, 1.0, 0.0, 0.5], "measure": "diversity"}
+    apart = pd.Series([NONE, 0.0, change, 9.0])
+    ends = {"difference": apart, "difference_low": apart - half, "difference_high": apart + half}
+    table = pd.DataFrame(rows | {"value": [0.8, 0.5, 0.5 + change, 9.5]} | ends)
     (found,) = diverse(table)
     assert found.verdict == verdict
     assert found.question == "Is text by top-k more diverse with less of b_LN?"
     assert "from λ = 1 to 0 its diversity, 0.500, changes by" in str(found)
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
+    assert not [*diverse(table.assign(difference=NONE))]

@@ -29,6 +29,43 @@ CASES: dict[str, Case] = {
         "over 5 types",
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, unigram=np.arange(5), **quiet),
     ),
+    "too few controls": (
+        BAD,
+        "found 20: with 20 a direction is beyond all of them 10 times in 100 by chance",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls=20, **quiet),
+    ),
+    "controls of nothing": (
+        BAD,
+        "need a scale other than 1",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls=39, scales=[1], **quiet),
+    ),
+    "one band": (
+        BAD,
+        "bands must be 0 or 2",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, bands=1, **quiet),
+    ),
+    "an unknown direction": (
+        BAD,
+        "unknown direction 'median'",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, directions=["median"], **quiet),
+    ),
+    "a direction twice": (
+        BAD,
+        "different ones of mean, slope",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, directions=["mean", "mean"], **quiet),
+    ),
+    "no bias and no direction": (
+        BAD,
+        "its mean input can be scaled (directions=['mean']",
+        lambda w: frequency.bias_effect(w.model("llama"), w.texts, **quiet),
+    ),
+    "a text shorter than one row": (
+        BAD,
+        "shorter than one row of 24 tokens",
+        lambda w: frequency.bias_effect(
+            w.model("gpt2"), ["w1 w2"], directions=["mean"], controls=39, unigram=w.counts, **quiet
+        ),
+    ),
     "counts of no kind": (
         TYPE,
         "found list",

@@ -24,6 +24,7 @@ LEVELS = (
 DECLARED = {
     ("encoding", "frequency"),
     ("encoding", "generation"),
+    ("frequency", "encoding"),
     ("generation", "frequency"),
     ("probing", "attention"),
 }

@@ -378,7 +378,7 @@ def test_pseudo_log_likelihood_is_a_loop_over_masks(hf_directory, load_toy):
     model = load_toy("bert")
     hf = transformers.AutoModelForMaskedLM.from_pretrained(hf_directory("bert")).eval()
     sentences = ["w1 w2 w3", "w5", "w7 w8 w9 w10 w11"]
-    found = probing.sentence_log_probability(model, sentences, progress=False)
+    found = probing.sentence_scores(model, sentences, progress=False)["sum"].to_numpy()
     tokenizer = model.tokenizer
     for sentence, score in zip(sentences, found, strict=True):
         ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]

@@ -71,7 +71,7 @@ def read_by(width: int = 16, state: int = 1, task: str = "t") -> list[Probe]:
 
 
 def log_probability(w: Workshop, sentences: Any, kind: str = "gpt2") -> Any:
-    return probing.sentence_log_probability(w.model(kind), sentences, **quiet)
+    return probing.sentence_scores(w.model(kind), sentences, **quiet)
 
 
 def collect(w: Workshop, table: Any = None, **options: Any) -> States:
@@ -96,17 +96,17 @@ CASES: dict[str, Case] = {
     "NaN in sentences": (
         BAD,
         "has NaN",
-        lambda w: probing.sentence_log_probability(w.broken("gpt2", np.nan), ["w1 w2"], **quiet),
+        lambda w: probing.sentence_scores(w.broken("gpt2", np.nan), ["w1 w2"], **quiet),
     ),
     "sentences of ten classes": (
         BAD,
         "predicts 10 classes",
-        lambda w: probing.sentence_log_probability(w.toy(d_vocab_out=10), ["w1 w2"], **quiet),
+        lambda w: probing.sentence_scores(w.toy(d_vocab_out=10), ["w1 w2"], **quiet),
     ),
     "one sentence for a list": (
         TYPE,
         "sentences must be a list of strings, found the string",
-        lambda w: probing.sentence_log_probability(w.model("gpt2"), "w1 w2", **quiet),
+        lambda w: probing.sentence_scores(w.model("gpt2"), "w1 w2", **quiet),
     ),
     "too few pairs": (
         BAD,
@@ -192,12 +192,12 @@ CASES: dict[str, Case] = {
     "a token too many in a sentence": (
         BAD,
         "token id 67, beyond the model's vocabulary of 67",
-        lambda w: probing.sentence_log_probability(w.more_tokens(), ["w1 w2 extra"], **quiet),
+        lambda w: probing.sentence_scores(w.more_tokens(), ["w1 w2 extra"], **quiet),
     ),
     "the probability by a name": (
         TYPE,
         "expected a HookedTransformer",
-        lambda w: probing.sentence_log_probability("gpt2", ["w1 w2"], **quiet),
+        lambda w: probing.sentence_scores("gpt2", ["w1 w2"], **quiet),
     ),
     "states of a model's name": (
         TYPE,

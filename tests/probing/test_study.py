@@ -34,6 +34,8 @@ from interp.probing.states import States
 KINDS = ("gpt2", "llama", "bert")
 LAYERS, WIDTH = 2, 16
 COLUMNS = {
+    "judgements": "task score accuracy low high n_pairs difference difference_low difference_high p p_adjusted",
+    "judgement_means": "score accuracy low high difference difference_low difference_high above below n_tasks",
     "probes": "task state method l0_strength k C seed control accuracy pair_accuracy bag_of_words n_open "
     "open_fraction expected_open n_test",
     "neurons": "task state dim t p_adjusted gate weight",
@@ -347,7 +349,9 @@ def test_matched_neurons_are_nearer_in_magnitude(
         model.W_E.mul_(scale)
         model.W_pos.mul_(scale)
     # turned again for the rescaled model, so that it has a judgement to lose
-    scores = probing.sentence_log_probability(model, [*table["sentence_good"], *table["sentence_bad"]], progress=False)
+    scores = probing.sentence_scores(model, [*table["sentence_good"], *table["sentence_bad"]], progress=False)[
+        "sum"
+    ].to_numpy()
     turn = scores[: len(table)] <= scores[len(table) :]
     table.loc[turn, ["sentence_good", "sentence_bad"]] = table.loc[turn, ["sentence_bad", "sentence_good"]].to_numpy()
     large = Probe("t", 0, np.r_[np.zeros(13), 1.0, 1.0, 0.0], 0.0)
@@ -694,6 +698,24 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
         probing.study(model, study_pairs, states=[0], **(OPTIONS | {"ks": (17,)}))
 
 
+def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
+    model, options = load_toy("gpt2"), OPTIONS | {"methods": ["dense"], "controls": ["none"]}
+    found = probing.study(model, study_pairs, states=[1], score="per_token", bos=False, **options)
+    assert found.provenance["score"] == "per_token"
+    assert found.judgements["score"].unique().tolist() == ["per_token", "sum", "per_character", "per_byte"]
+    tested = pd.concat([study_pairs.iloc[split_pairs(study_pairs, name).test] for name in study_pairs["UID"].unique()])
+    alone = probing.minimal_pair_accuracy(model, tested, scores=["per_token"], bos=False, progress=False)
+    assert found.tasks["model_accuracy"].tolist() == alone["accuracy"].tolist()
+    judged = found.judgements[found.judgements["score"] == "per_token"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(judged, alone, check_dtype=False)
+    means = found.judgement_means.set_index("score")["accuracy"]
+    assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
+    [said] = [line for line in interp.pages.page.section(found).notes if line.startswith("The model itself")]
+    assert f"per token {means['per_token']:.3f}" in said
+    with pytest.raises(ValueError, match="marks no beginnings of words"):
+        probing.study(model, study_pairs, states=[1], whole_words=True, **options)
+
+
 def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     options = OPTIONS | {"methods": ["l0", "dense"], "seeds": [3], "controls": ["none"]}
     study = probing.study(load_toy("gpt2"), study_pairs, states=[1, 2], **options)
@@ -861,6 +883,6 @@ def test_scores_are_minicons(shared: Path) -> None:
             sentences[start : start + 50], reduction=lambda x: x.sum().item(), bow_correction=False
         )
         expected += summed
-    found = probing.sentence_log_probability(interp.load(directory), sentences, bos=False, progress=False)
+    found = probing.sentence_scores(interp.load(directory), sentences, bos=False, progress=False)["sum"].to_numpy()
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert ((found[:200] > found[200:]) == (np.array(expected[:200]) > np.array(expected[200:]))).all()

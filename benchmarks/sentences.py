@@ -1,0 +1,101 @@
+"""Log-probabilities of sentences, against minicons and plain transformers on the same sentences.
+
+`python benchmarks/sentences.py [--quick]`. The bundled minimal pairs, tokenised by the bundled models' tokenizers, of
+which a causal model's puts a token first; random weights. Everybody makes batches of their own.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import torch
+import transformers
+from minicons import scorer
+from models import BERT, GPT2, random_model
+from timing import Row, agrees, alternate, command, row
+
+from interp.corpora import pairs
+from interp.models.sites import Model
+from interp.probing import sentence_scores
+
+SCORES = "log-probability of sentences"
+PSEUDO = "pseudo-log-likelihood of sentences"
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    table = pairs.generate(n_per_task=1 if quick else 5)
+    sentences, repeats = [*table["sentence_good"], *table["sentence_bad"]], 1 if quick else 5
+    gpt2 = transformers.GPT2Config(vocab_size=4_096, eos_token_id=0, bos_token_id=0)
+    with random_model(gpt2, "tiny-gpt2") as (model, hf):
+        theirs = scorer.IncrementalLMScorer(hf, "cpu", tokenizer=model.tokenizer)
+        for whole_words, what in ((False, SCORES), (True, f"{SCORES}, word boundaries corrected")):
+            peer = partial(by_minicons, theirs, sentences, 32, bow_correction=whole_words)
+            yield scored(what, GPT2, model, sentences, "minicons, 32 at once", peer, repeats, whole_words=whole_words)
+    with random_model(transformers.BertConfig(), "tiny-bert") as (model, hf):
+        few, name = sentences[: len(sentences) // 4], "transformers, a sentence at once"
+        one_by_one = partial(masked_in_turn, hf, model.tokenizer, few)
+        yield scored(PSEUDO, BERT, model, few, name, one_by_one, repeats)
+        model.tokenizer.batch_encode_plus = (
+            model.tokenizer.__call__
+        )  # minicons calls it so; transformers 5 has it no more
+        theirs = scorer.MaskedLMScorer(hf, "cpu", tokenizer=model.tokenizer)
+        metrics = {"original": (False, PSEUDO), "within_word_l2r": (True, f"{PSEUDO}, the rest of a word masked too")}
+        for metric, (whole_words, what) in metrics.items():
+            peer = partial(by_minicons, theirs, few, 4, PLL_metric=metric)
+            yield scored(what, BERT, model, few, "minicons, 4 at once", peer, repeats, whole_words=whole_words)
+
+
+def by_minicons(theirs: scorer.LMScorer, sentences: list[str], at_once: int, **how: object) -> np.ndarray:
+    found = []
+    for start in range(0, len(sentences), at_once):
+        part = sentences[start : start + at_once]
+        found += theirs.sequence_score(part, reduction=lambda log_p: log_p.double().sum(0).item(), **how)
+    return np.array(found)
+
+
+@torch.no_grad()
+def masked_in_turn(
+    hf: transformers.PreTrainedModel, tokenizer: transformers.PreTrainedTokenizerBase, sentences: list[str]
+) -> np.ndarray:
+    """Pseudo-log-likelihoods: each sentence a batch, with a row for each of its tokens."""
+    found = []
+    for sentence in sentences:
+        ids = torch.tensor(tokenizer(sentence)["input_ids"])
+        inner = torch.arange(1, len(ids) - 1)
+        masked = ids.repeat(len(inner), 1)
+        masked[torch.arange(len(inner)), inner] = tokenizer.mask_token_id
+        log_p = hf(masked).logits[torch.arange(len(inner)), inner].log_softmax(-1)
+        found.append(float(log_p[torch.arange(len(inner)), ids[1:-1]].sum()))
+    return np.array(found)
+
+
+def scored(
+    what: str,
+    name: str,
+    model: Model,
+    sentences: list[str],
+    other: str,
+    peer: Callable[[], np.ndarray],
+    repeats: int,
+    *,
+    whole_words: bool = False,
+) -> Row:
+    found = {}
+
+    def ours() -> None:
+        table = sentence_scores(model, sentences, bos=True, whole_words=whole_words, progress=False)
+        found["interp"] = table["sum"].to_numpy()
+
+    def theirs() -> None:
+        found["other"] = peer()
+
+    seconds = alternate({"interp": ours, "other": theirs}, repeats=repeats)
+    differ = np.abs(found["interp"] - found["other"]).max()
+    return row(
+        what, f"{name}, {len(sentences)} sentences", seconds["interp"], other=(other, seconds["other"]),
+        note=agrees("largest difference, nats", float(differ), 1e-3),
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    command(rows, __doc__)

@@ -1,0 +1,106 @@
+"""What word frequency is asked beyond the four papers, off by default: directions of the head's input, random controls,
+bands of word frequency, outlier dimensions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from interp.corpora import Batches
+from interp.declare import Bias
+from interp.encoding.regression import raw_head
+from interp.frequency.bands import BAND_COLUMNS, band_nll, band_table, check_bands, frequency_bands
+from interp.frequency.directions import (
+    CONTROL_COLUMNS,
+    Controls,
+    Vectors,
+    check_controls,
+    check_directions,
+    controlled,
+    head_directions,
+)
+from interp.frequency.distributions import Distribution, MeanPredictions
+from interp.frequency.options import FrequencyOptions
+from interp.frequency.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
+from interp.models.running import head_is_hooked
+from interp.models.sites import Model
+from interp.run.passes import Passes, Reading, side_by_side
+
+__all__ = ["Further", "check_further", "look_further"]
+
+
+@dataclass(frozen=True, eq=False)
+class Further:
+    """What is asked besides: `vectors` that are scaled, the band of each type, and what is observed for the rest."""
+
+    vectors: Vectors
+    bands: Int[np.ndarray, " d_vocab"]
+    measures_bands: bool
+    controls: Controls | None
+    dims: pd.DataFrame
+    parts: Outliers | None
+    sampled: Batches | None
+
+    def readings(self, prepared: Batches, predictions: MeanPredictions) -> list[Reading]:
+        """What is to be read, together with the predictions of the edits."""
+        controls = [self.controls.predictions] if self.controls else []
+        readings = [Reading("word frequency", prepared, [predictions, *controls])]
+        if self.parts is not None and self.sampled is not None:
+            readings.append(Reading("outlier dimensions", self.sampled, self.parts.observers))
+        return readings
+
+    def tables(
+        self, predictions: MeanPredictions, edits: pd.DataFrame, u: Distribution, unedited: int
+    ) -> dict[str, pd.DataFrame]:
+        """The tables of `BiasEffect` that this fills, by name; empty where it was not asked for."""
+        found = {"controls": pd.DataFrame(columns=CONTROL_COLUMNS), "bands": pd.DataFrame(columns=BAND_COLUMNS)}
+        found |= {"outlier_dims": self.dims, "outliers": pd.DataFrame(columns=OUTLIER_COLUMNS)}
+        if self.controls:
+            nll, count = (one.sum(0) for one in band_nll(predictions, unedited, self.bands))
+            found["controls"] = controlled(self.controls, u, predictions.means(unedited), nll / count)
+        if self.measures_bands:
+            found["bands"] = band_table(predictions, edits, u, self.bands, unedited)
+        if self.parts is not None:
+            found["outliers"] = self.parts.table(u)
+        return found
+
+
+def check_further(scales: Sequence[float], options: FrequencyOptions) -> None:
+    """Raise ValueError as `check_directions`, `check_controls` and `check_bands`."""
+    check_directions(options.directions)
+    check_controls(options.controls, scales)
+    check_bands(options.bands)
+
+
+def look_further(
+    model: Model,
+    prepared: Batches,
+    biases: Sequence[Bias],
+    scales: Sequence[float],
+    u: Distribution,
+    options: FrequencyOptions,
+) -> Passes[Further]:
+    """What is asked besides, from at most one pass before that of the edits.
+
+    Raises ValueError as `head_directions`, and for controls or outlier dimensions of a folded model. Raises
+    RuntimeError for any of these while somebody else has hooks on the prediction head, whose input is then not what the
+    logits come from.
+    """
+    if (options.directions or options.controls or options.outliers) and head_is_hooked(model):
+        what = "directions, controls and outlier dimensions of the head's input"
+        raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove these")
+    seed = options.seed or 0
+    looking = [outlier_dims(model, prepared)] if options.outliers else []
+    vectors, *looked = yield from side_by_side(head_directions(model, prepared, options.directions), *looking)
+    bands, controls = frequency_bands(u, options.bands or 1), None
+    if options.controls:
+        b_ln = raw_head(model).b_ln
+        of_bias: Vectors = {} if "ln" not in biases or b_ln is None else {"ln": b_ln.detach()}
+        controls = Controls.of(model, of_bias | vectors, scales, n=options.controls, u=u, classes=bands, seed=seed)
+    dims, parts, sampled = pd.DataFrame(columns=["dim", "share", "mean"]), None, None
+    if looked and len(dims := looked[0].table):
+        parts = Outliers.of(model, dims["dim"].tolist(), controls=options.controls, seed=seed)
+        sampled = parts.sample(prepared, looked[0].n_tokens, seed)
+    return Further(vectors, bands, options.bands > 0, controls, dims, parts, sampled)

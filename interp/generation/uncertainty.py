@@ -1,0 +1,84 @@
+"""How sure measures of generated text are: prompts are what is drawn, and are left out one after the other.
+
+Not by a bootstrap: a text that is drawn twice adds no n-gram, so that its draws are less diverse than the texts.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from interp.generation.metrics import ORDERS
+from interp.intervals import Jackknife, jackknife
+
+__all__ = ["MEASURES", "intervals"]
+
+MEASURES = ("diversity", "repetition", "frequent_share")
+_COLUMNS = ["decoder", "scale", "measure", "value", "low", "high", "difference", "difference_low", "difference_high"]
+
+
+def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
+    """Measures of `text_metrics` with their 95 % intervals, and their differences from λ = 1 after the same prompts.
+
+    By leaving out each prompt, with all that was written after it (`interp.intervals.jackknife`).
+
+    Args:
+        texts: decoder, scale, prompt_id and token_ids.
+        frequent: which types are frequent (`interp.generation.metrics.frequent_types`).
+
+    Returns the table (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): measures
+    are diversity, repetition and frequent_share; NaN are intervals of fewer than 20 prompts, and differences of
+    human texts and where λ = 1 was not among the scales.
+
+    Examples:
+        >>> ids = [[number, 1, 2, number] for number in range(20)]
+        >>> texts = pd.DataFrame({"decoder": "greedy", "scale": 1.0, "prompt_id": range(20), "token_ids": ids})
+        >>> table = intervals(texts, np.arange(20) == 1)
+        >>> table[table["measure"] == "frequent_share"][["value", "difference"]].round(3).values.tolist()
+        [[0.275, 0.0]]
+    """
+    rows = []
+    for decoder, of_decoder in texts.groupby("decoder", sort=False):
+        read = {
+            scale: _left_out([part.tolist() for _, part in of_scale.groupby("prompt_id")["token_ids"]], frequent)
+            for scale, of_scale in of_decoder.groupby("scale", sort=False, dropna=False)
+        }
+        for scale, values in read.items():
+            found, apart = _jackknifed(values), _jackknifed(values - read.get(1.0, np.full_like(values, np.nan)))
+            ends = zip(found.value, found.low, found.high, apart.value, apart.low, apart.high, strict=True)
+            rows += [(decoder, scale, name, *numbers) for name, numbers in zip(MEASURES, ends, strict=True)]
+    return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _jackknifed(values: Float[np.ndarray, "prompts_and_one measures"]) -> Jackknife:
+    return jackknife(values[0], values[1:], np.ones(len(values) - 1), 1)
+
+
+def _left_out(
+    by_prompt: list[list[Any]], frequent: Bool[np.ndarray, " d_vocab"]
+) -> Float[np.ndarray, "prompts_and_one measures"]:
+    """The measures of all texts, given as token ids by prompt, and then without those of each prompt."""
+    distinct = []
+    for n in ORDERS:
+        grams = [[Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in texts] for texts in by_prompt]
+        of_prompt = [set().union(*texts) for texts in grams]
+        prompts_with = Counter(gram for prompt in of_prompt for gram in prompt)
+        alone = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
+        each = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
+        distinct.append(_ratio(len(prompts_with) - alone, _without(each)))
+    different = np.array([sum(map(len, texts)) for texts in grams])  # of the 4-grams, the last
+    tokens = np.array([sum(map(len, texts)) for texts in by_prompt])
+    known = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
+    repetition, share = _ratio(_without(each - different), _without(each)), _ratio(_without(known), _without(tokens))
+    return np.stack([np.mean(distinct, axis=0), repetition, share], 1)
+
+
+def _without(sums: np.ndarray) -> np.ndarray:
+    """A sum over all prompts, and without each."""
+    return np.concatenate([[sums.sum()], sums.sum() - sums]).astype(float)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)

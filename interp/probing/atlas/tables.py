@@ -1,0 +1,418 @@
+"""The atlas of a model: which units tell good sentences from bad, task by task, and which of them tasks share."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from scipy import sparse, stats
+
+from interp.checks import check_choice, whole_number
+from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.findings import Finding
+from interp.models.identity import weight_hash
+from interp.models.sites import Model, check_model, is_encoder
+from interp.probing.atlas.findings import atlas_findings
+from interp.probing.atlas.sums import (
+    Place,
+    Scale,
+    UnitSums,
+    bytes_of_sums,
+    folds_of,
+    pair_batches,
+    places,
+)
+from interp.probing.atlas.units import SCORES, TaskUnits, kinds, shared, task_units
+from interp.probing.equivalence import n_top
+from interp.probing.options import Position
+from interp.probing.states import Of, state_rows
+from interp.probing.uncertainty import ENDS, resampled
+from interp.results import Result, provenance
+from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["FLIPS", "FOLDS", "Atlas", "TaskKey", "atlas_tables", "bytes_at_once", "map_units", "phenomena"]
+__all__ += ["unit_passes"]
+
+FLIPS = 40
+"""Times that labels are flipped at random within pairs; the smallest p is 1/41."""
+FOLDS = 2
+_AT_ONCE = 256 * 2**20  # bytes of sums that are held side by side
+_LEVEL = 0.05
+_FEWEST = 6  # pairs in a fold: 2⁶ ways to flip them are enough for a p of .05
+_SCALED_BY, _FEWEST_SCALED = 32, 8  # one pair in 32 scales histograms, 8 at least
+_PERMUTATIONS = 1_000
+
+_CONSISTENCY = ["task", "control", "of", "score", "overlap", "expected", "null", "null_high", "p", "p_adjusted"]
+_CONSISTENCY += ["n_units", "n_top", "n_pairs"]
+_UNITS = ["task", "control", "of", "at", "unit", "t", "welch_t", "auc", "auc_error", "parts"]
+_SHARED = ["of", "task_a", "control_a", "task_b", "control_b", "overlap", "expected", "null", "null_high", "p"]
+_PHENOMENA = ["of", "by", "within", "between", "difference", "low", "high", "p", "n_tasks", "n_groups"]
+_SEPARABILITY = ["task", "control", "of", "at", "unit", "auc", "low", "high", "error", "pair_share", "pair_low"]
+_SEPARABILITY += ["pair_high", "n_pairs"]
+_SIMILARITY = ["at", "task_a", "control_a", "task_b", "control_b", "cosine", "null_high"]
+
+
+class TaskKey(NamedTuple):
+    """A task, and `none`, or `words` for the control that takes its place."""
+
+    task: str
+    control: str
+
+
+Found: TypeAlias = Mapping[TaskKey, TaskUnits]
+
+
+@dataclass(frozen=True, eq=False)
+class Atlas(Result):
+    """What `map_units` found.
+
+    A unit is a number at a place: `of` the `residual` stream, at a hidden state; of MLP `neurons` after the activation,
+    or of the outputs z of attention `heads`, all dimensions of a block's heads side by side, at a block (`at`). The top
+    units are the 1 % of each kind, over all places, with the largest |t|. `control` is `none` for a task, `words` for
+    its partner that is no grammar.
+
+    - `consistency` (task, control, of, score, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
+      n_pairs): of the top units by one fold's pairs the share that is in the top by all other pairs, mean over folds;
+      `score` is `paired` (t of the differences within pairs) or `welch`. `expected` of random sets is n_top / n_units;
+      `null` is the mean with labels flipped at random within pairs, `null_high` its 95th percentile; p (1 + flips that
+      reach the overlap) / (1 + flips), adjusted over tasks (Benjamini and Hochberg).
+    - `units` (task, control, of, at, unit, t, welch_t, auc, auc_error, parts): the top by paired t on all pairs, the
+      largest first; `auc` as in `separability`, but of the pairs that chose the unit; `parts` the share of folds, and
+      of all others, whose top has it too.
+    - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p): the same overlap
+      between two tasks, each time of one's top by a fold with the other's by all other folds.
+    - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): mean overlap of two tasks of
+      one group (`by` field or linguistics_term) and of different ones; 95 % interval of the difference by a bootstrap
+      of tasks, p by permuting the groups of tasks.
+    - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): of
+      the single best unit (`at` and `unit` on all pairs), chosen on all folds but one and measured on that: `auc` is
+      P(good > bad) over all sentences, from histograms and at most `error` away from that of the values, with DeLong's
+      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which the unit is larger for
+      the good sentence (smaller where it was so in the other folds), with Wilson's.
+    - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): of the mean differences good minus bad
+      of two tasks in the residual stream at a hidden state; of a task with itself between folds and all others.
+      `null_high` is the 95th percentile of |cosine| with labels flipped.
+    """
+
+    analysis: ClassVar[str] = "atlas"
+
+    consistency: pd.DataFrame
+    units: pd.DataFrame
+    shared_units: pd.DataFrame
+    phenomena: pd.DataFrame
+    separability: pd.DataFrame
+    similarity: pd.DataFrame
+
+    @property
+    def found_again(self) -> pd.DataFrame:
+        """Means over tasks of `consistency`, and on how many tasks it is above its null at a p of .05."""
+        told = self.consistency.assign(above=self.consistency["p"] <= _LEVEL, n_tasks=1)
+        groups = told.groupby(["of", "score", "control"], sort=False)
+        means = groups[["overlap", "expected", "null"]].mean()
+        return means.join(groups[["above", "n_tasks"]].sum()).reset_index()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return atlas_findings(self)
+
+
+@runs
+def map_units(
+    model: Model,
+    pairs: pd.DataFrame,
+    *,
+    controls: pd.DataFrame | None = None,
+    position: Position | None = None,
+    folds: int = FOLDS,
+    bos: bool | None = None,
+    progress: bool = True,
+    directory: str | os.PathLike[str] | None = None,
+) -> Passes[Atlas]:
+    """Which residual dimensions, MLP neurons and outputs of heads tell good from bad, and do tasks share them?
+
+    Every sentence is read once (one in 32 twice, to scale the histograms), with sums in float64 for each task, fold and
+    unit, and no state is kept. After Kryvosheieva et al. 2025 (arXiv 2512.03676): the top 1 % of units by |t|, their
+    overlap over cross-validation splits, and between phenomena.
+
+    Args:
+        pairs: a table from `interp.corpora.pairs`.
+        controls: pairs that differ in something that is no grammar, whose UID is the task that they are the partner of
+            (`interp.corpora.controls.swapped` makes them for the bundled tasks).
+        position: where a sentence is read, see `collect`.
+        folds: of the pairs of each task.
+        bos: see `collect`.
+
+    Raises ValueError for a task with fewer than six pairs in a fold, which a permutation test at .05 needs, or without
+    a partner among the controls; a task in none of whose pairs a unit differs between the two sentences, as where they
+    are read before they differ; values that are not finite; and as `collect` does.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=40)
+        >>> found = map_units(model, pairs, bos=True, progress=False)
+        >>> found.consistency.query("score == 'paired'")["n_units"].tolist()
+        [1344, 4608, 1152]
+    """
+    check_model(model)
+    check_pairs(pairs)
+    found, settings = yield from unit_passes(model, pairs, controls, position=position, folds=folds, bos=bos)
+    corpus = pairs.attrs.get("source", f"{len(pairs):,} minimal pairs")
+    return Atlas(provenance=provenance(model, settings, corpus=corpus), **atlas_tables(found, places(model), pairs))
+
+
+def unit_passes(
+    model: Model,
+    pairs: pd.DataFrame,
+    controls: pd.DataFrame | None,
+    *,
+    position: Position | None,
+    folds: int,
+    bos: bool | None,
+) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
+    """What is kept of every task, read some tasks at a time, and the settings."""
+    folds = whole_number(folds, "folds", least=2)
+    position = ("cls" if is_encoder(model) else "eos") if position is None else position
+    check_choice("position", position, get_args(Position))
+    table = _with_controls(pairs, controls)
+    groups = table.groupby("control", sort=False)
+    tasks = {
+        TaskKey(str(task), str(control)): np.flatnonzero((table["UID"] == task) & (table["control"] == control))
+        for control, part in groups
+        for task in part["UID"].unique()
+    }
+    for key, numbers in tasks.items():
+        _check_size(key, len(numbers), folds)
+    rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    where, settings = places(model), {"weight_hash": weight_hash(model), "folds": folds, "flips": FLIPS}
+    found: dict[TaskKey, TaskUnits] = {}
+    for some in _chunks(list(tasks), where, folds):
+        scales = [Scale(model, where, sample(tasks[key])) for key in some]
+        some_batches = pair_batches(model, rows, [sample(tasks[key]) for key in some], position, settings)
+        yield [Reading("scales of units", some_batches, scales)]
+        each = list(zip(some, scales, strict=True))
+        observers = [_sums(model, where, tasks[key], folds, scale) for key, scale in each]
+        all_batches = pair_batches(model, rows, [tasks[key] for key in some], position, settings)
+        yield [Reading("units", all_batches, observers)]
+        for key, observer in zip(some, observers, strict=True):
+            found[key] = task_units(observer)
+            _check_differs(key, found[key], position)
+    return found, settings | {"position": position}
+
+
+def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
+    """The pairs that scale the histograms of a task, evenly over all."""
+    n = min(len(pairs), max(_FEWEST_SCALED, len(pairs) // _SCALED_BY))
+    return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
+
+
+def _sums(model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], folds: int, scale: Scale) -> UnitSums:
+    return UnitSums(model, where, pairs, folds_of(len(pairs), folds), flips=FLIPS, scale=scale)
+
+
+def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
+    """Bytes of the sums of the tasks that are read side by side."""
+    each = bytes_of_sums(units, folds, FLIPS)
+    return each * min(n_tasks, max(1, _AT_ONCE // each))
+
+
+def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
+    """Tasks that are read side by side."""
+    units = sum(place.width for place in where)
+    size = bytes_at_once(units, folds, len(tasks)) // bytes_of_sums(units, folds, FLIPS)
+    yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
+
+
+def _with_controls(pairs: pd.DataFrame, controls: pd.DataFrame | None) -> pd.DataFrame:
+    columns = list(COLUMNS[:3])
+    if controls is None:
+        return pairs[columns].assign(control="none").reset_index(drop=True)
+    check_pairs(controls)
+    if without := [task for task in pairs["UID"].unique() if task not in set(controls["UID"])]:
+        how = "give each task pairs that differ in no grammar, under its own UID, or leave controls out"
+        raise ValueError(f"controls has no partner of {', '.join(without)}; {how}")
+    if unknown := sorted(set(controls["UID"]) - set(pairs["UID"])):
+        raise ValueError(f"controls has partners of {', '.join(unknown)}, which are none of the tasks; leave them out")
+    return pd.concat(
+        [pairs[columns].assign(control="none"), controls[columns].assign(control="words")], ignore_index=True
+    )
+
+
+def _check_size(key: TaskKey, n_pairs: int, folds: int) -> None:
+    if n_pairs // folds < _FEWEST:
+        what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
+        needed = f"{what}, {n_pairs // folds} in each of {folds} folds; a permutation test at {_LEVEL:g} needs"
+        raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
+
+
+def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
+    if all((sets[:, :, 0] < 0).all() for sets in found.sets.values()):
+        what = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
+        raise ValueError(f"{what}; read them where they differ: position='last', 'eos' or 'mean'")
+
+
+def atlas_tables(
+    found: Found | None, where: Sequence[Place] = (), pairs: pd.DataFrame | None = None
+) -> dict[str, pd.DataFrame]:
+    """The tables of `Atlas`; without what was found, empty ones."""
+    names = {
+        "consistency": _CONSISTENCY, "units": _UNITS, "shared_units": _SHARED, "phenomena": _PHENOMENA,
+        "separability": _SEPARABILITY, "similarity": _SIMILARITY,
+    }  # fmt: skip
+    if found is None or pairs is None:
+        return {name: pd.DataFrame(columns=columns) for name, columns in names.items()}
+    sizes = {kind.of: len(kind.at) for kind in kinds(list(where))}
+    shared_units = _shared_units(found, sizes)
+    groups = pairs.groupby("UID", sort=False)[list(COLUMNS[4:])].first()
+    made = {
+        "consistency": _consistency(found, sizes),
+        "units": pd.concat([t.assign(**key._asdict()) for key, one in found.items() for t in one.units]),
+        "shared_units": shared_units,
+        "phenomena": phenomena(shared_units, groups),
+        "separability": pd.DataFrame([key._asdict() | row for key, one in found.items() for row in one.separability]),
+        "similarity": _similarity(found),
+    }
+    return {name: made[name].reindex(columns=columns).reset_index(drop=True) for name, columns in names.items()}
+
+
+def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
+    """A value and, behind it, the same with flipped labels: their mean, 95th percentile, and p."""
+    value, null = draws[0], draws[1:]
+    p = (1 + (null >= value).sum()) / (1 + len(null))
+    return {"overlap": value, "null": null.mean(), "null_high": np.quantile(null, 1 - _LEVEL), "p": p}
+
+
+def _consistency(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for key, one in found.items():
+        n_pairs = {str(row["of"]): row["n_pairs"] for row in one.separability}
+        for of, score in ((of, score) for of in sizes for score in SCORES):
+            sets = one.sets[of, score]
+            draws = shared(sets[:, 0], sets[:, 1]).mean(0)
+            n, size = n_top(sizes[of]), sizes[of]
+            about = {"of": of, "score": score, "n_units": size, "n_top": n, "expected": n / size}
+            rows.append(key._asdict() | about | _beside_null(draws) | {"n_pairs": n_pairs[of]})
+    table = pd.DataFrame(rows)
+    return table.assign(p_adjusted=table.groupby(["control", "of", "score"])["p"].transform(_adjusted))
+
+
+def _adjusted(p: pd.Series) -> Any:
+    return stats.false_discovery_control(p, method="bh")
+
+
+def _shared_units(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
+    keys, tables = list(found), []
+    a, b = np.triu_indices(len(keys), 1)
+    names = {"task_a": [keys[i].task for i in a], "control_a": [keys[i].control for i in a]}
+    names |= {"task_b": [keys[i].task for i in b], "control_b": [keys[i].control for i in b]}
+    for of, size in sizes.items():
+        sets = np.stack([one.sets[of, "paired"] for one in found.values()])  # [task, fold, part, draw, top]
+        draws = np.stack([_overlaps(sets[:, :, :, draw], size)[a, b] for draw in range(sets.shape[3])], 1)
+        if len(a):
+            measured = pd.DataFrame([_beside_null(row) for row in draws])
+            tables.append(pd.DataFrame(names).assign(of=of, expected=n_top(size) / size, **measured))
+    if not tables:
+        return pd.DataFrame(columns=_SHARED)
+    return pd.concat(tables, ignore_index=True)
+
+
+def _overlaps(sets: Int[np.ndarray, "task fold 2 top"], size: int) -> Float[np.ndarray, "task task"]:
+    """The share that the top of one task by a fold has in common with the top of another by all others, mean over folds
+    and both ways."""
+    total = np.zeros((len(sets), len(sets)))
+    for one, other in ((sets[:, fold, 0], sets[:, fold, 1]) for fold in range(sets.shape[1])):
+        total += (_indicators(one, size) @ _indicators(other, size).T).toarray()
+    return (total + total.T) / (2 * sets.shape[1] * sets.shape[3])
+
+
+def _indicators(sets: Int[np.ndarray, "task top"], size: int) -> Any:
+    task, place = np.nonzero(sets >= 0)
+    return sparse.csr_array((np.ones(len(task)), (task, sets[task, place])), shape=(len(sets), size))
+
+
+def phenomena(shared_units: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
+    """Do tasks of one group share more units than tasks of different groups? The table `phenomena`, see `Atlas`.
+
+    Args:
+        shared_units: the table; controls are left out.
+        groups: one row for each task, by its name: field and linguistics_term.
+
+    Examples:
+        >>> shared_units = pd.DataFrame({"of": "heads", "task_a": ["a", "a", "b"], "task_b": ["b", "c", "c"]})
+        >>> shared_units = shared_units.assign(control_a="none", control_b="none", overlap=[0.5, 0.1, 0.2])
+        >>> groups = pd.DataFrame({"field": ["syntax", "syntax", "semantics"]}, index=["a", "b", "c"])
+        >>> phenomena(shared_units, groups)[["within", "between"]].round(2).to_dict("records")
+        [{'within': 0.5, 'between': 0.15}]
+    """
+    own = shared_units[(shared_units["control_a"] == "none") & (shared_units["control_b"] == "none")]
+    rows: list[dict[str, Any]] = []
+    for of, part in own.groupby("of", sort=False):
+        wide = part.pivot(index="task_a", columns="task_b", values="overlap").reindex(groups.index, axis=0)
+        once = wide.reindex(groups.index, axis=1).to_numpy(dtype=np.float64)
+        matrix = np.where(np.isnan(once), once.T, once)
+        for by in groups:
+            rows += _contrast(matrix, groups[by].fillna("").to_numpy(), {"of": of, "by": by})
+    return pd.DataFrame(rows, columns=_PHENOMENA)
+
+
+def _contrast(
+    matrix: Float[np.ndarray, "task task"], labels: np.ndarray, about: dict[str, Any]
+) -> Iterable[dict[str, Any]]:
+    """The row of one grouping: none where no two tasks are of one group, or all are."""
+    known = labels != ""
+    codes, matrix = pd.factorize(labels[known])[0], np.nan_to_num(matrix[np.ix_(known, known)])
+    n = len(codes)
+    same = codes[:, None] == codes
+    groups = [same & ~np.eye(n, dtype=bool), ~same]
+    if not all(cells.any() for cells in groups):
+        return
+    within, between = (float(matrix[cells].mean()) for cells in groups)
+    weights = resampled(n)
+    drawn = [_weighted(matrix, cells, weights) for cells in groups]
+    low, high = np.nanquantile(drawn[0] - drawn[1], ENDS)
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(n), (_PERMUTATIONS, 1)), axis=1)
+    permuted = matrix[orders[:, :, None], orders[:, None]]
+    gaps = permuted[:, groups[0]].mean(1) - permuted[:, groups[1]].mean(1)
+    p = (1 + (gaps >= within - between - 1e-12).sum()) / (1 + _PERMUTATIONS)
+    yield about | {
+        "within": within, "between": between, "difference": within - between, "low": low, "high": high, "p": p,
+        "n_tasks": n, "n_groups": int(codes.max()) + 1,
+    }  # fmt: skip
+
+
+def _weighted(
+    matrix: Float[np.ndarray, "task task"],
+    cells: Bool[np.ndarray, "task task"],
+    weights: Float[np.ndarray, "resample task"],
+) -> Float[np.ndarray, " resample"]:
+    """The mean of some cells, each as often as its row and its column were drawn; NaN where none was."""
+    sums, times = (((weights @ values) * weights).sum(1) for values in (np.where(cells, matrix, 0.0), cells * 1.0))
+    return np.divide(sums, times, out=np.full(len(weights), np.nan), where=times > 0)
+
+
+def _similarity(found: Found) -> pd.DataFrame:
+    keys, rows = list(found), []
+    for at in next(iter(found.values())).difference:
+        vectors = np.stack([one.difference[at] for one in found.values()], axis=1).astype(np.float64)  # [draw, task, d]
+        cosines = _cosines(vectors, vectors)
+        high = np.quantile(np.abs(cosines[1:]), 1 - _LEVEL, axis=0)  # NaN where no difference is left
+        parts = np.stack([one.parts[at] for one in found.values()], axis=1).astype(np.float64)  # [fold, task, part, d]
+        own = [np.diagonal(_cosines(fold[:, 0][None], fold[:, 1][None])[0]) for fold in parts]
+        itself = np.mean(own, axis=0)
+        for i, j in combinations_with_replacement(range(len(keys)), 2):
+            cosine, null = (itself[i], np.nan) if i == j else (cosines[0, i, j], high[i, j])
+            rows.append((at, *keys[i], *keys[j], cosine, null))
+    return pd.DataFrame(rows, columns=_SIMILARITY)
+
+
+def _cosines(
+    one: Float[np.ndarray, "draw task d"], other: Float[np.ndarray, "draw task d"]
+) -> Float[np.ndarray, "draw task task"]:
+    """Cosines of all pairs; NaN of a vector of zeros."""
+    with np.errstate(invalid="ignore"):
+        one, other = (values / np.linalg.norm(values, axis=2, keepdims=True) for values in (one, other))
+    return np.asarray(one @ other.transpose(0, 2, 1))

@@ -1,0 +1,388 @@
+"""How probable a model finds sentences, and their words.
+
+Every score is a sum over tokens of their log-probabilities, which one pass collects (`TokenScores`).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xxhash
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from interp.checks import list_of_strings
+from interp.corpora import Batches
+from interp.corpora.batching import Batch
+from interp.corpora.sentences import frame, sentence_rows, tokenizer_of
+from interp.corpora.tokens import Unknown, unknown_id
+from interp.corpora.unigrams import tokenizer_hash
+from interp.models.head import prediction_head
+from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder
+from interp.run.observers import Observer
+from interp.run.passes import Passes, Reading, runs
+
+__all__ = ["Sentences", "TokenScores", "sentence_scores", "word_surprisal"]
+
+_LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
+_TOKENS_AT_ONCE = 8_192
+_MARKS = ("Ġ", "▁")  # of byte-level tokenizers, and of SentencePiece
+
+
+class Sentences:
+    """Sentences as a model reads them, each alone. Every token of theirs has a place: its number among those of all.
+
+    Args:
+        bos: see `interp.probing.sentence_scores`.
+        whole_words: an encoder does not see the rest of a masked token's word.
+
+    Raises as `interp.probing.sentence_scores` does.
+    """
+
+    def __init__(self, model: Model, texts: Sequence[str], *, bos: bool | None = None, whole_words: bool = False):
+        self.texts = list_of_strings(texts, "sentences")
+        self.rows = sentence_rows(model, self.texts, bos=bos, least=2)
+        check_vocabulary(model)
+        self.model, self.tokenizer, self.encoder = model, tokenizer_of(model), is_encoder(model)
+        if self.encoder and self.tokenizer.mask_token_id is None:
+            raise ValueError("this encoder's tokenizer has no [MASK] token, so no token of a sentence can be scored")
+        before, after = frame(model, bos=model.cfg.default_prepend_bos if bos is None else bos)
+        self.before = len(before)
+        lengths = [len(row) - len(before) - len(after) for row in self.rows]
+        self.starts = np.concatenate([[0], np.cumsum(lengths)])
+        own = (row[len(before) : len(row) - len(after)] for row in self.rows)
+        self.ids = np.concatenate([np.array(ids) for ids in own])
+        self.unknown = self.ids == unknown_id(self.tokenizer)
+        self.unknown_share = Unknown.of(self.ids, self.tokenizer, "the sentences").share
+        self.words = self._aligned("word_ids") if self.encoder and whole_words else None
+
+    @property
+    def firsts(self) -> Int[np.ndarray, " sentence"]:
+        """The place of the first token of each sentence."""
+        return np.asarray(self.starts[:-1])
+
+    @property
+    def scored(self) -> Bool[np.ndarray, " token"]:
+        """Which tokens have a probability: all, or, where nothing stands before it, all but the first of a sentence."""
+        scored = np.ones(len(self.ids), dtype=bool)
+        scored[self.firsts] = self.before > 0
+        return scored
+
+    def summed(self, values: Float[np.ndarray, " token"] | Bool[np.ndarray, " token"]) -> NDArray[Any]:
+        """Sums of values of tokens by sentence."""
+        return np.asarray(np.add.reduceat(values, self.firsts))
+
+    def batches(self) -> Batches:
+        """The longest sentences first; of an encoder those of one length together, a row for each token, masked."""
+        rows = json.dumps([self.rows, self.words]).encode()
+        settings = {
+            "corpus": f"{len(self.texts):,} sentences", "fingerprint": xxhash.xxh3_128(rows).hexdigest(),
+            "layout": "texts", "context": max(map(len, self.rows)), "tokenizer": tokenizer_hash(self.tokenizer),
+        }  # fmt: skip
+        return Batches(settings, len(self.texts), self._read, tokenizer=self.tokenizer)
+
+    def _read(self) -> Iterator[Batch]:
+        lengths = np.array([len(row) for row in self.rows])
+        for chosen in _together(lengths, None if self.encoder else self.model.W_U.shape[1]):
+            batch = self._masked(chosen) if self.encoder else Batch.of([self.rows[i] for i in chosen])
+            numbers = torch.from_numpy(chosen).repeat_interleave(len(batch.tokens) // len(chosen))
+            yield replace(batch, n_texts=len(chosen), stretches=numbers).to(self.model.W_U.device)
+
+    def _masked(self, chosen: Int[np.ndarray, " sentence"]) -> Batch:
+        """A row for each token of sentences of one length, in which it is masked."""
+        ids = np.array([self.rows[i] for i in chosen])
+        n, length = len(ids), ids.shape[1] - 2
+        here = torch.eye(length, dtype=torch.bool).expand(n, length, length)
+        hidden = here
+        if self.words is not None:
+            words = torch.tensor([self.words[i] for i in chosen])
+            hidden = (words[:, :, None] == words[:, None, :]).triu() | here
+        read, masked = (torch.nn.functional.pad(which.flatten(0, 1), (1, 1)) for which in (here, hidden))
+        plain = Batch.of(ids.repeat(length, 0))
+        tokens = plain.tokens.masked_fill(masked, self.tokenizer.mask_token_id)
+        return replace(plain, tokens=tokens, read=read, targets=plain.tokens.where(read, -1))
+
+    def _aligned(self, what: str) -> list[Any]:
+        """The `word_ids` or `offsets` of the tokens of each sentence. Raises ValueError for a slow tokenizer."""
+        if not self.tokenizer.is_fast:
+            found = f"{type(self.tokenizer).__name__}, which is written in Python"
+            raise ValueError(
+                f"words need a fast tokenizer, which says where its tokens stand in a text; found {found}; "
+                "score sentences without whole_words"
+            )
+        options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+        found = self.tokenizer(self.texts, return_offsets_mapping=what == "offsets", **options)
+        if what == "offsets":
+            return list(found["offset_mapping"])
+        return [[-1 if word is None else word for word in one.word_ids] for one in found.encodings]
+
+    @cached_property
+    def offsets(self) -> list[list[tuple[int, int]]]:
+        """Where each token stands in its sentence, in characters. Raises ValueError for a slow tokenizer."""
+        return self._aligned("offsets")
+
+
+def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
+    """The numbers of rows to score together, the longest first: with few enough logits, or without `d_vocab` of one
+    length, with few enough tokens in the rows that masking each in turn makes."""
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        longest = int(lengths[order[0]])
+        alike = order[lengths[order] == longest] if d_vocab is None else order
+        most = _LOGITS_AT_ONCE // (longest * d_vocab) if d_vocab else _TOKENS_AT_ONCE // longest // (longest - 2)
+        yield (chosen := alike[: max(1, most)])
+        order = order[len(chosen) :]
+
+
+class TokenScores(Observer):
+    """The log-probability of every token of sentences, in nats, at its place; of a causal model with `whole_words`
+    also that of a word ending after it.
+
+    Args:
+        sentences: which are read.
+        whole_words: see `interp.probing.sentence_scores`.
+
+    Raises ValueError for a causal model's tokenizer that marks no beginnings of words, and sentences without a space.
+
+    Examples:
+        >>> from interp import observe
+        >>> from interp.testing import toy_decoder
+        >>> sentences = Sentences(toy_decoder(), ["w1 w2 w3", "w4 w5"], bos=False)
+        >>> observer = TokenScores(sentences)
+        >>> observe(sentences.model, sentences.batches(), observer, progress=False)
+        >>> len(observer.log_probabilities)
+        5
+    """
+
+    def __init__(self, sentences: Sentences, *, whole_words: bool = False) -> None:
+        super().__init__(whole_words=whole_words)
+        self.sentences, self.model = sentences, sentences.model
+        self.head = prediction_head(self.model)
+        self.marked = _marked(sentences) if whole_words and not sentences.encoder else None
+        self._waiting: list[tuple[str, Tensor, Tensor]] = []
+        for name in ("log_p", *(["ends"] if self.marked is not None else [])):
+            self.add_state(name, (len(sentences.ids),))
+
+    def hooks(self, batch: Batch) -> Recipe:
+        starts = torch.from_numpy(self.sentences.starts).to(batch.tokens.device)
+        assert batch.stretches is not None
+        rows, columns = batch.read.nonzero(as_tuple=True)
+        places = starts[batch.stretches.to(rows.device)[rows]] + columns - self.sentences.before
+
+        def read(unembedded: Tensor, hook: object) -> None:
+            logits = self.head.finished(batch.select(unembedded))
+            wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            targets = batch.read_targets
+            nll = torch.nn.functional.cross_entropy(wide, targets.clamp(min=0), reduction="none")
+            known = targets >= 0
+            self._keep("log_p", (places + int(not self.sentences.encoder))[known], -nll[known])
+            if self.marked is not None:
+                real = columns >= self.sentences.before
+                begins = torch.from_numpy(np.flatnonzero(self.marked)).to(wide.device)
+                ends = wide.index_select(1, begins).logsumexp(1) - wide.logsumexp(1)
+                self._keep("ends", places[real], ends[real])
+
+        return [(hook_name(self.model, "logits"), read)]
+
+    def _keep(self, name: str, places: Int[Tensor, " some"], values: Float[Tensor, " some"]) -> None:
+        self._waiting.append((name, places.cpu(), values.double().cpu()))
+
+    def commit(self) -> None:
+        """Each token is read once, so only its place is written."""
+        for name, places, values in self._waiting:
+            self.state[name][places] = values
+        super().commit()
+
+    def discard(self) -> None:
+        super().discard()
+        self._waiting = []
+
+    @property
+    def log_probabilities(self) -> Float[np.ndarray, " token"]:
+        """Of each token, in nats; NaN where it has none. With `whole_words` a causal model's have their word's end.
+
+        Raises ValueError where one is not finite.
+        """
+        log_p = self.state["log_p"].numpy().copy()
+        if self.marked is not None:
+            ends, begins = self.state["ends"].numpy(), self.marked[self.sentences.ids]
+            begins[self.sentences.firsts] = False
+            closes = np.roll(begins, -1)
+            closes[self.sentences.starts[1:] - 1] = True
+            log_p += np.where(closes, ends, 0.0) - np.where(begins, np.roll(ends, 1), 0.0)
+        if not np.isfinite(log_p).all():
+            raise ValueError("the model gives sentences NaN or infinite log-probabilities; check its weights and dtype")
+        return np.where(self.sentences.scored, log_p, np.nan)
+
+
+def _marked(sentences: Sentences) -> Bool[np.ndarray, " d_vocab"]:
+    """Which tokens begin a word after a space, by the mark that a tokenizer writes before them."""
+    vocabulary: Mapping[str, int] = sentences.tokenizer.get_vocab()
+    by_mark = [[token_id for token, token_id in vocabulary.items() if token.startswith(mark)] for mark in _MARKS]
+    begins = np.array(max(by_mark, key=len), dtype=np.int64)
+    marked = np.zeros(sentences.model.W_U.shape[1], dtype=bool)
+    marked[begins[begins < len(marked)]] = True
+    if not marked.any():
+        what = f"this model's tokenizer marks no beginnings of words (by {' or '.join(_MARKS)})"
+        raise ValueError(f"{what}, so nothing says where a word ends; score sentences without whole_words")
+    if not any(len(text.split()) > 1 for text in sentences.texts):
+        what = f"no sentence has a space in it, such as {sentences.texts[0][:40]!r}"
+        raise ValueError(f"{what}; words that end at a space are for languages that write it; leave whole_words out")
+    return marked
+
+
+@runs
+def sentence_scores(
+    model: Model,
+    sentences: Sequence[str],
+    *,
+    whole_words: bool = False,
+    bos: bool | None = None,
+    progress: bool = True,
+    directory: Any = None,
+) -> Passes[pd.DataFrame]:
+    """Each sentence's log-probability in nats, in sum and divided by its length.
+
+    Causal models: `Σ_t log p(w_t | w_<t)`. Encoders: the pseudo-log-likelihood `Σ_t log p(w_t | w_∖t)`, each token
+    masked in turn (Salazar et al. 2020, ACL, 2699-2712).
+
+    With `whole_words` an encoder sees of the word of a masked token only what stands before it (`within_word_l2r` of
+    Kauf and Ivanova 2023, ACL, 925-935): seen, the rest of a rare word gives its pieces away. Words are those of the
+    tokenizer (`word_ids`). A causal model's words then end where the next one may begin: with B the tokens that begin
+    with a space, a word w after the words c has
+
+        log p(w | c) = Σ_t log p(w_t | c, w_<t) + log Σ_b∈B p(b | c, w) − log Σ_b∈B p(b | c)
+
+    (Pimentel and Meister 2024, EMNLP, 18358-18375; Oh and Schuler 2024, EMNLP, 3464-3472), the last term left out for
+    the first word of a sentence, which no space precedes. In sum over a sentence only the end of its last word is left,
+    and without a beginning-of-sequence token the division by that of its first. B are the tokens that the tokenizer
+    marks by Ġ or ▁, in languages that write spaces.
+
+    Args:
+        sentences: strings; each is read alone.
+        whole_words: see above.
+        bos: put the beginning-of-sequence token first, so that the first token is scored too. By default what
+            TransformerLens knows of the model (`cfg.default_prepend_bos`); without it the first token is
+            unscored. An encoder reads `[CLS] … [SEP]`.
+        progress, directory: see `interp.run.passes.execute`.
+
+    Returns a row for each sentence (sentence, n_tokens, n_unknown, n_characters, n_bytes, sum, per_token,
+    per_character, per_byte): n_tokens are those that are scored, n_unknown those that the tokenizer does not know,
+    characters are Unicode code points of the sentence as it was given, bytes those of its UTF-8. The scores are the sum
+    and its quotients by the three.
+
+    Raises:
+        ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
+            or one longer than the context, no sentence, sentences of which all tokens are unknown, a tokenizer of
+            another model; with `whole_words` an encoder's tokenizer that is not a fast one, a causal model's that marks
+            no beginnings of words, and sentences without a space.
+        TypeError: what is no model, or no list of strings.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> both = ["He hurt himself.", "He hurt themselves."]
+        >>> scores = sentence_scores(model, both, bos=True, progress=False)
+        >>> bool(scores["sum"][0] > scores["sum"][1])
+        True
+        >>> corrected = sentence_scores(model, both, whole_words=True, bos=True, progress=False)
+        >>> bool((corrected["sum"] < scores["sum"]).all())  # after a period a word may also go on
+        True
+    """
+    found = Sentences(model, sentences, bos=bos, whole_words=whole_words)
+    observer = TokenScores(found, whole_words=whole_words)
+    yield [Reading("scoring", found.batches(), [observer])]
+    table = pd.DataFrame({"sentence": found.texts})
+    table["n_tokens"], table["n_unknown"] = (found.summed(which) for which in (found.scored, found.unknown))
+    table["n_characters"] = [len(text) for text in found.texts]
+    table["n_bytes"] = [len(text.encode()) for text in found.texts]
+    table["sum"] = found.summed(np.where(found.scored, observer.log_probabilities, 0.0))
+    for unit in ("token", "character", "byte"):
+        table[f"per_{unit}"] = table["sum"] / table[f"n_{unit}s"]
+    return table
+
+
+@runs
+def word_surprisal(
+    model: Model,
+    sentences: Sequence[str | Sequence[str]],
+    *,
+    whole_words: bool = False,
+    bos: bool | None = None,
+    progress: bool = True,
+    directory: Any = None,
+) -> Passes[pd.DataFrame]:
+    """The surprisal of every word of sentences, or of every region, in nats: `−Σ log p` of its tokens.
+
+    A string's words are what its spaces separate. A list of strings is a sentence in regions: put together they are the
+    sentence, spaces and all, `["The keys", " to the cabinet", " are"]`; so is a language written that puts no
+    space between words.
+
+    Args:
+        sentences: strings, and lists of the regions of one.
+        whole_words, bos, progress, directory: see `sentence_scores`.
+
+    Returns a row for each word (sentence, word, text, n_tokens, surprisal): sentence and word are numbers, text is the
+    word. NaN where its first token has no probability, which is that of a sentence without anything before it.
+
+    Raises ValueError for a token that stands in two regions, a tokenizer that is not a fast one, and as
+    `sentence_scores` does; TypeError for what is neither a string nor a list of strings.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> regions = [["She hurt", " herself."], ["She hurt", " himself."]]
+        >>> found = word_surprisal(model, regions, bos=True, progress=False)
+        >>> right, wrong = found[found["word"] == 1]["surprisal"]
+        >>> bool(right < wrong)
+        True
+    """
+    split = [_words(one) if isinstance(one, str) else list_of_strings(one, "regions") for one in _several(sentences)]
+    found = Sentences(model, ["".join(parts) for parts in split], bos=bos, whole_words=whole_words)
+    rows = [_regions(found, number, parts) for number, parts in enumerate(split)]
+    observer = TokenScores(found, whole_words=whole_words)
+    yield [Reading("scoring", found.batches(), [observer])]
+    log_p, tables = observer.log_probabilities, []
+    for number, (parts, regions) in enumerate(zip(split, rows, strict=True)):
+        of_tokens = -log_p[found.starts[number] : found.starts[number + 1]]
+        counts = np.bincount(regions, minlength=len(parts))
+        surprisal = np.bincount(regions, of_tokens, minlength=len(parts))
+        numbered = {"sentence": number, "word": range(len(parts)), "text": [part.strip() for part in parts]}
+        tables.append(pd.DataFrame(numbered | {"n_tokens": counts, "surprisal": surprisal}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _several(sentences: Any) -> list[Any]:
+    """Sentences, or lists of their regions, one or more."""
+    if isinstance(sentences, str) or not isinstance(sentences, Sequence):
+        found = f"the string {sentences[:40]!r}" if isinstance(sentences, str) else type(sentences).__name__
+        raise TypeError(f"sentences must be a list of strings, or of lists of regions, found {found}")
+    return list(sentences)
+
+
+def _words(text: str) -> list[str]:
+    """What the spaces of a text separate, each with those before it; the last with those after it too."""
+    parts = [found.group() for found in re.finditer(r"\s*\S+", text)]
+    return [*parts[:-1], parts[-1] + text[sum(map(len, parts)) :]] if parts else [text]
+
+
+def _regions(sentences: Sentences, number: int, parts: Sequence[str]) -> Int[np.ndarray, " token"]:
+    """The region that each token of a sentence stands in, spaces before it left aside."""
+    text, ends = sentences.texts[number], np.cumsum([len(part) for part in parts])
+    found = []
+    for start, end in sentences.offsets[number]:
+        first = start + len(text[start:end]) - len(text[start:end].lstrip())
+        first = start if first == end else first
+        region, last = np.searchsorted(ends, [first, max(first, end - 1)], side="right")
+        if region != last:
+            across = f"{text[start:end]!r} of {text[:60]!r} is one token in two regions"
+            raise ValueError(f"{across}, {parts[region]!r} and {parts[last]!r}; divide the sentence between tokens")
+        found.append(min(region, len(parts) - 1))
+    return np.array(found)

@@ -1,0 +1,83 @@
+"""Intervals of measures of text against brute force: every prompt left out in turn, and measured anew."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from interp.corpora.unigrams import Unigrams
+from interp.generation import study, text_metrics
+from interp.generation.metrics import frequent_types
+from interp.generation.uncertainty import MEASURES, intervals
+
+COUNTS = Unigrams(np.arange(40, 0, -1), "counts")
+N = 24
+
+
+def written(each, seed=0):
+    """Texts of 12 tokens of two decoders at three scales, some of one prompt shorter than an n-gram."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (decoder, scale, prompt, rng.integers(0, 12 + 8 * np.nan_to_num(scale), 2 if prompt == 3 else 12))
+        for decoder, scales in (("human", [np.nan]), ("greedy", [0.0, 1.0]), ("sample", [0.0, 0.5]))
+        for scale in scales
+        for prompt in range(N)
+        for _ in range(1 if decoder == "human" else each)
+    ]
+    table = pd.DataFrame(rows, columns=["decoder", "scale", "prompt_id", "token_ids"])
+    return table.sample(frac=1, random_state=0)  # as they may come
+
+
+def measured(texts):
+    found = text_metrics(texts["token_ids"].map(np.ndarray.tolist).tolist(), unigram=COUNTS)
+    return np.array([found[name] for name in MEASURES])
+
+
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")
+def test_intervals_are_those_of_leaving_out_each_prompt(each):
+    texts = written(each)
+    found = intervals(texts, frequent_types(COUNTS))
+    assert len(found) == 5 * len(MEASURES)
+    one = texts[(texts["decoder"] == "greedy") & (texts["scale"] == 1)]
+    for (decoder, scale), rows in found.groupby(["decoder", "scale"], dropna=False):
+        same = texts["scale"].isna() if np.isnan(scale) else texts["scale"] == scale
+        part = texts[(texts["decoder"] == decoder) & same]
+        values, differences = (
+            np.array([of(None), *map(of, range(N))])
+            for of in (
+                lambda prompt, part=part: measured(part[part["prompt_id"] != prompt]),
+                lambda prompt, part=part: (
+                    measured(part[part["prompt_id"] != prompt]) - measured(one[one["prompt_id"] != prompt])
+                ),
+            )
+        )
+        rows = rows.set_index("measure").loc[[*MEASURES]]
+        np.testing.assert_allclose(rows["value"], values[0], rtol=1e-12)
+        for name, of, ends in (("value", values, ("low", "high")), ("difference", differences, None)):
+            if name == "difference" and decoder != "greedy":
+                assert rows[["difference", "difference_low", "difference_high"]].isna().all(axis=None)
+                continue
+            low, high = ends or ("difference_low", "difference_high")
+            pseudo = N * of[0] - (N - 1) * of[1:]
+            excess = np.nan_to_num(np.maximum(stats.kurtosis(pseudo), 0))
+            half = stats.t.ppf(0.975, 2 / (2 / (N - 1) + excess / N)) * stats.sem(pseudo)
+            np.testing.assert_allclose(rows[name], of[0], atol=1e-12)
+            np.testing.assert_allclose(rows[low], of[0] - half, atol=1e-9)
+            np.testing.assert_allclose(rows[high], of[0] + half, atol=1e-9)
+
+
+def test_few_prompts_have_no_interval_and_say_why(load_toy):
+    model, text = load_toy("gpt2"), [f"w{i % 7} w{i % 31} w{i % 5} w{i % 11} w{i % 3} w1" for i in range(60)]
+    short = {"prompt_tokens": 2, "new_tokens": 4, "scales": [0, 1], "decoders": ["greedy"], "progress": False}
+    for n in (19, 20):
+        found = study(model, text, n=n, unigram=np.arange(67), **short)
+        assert found.intervals["value"].notna().all()
+        assert found.intervals[["low", "high"]].isna().all(axis=None) == (n == 19)
+        assert found.provenance["intervals"].get("none", "").startswith("19 texts") == (n == 19)
+        by_measure = found.intervals.pivot(index=["decoder", "scale"], columns="measure", values="value")
+        metrics = found.metrics.set_index(["decoder", "scale"])
+        for name in MEASURES:
+            np.testing.assert_allclose(by_measure[name], metrics.loc[by_measure.index, name], rtol=1e-12)
+        same = found.intervals.query("scale == 1")
+        assert (same["difference"] == 0).all()

@@ -1,0 +1,447 @@
+"""The atlas of units against stored states of plain transformers, scipy, scikit-learn and loops."""
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from toys import toy
+
+import interp
+from interp import plots, probing
+from interp.corpora import controls, pairs
+from interp.probing.atlas import tables
+from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places
+from interp.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
+from interp.probing.costs import dry_run
+from interp.probing.page import section
+from interp.run import moments
+from interp.run.observers import observe, part_of
+from interp.testing import toy_decoder
+
+N_PAIRS, FOLDS = 40, 2
+KINDS = ("gpt2", "llama", "bert")
+
+
+def toy_pairs(tasks: tuple[str, ...] = ("a", "b", "c", "d"), n: int = N_PAIRS, seed: int = 0) -> pd.DataFrame:
+    """Pairs that differ in a word: of tasks a and b the same one, of c and d another."""
+    rng, rows = np.random.default_rng(seed), []
+    for task in tasks:
+        good, bad = ("w1", "w2") if task in "ab" else ("w3", "w4")
+        for i in range(n):
+            words = [f"w{j}" for j in rng.integers(5, 60, int(rng.integers(2, 7)))]
+            field = "first" if task in "ab" else "second"
+            rows.append((" ".join([good, *words]), " ".join([bad, *words]), task, str(i), field, ""))
+    return pd.DataFrame(rows, columns=list(pairs.COLUMNS))
+
+
+def read_by_transformers(kind: str, directory: Any, rows: list[list[int]], where: int) -> dict[tuple[str, int], Any]:
+    """Every unit at one position of each row, from the modules' own inputs and outputs."""
+    make = transformers.AutoModelForMaskedLM if kind == "bert" else transformers.AutoModelForCausalLM
+    hf = make.from_pretrained(directory).eval()
+    base = {"gpt2": "transformer", "llama": "model", "bert": "bert"}[kind]
+    trunk: Any = getattr(hf, base)
+    blocks = {"gpt2": lambda: trunk.h, "llama": lambda: trunk.layers, "bert": lambda: trunk.encoder.layer}[kind]()
+    first = {"gpt2": "drop", "llama": "embed_tokens", "bert": "embeddings"}[kind]
+    mlp_in = {"gpt2": "mlp.c_proj", "llama": "mlp.down_proj", "bert": "output.dense"}[kind]
+    heads_in = {"gpt2": "attn.c_proj", "llama": "self_attn.o_proj", "bert": "attention.output.dense"}[kind]
+    seen: dict[tuple[str, int], list[np.ndarray]] = {}
+
+    def keep(key: tuple[str, int], value: Any) -> None:
+        value = value[0] if isinstance(value, tuple) else value
+        seen.setdefault(key, []).append(value[0, where].detach().double().numpy())
+
+    def outputs(key: tuple[str, int]) -> Any:
+        return lambda module, given, output: keep(key, output)
+
+    def inputs(key: tuple[str, int]) -> Any:
+        return lambda module, given: keep(key, given[0])
+
+    getattr(trunk, first).register_forward_hook(outputs(("residual", 0)))
+    for layer, block in enumerate(blocks):
+        block.register_forward_hook(outputs(("residual", layer + 1)))
+        block.get_submodule(mlp_in).register_forward_pre_hook(inputs(("neurons", layer)))
+        block.get_submodule(heads_in).register_forward_pre_hook(inputs(("heads", layer)))
+    with torch.no_grad():
+        for row in rows:
+            hf(torch.tensor([row]))
+    return {key: np.stack(values).reshape(-1, 2, values[0].size) for key, values in seen.items()}
+
+
+def top_of(t: np.ndarray) -> set[int]:
+    """The largest 1 % by |t|, without units that are 0."""
+    order = np.argsort(-np.abs(t), kind="stable")[: max(1, len(t) // 100)]
+    return {int(i) for i in order if t[i] != 0}
+
+
+def t_of(x: np.ndarray, score: str) -> np.ndarray:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if score == "paired":
+            t = stats.ttest_rel(x[:, 0], x[:, 1]).statistic
+        else:
+            t = stats.ttest_ind(x[:, 0], x[:, 1], equal_var=False).statistic
+    return np.nan_to_num(t, nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")
+def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
+    """Consistency, shared units, AUC and similarity, by loops over states of plain transformers."""
+    model, table = load_toy(kind), toy_pairs(("a", "b", "c"))
+    found = probing.map_units(model, table, bos=False, position="last" if kind != "bert" else "eos", progress=False)
+    sentences = table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist()
+    encoded = model.tokenizer(sentences, add_special_tokens=False)["input_ids"]
+    rows = [[2, *ids, 3] for ids in encoded] if kind == "bert" else encoded
+    states = read_by_transformers(kind, hf_directory(kind), rows, -1)
+    fold = folds_of(N_PAIRS, FOLDS)
+    numbers = {task: np.flatnonzero(table["UID"] == task) for task in "abc"}
+    for of in ("residual", "neurons", "heads"):
+        joined = np.concatenate([x for key, x in states.items() if key[0] == of], axis=2)
+        tops: dict[Any, set[int]] = {}
+        for task, score in itertools.product("abc", ("paired", "welch")):
+            mine = joined[numbers[task]]
+            for part in range(FOLDS):
+                tops[task, score, part, 0] = top_of(t_of(mine[fold == part], score))
+                tops[task, score, part, 1] = top_of(t_of(mine[fold != part], score))
+            n = max(1, joined.shape[2] // 100)
+            overlap = np.mean([len(tops[task, score, p, 0] & tops[task, score, p, 1]) / n for p in range(FOLDS)])
+            row = found.consistency.query("task == @task and of == @of and score == @score").iloc[0]
+            assert row["overlap"] == pytest.approx(overlap)
+            assert (row["n_units"], row["n_top"], row["n_pairs"]) == (joined.shape[2], n, N_PAIRS)
+        for one, other in itertools.combinations("abc", 2):
+            both = [
+                len(tops[x, "paired", p, 0] & tops[y, "paired", p, 1]) / n
+                for p in range(FOLDS) for x, y in ((one, other), (other, one))
+            ]  # fmt: skip
+            row = found.shared_units.query("of == @of and task_a == @one and task_b == @other").iloc[0]
+            assert row["overlap"] == pytest.approx(np.mean(both))
+        at = np.repeat(
+            [key[1] for key in states if key[0] == of], [x.shape[2] for k, x in states.items() if k[0] == of]
+        )
+        for _, row in found.units[(found.units["of"] == of) & (found.units["task"] == "a")].iterrows():
+            unit = np.flatnonzero(at == row["at"])[row["unit"]]
+            good, bad = joined[numbers["a"]][:, 0, unit], joined[numbers["a"]][:, 1, unit]
+            area = roc_auc_score(np.repeat([1, 0], N_PAIRS), np.concatenate([good, bad]))
+            assert abs(row["auc"] - area) <= row["auc_error"] + 1e-9
+            assert row["t"] == pytest.approx(t_of(joined[numbers["a"]][..., [unit]], "paired")[0], rel=1e-3)
+            assert row["welch_t"] == pytest.approx(t_of(joined[numbers["a"]][..., [unit]], "welch")[0], rel=1e-3)
+    for at in (1, 2):
+        means = {task: np.subtract(*states["residual", at][numbers[task]].mean(0)) for task in "abc"}
+        for one, other in itertools.combinations("abc", 2):
+            row = found.similarity.query("at == @at and task_a == @one and task_b == @other").iloc[0]
+            cosine = means[one] @ means[other] / np.linalg.norm(means[one]) / np.linalg.norm(means[other])
+            assert row["cosine"] == pytest.approx(cosine, abs=1e-4)
+
+
+@functools.cache
+def any_toy() -> Any:
+    return toy_decoder()
+
+
+def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS, piece: int = 100) -> UnitSums:
+    """The sums of states `[pairs, 2, d]` that no model has made: those of the residual stream of a toy with d units."""
+    model = any_toy()
+    where = [place._replace(width=x.shape[2]) for place in places(model) if place.of == "residual"][:1]
+    numbers = np.arange(len(x))
+    scale = Scale(model, where, numbers)
+    rows = torch.from_numpy(x.reshape(-1, x.shape[2])).float()
+    scale.take(where[0], rows[:32], torch.arange(16))
+    scale.commit()
+    sums = UnitSums(model, where, numbers, folds_of(len(x), folds), flips=flips, scale=scale)
+    for start in range(0, len(x), piece):
+        sums.take(where[0], rows[2 * start : 2 * (start + piece)], torch.arange(start, min(start + piece, len(x))))
+        sums.commit()
+    return sums
+
+
+def test_flipped_labels_are_pairs_with_their_sentences_swapped():
+    x = np.random.default_rng(0).normal(size=(30, 2, 400)) + np.linspace(-50, 50, 400)
+    sums = synthetic(x, flips=3, piece=7)
+    found, fold, signs = task_units(sums), folds_of(30, FOLDS), sums.signs.numpy()
+    for draw, score in itertools.product(range(3), ("paired", "welch")):
+        swapped = np.where(signs[draw][:, None, None] > 0, x.astype(np.float32), x[:, ::-1].astype(np.float32))
+        swapped = swapped.astype(np.float64)
+        for part in range(FOLDS):
+            sets = found.sets["residual", score][part, :, 1 + draw]
+            assert set(sets[0].tolist()) == top_of(t_of(swapped[fold == part], score))
+            assert set(sets[1].tolist()) == top_of(t_of(swapped[fold != part], score))
+
+
+def test_best_unit_is_chosen_on_one_part_and_measured_on_the_other():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 2, 50))
+    x[:, 0, 7] -= 1.2  # larger for bad sentences
+    row = task_units(synthetic(x)).separability[0]
+    fold, areas, shares = folds_of(60, FOLDS), [], []
+    for held in range(FOLDS):
+        train, test = x[fold != held], x[fold == held]
+        labels = [np.repeat([1, 0], len(part)) for part in (train, test)]
+        each = [roc_auc_score(labels[0], np.concatenate([train[:, 0, i], train[:, 1, i]])) for i in range(50)]
+        best = int(np.argmax(np.abs(np.array(each) - 0.5)))
+        assert best == 7
+        areas.append(1 - roc_auc_score(labels[1], np.concatenate([test[:, 0, best], test[:, 1, best]])))
+        shares.append(test[:, 0, best] < test[:, 1, best])
+    assert (row["at"], row["unit"], row["n_pairs"]) == (0, 7, 60)
+    assert abs(row["auc"] - np.mean(areas)) <= row["error"]
+    assert row["pair_share"] == pytest.approx(np.concatenate(shares).mean())
+    expected = stats.binomtest(int(np.concatenate(shares).sum()), 60).proportion_ci(method="wilson")
+    assert (row["pair_low"], row["pair_high"]) == pytest.approx(tuple(expected), abs=1e-6)
+
+
+def test_an_auc_of_histograms_is_within_its_error():
+    rng = np.random.default_rng(2)
+    for shift, tails in itertools.product((0.0, 0.7, 3.0), (False, True)):
+        values = rng.standard_t(2, (2, 500)) if tails else rng.normal(size=(2, 500))
+        values[0] += shift
+        bins = np.clip((BINS * stats.norm.cdf(values)).astype(int), 0, BINS - 1)
+        counts = torch.tensor(np.stack([np.bincount(row, minlength=BINS) for row in bins]), dtype=torch.float64)
+        area, error = (float(part[0]) for part in auc(counts[:, :, None]))
+        true = roc_auc_score(np.repeat([1, 0], 500), values.ravel())
+        assert abs(area - true) <= error + 1e-12
+        assert error < 0.05
+        above = (bins[0][:, None] > bins[1]) + 0.5 * (bins[0][:, None] == bins[1])
+        assert area == pytest.approx(above.mean())
+        placed = above.mean(1).var(ddof=1) / 500 + above.mean(0).var(ddof=1) / 500  # DeLong 1988
+        assert auc_variance(counts) == pytest.approx(placed)
+
+
+def test_scores_of_constants():
+    """A unit that differs by the same in each pair is first, one that never differs is never in the top."""
+    x = np.random.default_rng(3).normal(size=(12, 2, 300))
+    x[:, 0] = x[:, 1]
+    x[:, 0, 5] += 2.0
+    x[:, :, 9] = 1.0
+    x = np.round(x * 64) / 64  # exact in float32
+    found = task_units(synthetic(x))
+    assert found.sets["residual", "paired"][:, :, 0].max() == 5
+    assert (np.sort(found.sets["residual", "paired"][0, 0, 0]) == [-1, -1, 5]).all()
+    assert found.units[0]["t"].tolist() == [np.inf]
+    one, other = np.array([-1, -1, 5]), np.array([-1, 4, 5])
+    assert shared(one, other) == pytest.approx(1 / 3)
+
+
+def test_welch_and_paired_t_are_scipys():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(25, 2, 6)) * np.array([1, 3])[:, None] + 1e4
+    difference, total = (torch.from_numpy(values.copy()) for values in (x[:, 0] - x[:, 1], x[:, 0] + x[:, 1]))
+    ones = torch.ones(25, 1, dtype=torch.float64)
+    m, s = (moments.by_group(values, ones)[:, 0] for values in (difference, total))
+    np.testing.assert_allclose(paired_t(m), stats.ttest_rel(x[:, 0], x[:, 1]).statistic, rtol=1e-9)
+    expected = stats.ttest_ind(x[:, 0], x[:, 1], equal_var=False).statistic
+    np.testing.assert_allclose(welch_t(m, s), expected, rtol=1e-9)
+    assert top(torch.tensor([[0.0, -3.0, 2.0, 1.0]]), 2).tolist() == [[1, 2]]
+
+
+def test_sums_do_not_depend_on_how_pairs_are_shared_out():
+    model, table = toy_decoder(), toy_pairs(("a",), n=100)
+    rows = model.tokenizer(table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist())["input_ids"]
+    where, numbers = places(model), np.arange(100)
+    settings: Any = {}
+
+    def made() -> UnitSums:
+        return UnitSums(model, where, numbers, folds_of(100, FOLDS), flips=4, scale=scale)
+
+    scale = Scale(model, where, numbers)
+    read = pair_batches(model, rows, [numbers], "last", settings)
+    observe(model, read, scale, progress=False)
+    whole, parts = made(), made()
+    observe(model, read, whole, progress=False)
+    small = [pair_batches(model, rows, [some], "last", settings) for some in np.array_split(numbers, 7)]
+    for one in small:
+        part = made()
+        observe(model, part_of(one, 0, 1), part, progress=False)
+        parts.merge(part)
+    for name, value in whole.state.items():
+        torch.testing.assert_close(parts.state[name], value, rtol=1e-4, atol=1e-4)
+    assert whole.state["counts.residual.1"].sum() == 200 * model.cfg.d_model
+
+
+def test_a_run_that_is_resumed_or_shared_gives_the_same(tmp_path, monkeypatch):
+    model, table = toy_decoder(), toy_pairs(("a", "c"))
+    plain = probing.map_units(model, table, progress=False)
+    monkeypatch.setattr(tables, "_AT_ONCE", 1)  # one task at a time
+    alone = probing.map_units(model, table, progress=False, directory=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
+    again = probing.map_units(model, table, progress=False, directory=tmp_path)
+    for name, expected in plain.tables.items():
+        pd.testing.assert_frame_equal(alone.tables[name], expected)
+        pd.testing.assert_frame_equal(again.tables[name], expected)
+    with pytest.raises(ValueError, match="belongs to another run"):
+        probing.map_units(model, toy_pairs(("a", "c"), seed=1), progress=False, directory=tmp_path)
+
+
+def test_tasks_of_one_phenomenon_share_units():
+    found = probing.map_units(toy_decoder(), toy_pairs(n=60), position="mean", progress=False)
+    row = found.phenomena.query("of == 'neurons' and by == 'field'").iloc[0]
+    part = found.shared_units.query("of == 'neurons'").set_index(["task_a", "task_b"])["overlap"]
+    within, between = part[[("a", "b"), ("c", "d")]].mean(), part.drop([("a", "b"), ("c", "d")]).mean()
+    assert (row["within"], row["between"]) == pytest.approx((within, between))
+    assert row["difference"] > 0
+    assert found.phenomena.query("by == 'linguistics_term'").empty  # no task has one
+
+
+def test_groups_of_tasks_are_permuted():
+    overlap = {"ab": 0.5, "cd": 0.4, "ac": 0.1, "ad": 0.2, "bc": 0.3, "bd": 0.0}
+    rows = [("heads", one, "none", other, "none", share) for (one, other), share in overlap.items()]
+    made = pd.DataFrame(rows, columns=["of", "task_a", "control_a", "task_b", "control_b", "overlap"])
+    groups = pd.DataFrame({"field": list("xxyy"), "linguistics_term": list("xxxx")}, index=list("abcd"))
+    row = tables.phenomena(made, groups)
+    assert row["by"].tolist() == ["field"]  # all are of one term
+    assert row[["within", "between", "difference"]].to_numpy().tolist() == [pytest.approx([0.45, 0.15, 0.3])]
+    assert row["p"].item() == pytest.approx(1 / 3, abs=0.05)  # of three ways to pair four tasks off, one is theirs
+    assert row["low"].item() <= 0.3 <= row["high"].item()
+
+
+def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -> tables.Atlas:
+    """An atlas of made-up states: in each task six of 300 units differ by this many SDs, four of them in all tasks."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for number, control in itertools.product(range(tasks), ["none", "words"] if controls else ["none"]):
+        x = rng.normal(size=(24, 2, 300))
+        shift = np.zeros(300)
+        shift[[*range(4), 10 + number, 20 + number] if control == "none" else [100 + number]] = effect
+        x[:, 0] += shift
+        sums = synthetic(x)
+        found[tables.TaskKey(f"task {number}", control)] = task_units(sums)
+    groups = pd.DataFrame({"UID": [f"task {i}" for i in range(tasks)], "field": list("xxyyyxxyyy")[:tasks]})
+    return tables.Atlas(provenance={}, **tables.atlas_tables(found, sums.where, groups.assign(linguistics_term="")))
+
+
+def test_findings_of_planted_units():
+    said = {one.question: one.verdict for one in found_of(2.0, seed=0, controls=True).findings}
+    said.pop("Are units of grammar found again more often than those of a difference that is no grammar?")
+    single = said.pop("Does a single residual dimension tell good sentences from bad?")
+    assert single in ("yes", "partly")
+    assert said == {
+        "Do other pairs of a task find the same residual dimensions?": "yes",
+        "Do tasks of one field share more units than tasks of different ones?": "cannot tell",
+        "Do tasks share more units with one another than with controls that are no grammar?": "yes",
+        "Do the differences of different tasks point the same way?": "yes",
+    }
+    without = [one for one in found_of(2.0, seed=0).findings if one.compared_with == "there are no controls"]
+    assert [one.verdict for one in without] == ["cannot tell", "partly"]
+    alone = {one.question: one.verdict for one in found_of(2.0, seed=0, tasks=1).findings}
+    assert set(alone.values()) == {"cannot tell"}
+
+
+def test_a_yes_is_rare_where_there_is_nothing():
+    """Of findings from states without any effect at most one in twenty says yes; of another 100 runs at most 5 did."""
+    yes: dict[str, int] = {}
+    for seed in range(20):
+        for one in found_of(0.0, seed, tasks=4, controls=True).findings:
+            yes[one.question] = yes.get(one.question, 0) + (one.verdict == "yes")
+    assert len(yes) == 6
+    assert max(yes.values()) <= 1, yes
+
+
+def test_positions():
+    """The mean over positions is that of all tokens of a sentence, special ones too."""
+    model, table = toy_decoder(), toy_pairs(("a",))
+    for position in ("last", "mean", "eos"):
+        states = probing.collect(model, table, states=[2], position=position, progress=False).load(2)
+        found = probing.map_units(model, table, position=position, progress=False)
+        first = found.units.query("of == 'residual' and at == 2")
+        for _, row in first.iterrows():
+            assert row["t"] == pytest.approx(t_of(states[..., [row["unit"]]].astype(float), "paired")[0], rel=1e-3)
+
+
+def test_bad_input():
+    model, table = toy_decoder(), toy_pairs(("a", "b"))
+    few = table.groupby("UID").head(11)
+    with pytest.raises(ValueError, match=r"task 'a' has 11 pairs, 5 in each of 2 folds.*needs 6 or more in each"):
+        probing.map_units(model, few, progress=False)
+    with pytest.raises(ValueError, match="5 in each of 8 folds"):
+        probing.map_units(model, table, folds=8, progress=False)
+    with pytest.raises(ValueError, match="folds must be at least 2, found 1"):
+        probing.map_units(model, table, folds=1, progress=False)
+    with pytest.raises(ValueError, match="controls has no partner of b"):
+        probing.map_units(model, table, controls=toy_pairs(("a",)), progress=False)
+    with pytest.raises(ValueError, match="partners of c, which are none of the tasks"):
+        probing.map_units(model, table, controls=toy_pairs(("a", "b", "c")), progress=False)
+    encoder = toy(model.tokenizer, encoder=True, n_layers=1)
+    same_start = table.assign(sentence_good="w9 " + table["sentence_good"], sentence_bad="w9 " + table["sentence_bad"])
+    with pytest.raises(ValueError, match="'cls' is for encoders"):
+        probing.map_units(model, same_start, position="cls", progress=False)
+    with torch.no_grad():
+        encoder.blocks[0].attn.W_V.zero_()  # so that [CLS] sees no other token
+        encoder.blocks[0].attn.b_V.zero_()
+    with pytest.raises(ValueError, match=r"no unit differs between the two sentences of any pair of task 'a', read"):
+        probing.map_units(encoder, same_start, position="cls", progress=False)
+
+
+def test_controls_differ_in_a_word_of_which_half_are_called_good():
+    table = controls.swapped(pairs.TASKS, n_per_task=60)
+    assert table.groupby("UID").size().to_dict() == dict.fromkeys(pairs.TASKS, 60)
+    again = controls.swapped(["causative"], n_per_task=20)
+    pd.testing.assert_frame_equal(again, table[table["UID"] == "causative"].head(20).reset_index(drop=True))
+    names = table[table["UID"] == "irregular_participle"]
+    first, second = (names[column].str.split().str[0] for column in ("sentence_good", "sentence_bad"))
+    assert not set(first) & set(second)  # a name is called good, or bad
+    assert (names["sentence_good"].str.split().str[1:] == names["sentence_bad"].str.split().str[1:]).all()
+    with pytest.raises(ValueError, match="no task 'mine' in the bundled generator, which alone can make a control"):
+        controls.swapped(["mine"])
+    with pytest.raises(ValueError, match="n_per_task is 0"):
+        controls.swapped(["causative"], n_per_task=0)
+
+
+def test_a_study_has_the_atlas_where_it_is_asked_for():
+    model = interp.load("tiny-gpt2")
+    table = pairs.load("bundled", tasks=["reflexive_number"], limit=12)
+    quick: Any = {"bos": True, "progress": False}
+    study = probing.study(model, table, atlas=True, states=[6], methods=["dense"], controls=["none"], **quick)
+    swapped = controls.swapped(["reflexive_number"], n_per_task=12)
+    alone = probing.map_units(model, table, controls=swapped, **quick)
+    without = tables.atlas_tables(None)
+    for name, expected in alone.tables.items():
+        pd.testing.assert_frame_equal(study.tables[name], expected)
+        assert without[name].empty
+        assert list(without[name]) == list(expected)
+    assert set(study.consistency["control"]) == {"none", "words"}
+    shown = section(study)
+    assert {"unit_consistency", "unit_depth", "separability_heads"} <= set(shown.figures)
+    assert "Top units found again by other pairs, mean over tasks" in shown.tables
+
+
+def test_memory_is_known_before_a_run(hf_directory):
+    """A dry run says how many bytes the sums of the tasks that are read side by side have."""
+    directory = str(hf_directory("gpt2"))
+    model, table = interp.load(directory), toy_pairs(("a", "b", "c"))
+    observers: list[UnitSums] = []
+    analysis = probing.map_units.passes(model, table, position="last")
+    for readings in analysis:
+        for reading in readings:
+            observe(model, reading.batches, *reading.observers, progress=False)
+            observers += [one for one in reading.observers if isinstance(one, UnitSums)]
+    held = sum(value.numel() * 8 for one in observers for value in one.state.values())
+    cost = dry_run(directory, table, {"atlas": True})
+    assert cost.passes[-1].what == "units"
+    assert cost.numbers["atlas_sums_bytes"] == held
+    assert cost.numbers["n_mapped"] == 3
+    assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 42
+    assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
+
+
+def test_figures():
+    found = found_of(2.0, seed=0, controls=True)
+    assert [trace.name for trace in plots.unit_consistency(found).data] == [
+        "grammar", "controls, no grammar", "labels flipped",
+    ]  # fmt: skip
+    grid = plots.shared_units(found).data[0]
+    assert np.shape(grid.z) == (5, 10)  # tasks by tasks, and by their controls
+    own = found.consistency.query("score == 'paired' and control == 'none'").set_index("task")["overlap"]
+    np.testing.assert_allclose(np.diagonal(grid.z[:, :5]), own.to_numpy(), atol=1e-3)
+    assert grid.z[0, 1] == grid.z[1, 0]
+    assert len(plots.unit_separability(found).data) == 2
+    shares = [sum(trace.y) for trace in plots.unit_depth(found).data]
+    assert shares == pytest.approx([1.0, 1.0])
+    assert [trace.name for trace in plots.pair_similarity(found).data][2] == "controls of other tasks"
+    with pytest.raises(ValueError, match="the table units of this result has no rows: it needs atlas=True"):
+        plots.unit_depth(tables.Atlas(provenance={}, **tables.atlas_tables(None)))
+    with pytest.raises(ValueError, match="of 'neurons' is not in this result; found residual"):
+        plots.shared_units(found, of="neurons")
