@@ -35,7 +35,7 @@ class Subject:
 
     def __init__(self, model: Any, texts: list[str]) -> None:
         self.model, self.texts, self._made = model, texts, dict[str, Any]()
-        self.sentence, self.token = "w1 w2 w3", "w3"
+        self.sentence, self.token, self.bos = "w1 w2 w3", "w3", True
         self.counts = Unigrams(np.arange(1, model.W_U.shape[1] + 1), "counts")
         self.small: Any = SMALL | {"unigram": self.counts}
 
@@ -133,7 +133,7 @@ ANALYSES: dict[str, Analysis] = {
         s.model, s.pairs, states=[1], methods=["dense", "l0"], l0_strengths=[0.2], controls=["none"], steps=30, **quiet
     ),
     "probing.token_scores": lambda s: probing.token_scores(s.model, s.probe, s.sentence)[1],
-    "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, [s.sentence], bos=True, **quiet),
+    "probing.scores.word_surprisal": lambda s: probing.scores.word_surprisal(s.model, [s.sentence], bos=s.bos, **quiet),
     "survey.ask_all": lambda s: None,  # the same analyses side by side: tests/e2e/test_survey.py, with its own models
 }
 OUTLIER = pd.DataFrame({"dim": [3], "state": [0], "mean": [9.0], "z": [9.0], "rank": [1]})
@@ -338,7 +338,7 @@ class Japanese(Subject):
         sizes = {"d_vocab": len(tokenizer), "n_ctx": 80 if name == "byt5" else 32}
         sizes |= {} if tokenizer.bos_token_id or name in ENCODERS else {"default_prepend_bos": False}
         super().__init__(toy(tokenizer, encoder=name in ENCODERS, **sizes), SHORT)
-        self.sentence = SHORT[0]
+        self.sentence, self.bos = SHORT[0], tokenizer.bos_token_id is not None
         ids = [i for ids in interp.corpora.sentences.encode(tokenizer, SHORT) for i in ids]
         self.token = int(np.bincount([i for i in ids if i != tokenizer.unk_token_id]).argmax())
 

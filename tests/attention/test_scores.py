@@ -274,7 +274,7 @@ def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
     np.testing.assert_allclose(sums["first"], pattern[..., 0].mean((0, 2)).detach(), rtol=1e-9)
     np.testing.assert_allclose(sums["bos"], pattern[..., 9].mean((0, 2)).detach(), rtol=1e-9)
     by_id = corpora.token_classes(model, {"bos": [bos], "comma_period": []})
-    assert classes.describe(67) != by_id.describe(67)
+    assert classes.describe(67, 24) != by_id.describe(67, 24)
 
 
 def test_bos_at_the_first_position_is_no_absent_class(load_toy):

@@ -226,7 +226,7 @@ def test_classes_of_text_and_position():
 
 def test_refusals():
     model = model_of("gpt2")
-    with pytest.raises(ValueError, match="class 'kana' has 'kana', which is no class of text; expected one of"):
+    with pytest.raises(ValueError, match="class 'kana' has 'kana', which is no class of text; for a token"):
         token_classes(model, {"kana": "kana"})
     with pytest.raises(TypeError, match="a list of strings"):
         token_classes(model, {"kana": ["hiragana", 3]})
