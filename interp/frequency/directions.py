@@ -31,25 +31,9 @@ from interp.models.head import PredictionHead
 from interp.models.sites import Model
 from interp.run.passes import Passes, Reading
 
-__all__ = [
-    "CONTROL_COLUMNS",
-    "DIRECTIONS",
-    "FEWEST_CONTROLS",
-    "Controls",
-    "Vectors",
-    "agreed",
-    "check_controls",
-    "control_findings",
-]
-__all__ += [
-    "check_directions",
-    "control_findings",
-    "controlled",
-    "head_directions",
-    "nearest",
-    "ranks",
-    "why_no_directions",
-]
+__all__ = ["CONTROL_COLUMNS", "DIRECTIONS", "FEWEST_CONTROLS", "Controls", "Vectors", "agreed", "check_controls"]
+__all__ += ["check_directions", "control_findings", "controlled", "head_directions", "nearest", "ranks"]
+__all__ += ["why_no_directions"]
 
 Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 """Vectors in the space of the head's input, by name."""

@@ -22,10 +22,10 @@ def findings(kl: pd.DataFrame, projection: pd.DataFrame) -> tuple[Finding, ...]:
     """Of each bias, what its removal does to KL(u‖q) (or the scale farthest from 1), and whether it follows log u.
 
     Args:
-        kl, projection: the tables of `BiasEffect`.
+        kl, projection: the tables of `BiasEffect`, `kl` without what is ranked among random directions.
     """
     known: dict[Any, Any] = {row.bias: row for row in projection.itertuples()}
-    moved = [_moved(row, known.get(row.bias)) for row in _ends(kl) if row.scale != 1]
+    moved = [_moved(row, known.get(row.bias)) for row in (_ends(kl) if len(kl) else []) if row.scale != 1]
     moved.sort(key=lambda one: -abs(one.value))
     return (*moved, *(_follows(row) for row in known.values() if not np.isnan(row.spearman)))
 

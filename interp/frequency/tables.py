@@ -111,7 +111,8 @@ class BiasEffect(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        found = findings(self.kl, self.projection) + control_findings(self.kl, self.controls)
+        unranked = self.kl[~self.kl["bias"].isin(self.controls["bias"])]
+        found = control_findings(self.kl, self.controls) + findings(unranked, self.projection)
         found += band_findings(self.bands, self.controls)
         return found + outlier_findings(self.outlier_dims, self.outliers)
 
