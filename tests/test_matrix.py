@@ -34,7 +34,7 @@ class Subject:
 
     def __init__(self, model: Any, texts: list[str]) -> None:
         self.model, self.texts, self._made = model, texts, dict[str, Any]()
-        self.sentence, self.token, self.bos = "w1 w2 w3", "w3", True
+        self.sentence, self.token, self.bos, self.few = "w1 w2 w3", "w3", True, 8
         self.counts = Unigrams(np.arange(1, model.W_U.shape[1] + 1), "counts")
         self.small: Any = SMALL | {"unigram": self.counts}
 
@@ -104,7 +104,7 @@ ANALYSES: dict[str, Analysis] = {
     "encoding.pruning_curve": lambda s: encoding.pruning_curve(s.model, s.texts, fit=s.fit, **quiet),
     "encoding.steer": lambda s: s.forward(encoding.steer(s.model, s.token, 2.0, s.fit, **quiet)),
     "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=[s.token], **quiet),
-    "encoding.study": lambda s: encoding.study(s.model, s.texts[:8], **s.small, **quiet),
+    "encoding.study": lambda s: encoding.study(s.model, s.texts[: s.few], **s.small, **quiet),
     "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=s.counts, **quiet),
     "generation.generate": lambda s: generation.generate(s.model, [s.sentence], max_new_tokens=4, **quiet),
     "generation.prompts": lambda s: s.prompts.ids,
@@ -331,7 +331,7 @@ class Japanese(Subject):
         sizes = {"d_vocab": len(tokenizer), "n_ctx": 80 if name == "byt5" else 32}
         sizes |= {} if tokenizer.bos_token_id or name in ENCODERS else {"default_prepend_bos": False}
         super().__init__(toy(tokenizer, encoder=name in ENCODERS, **sizes), SHORT)
-        self.sentence, self.bos = SHORT[0], tokenizer.bos_token_id is not None
+        self.sentence, self.bos, self.few = SHORT[0], tokenizer.bos_token_id is not None, 40
         ids = [i for ids in interp.corpora.sentences.encode(tokenizer, SHORT) for i in ids]
         self.token = int(np.bincount([i for i in ids if i != tokenizer.unk_token_id]).argmax())
 
