@@ -22,8 +22,8 @@ from interp.results import versions
 
 HERE = Path(__file__).parent
 NAMES = (
-    "backends", "together", "frequency", "attention", "encoding", "states", "sentences", "probing", "generation",
-    "report", "arrays", "size", "scaling", "growth", "dryrun",
+    "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing",
+    "generation", "report", "arrays", "size", "scaling", "growth", "dryrun",
 )  # fmt: skip
 PACKAGES = (
     "interp", "torch", "transformer-lens", "transformers", "scikit-learn", "minicons", "nnsight", "numpy", "pandas",

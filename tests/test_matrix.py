@@ -21,6 +21,7 @@ from interp import attention, encoding, frequency, generation, hooks, probing
 from interp.corpora import pairs
 from interp.corpora.unigrams import Unigrams
 from interp.models.running import active_hooks
+from interp.probing.atlas.tables import Atlas
 from interp.results import Result
 from interp.testing import WORDS
 
@@ -120,7 +121,7 @@ ANALYSES: dict[str, Analysis] = {
     "hooks.scale_bias": lambda s: s.forward(hooks.scale_bias(s.model, "ln", 0.5)),
     "attention.ablation_effect": lambda s: attention.ablation_effect(s.model, s.texts, OUTLIER, **quiet),
     "attention.dimension_profile": lambda s: attention.dimension_profile(s.model, s.texts, **quiet),
-    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, **quiet),
+    "attention.study": lambda s: attention.study(s.model, s.texts, unigram=s.counts, k=1.0, sinks=True, **quiet),
     "probing.ablation_effect": lambda s: probing.ablation_effect(s.model, s.pairs, [s.probe], draws=1, **quiet),
     "probing.collect": lambda s: probing.collect(s.model, s.pairs, **quiet).load(1),
     "probing.map_units": lambda s: probing.map_units(s.model, s.pairs, **quiet),
@@ -217,6 +218,12 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "ablated": "layer key_class set attention_before mean_change mean_change_low mean_change_high largest_fall "
         "largest_rise",
         "correlations": "layer dim log_unigram attention_received n_tokens",
+        "sinks": "layer head first_position last_position attention rate uniform score cosine query_norm key_norm "
+        "value_norm gap by_direction by_norm n_keys",
+        "sink_rates": "layer first_position last_position rate rate_low rate_high attention uniform n_keys",
+        "sink_summary": "measure value low high n_heads",
+        "sink_dims": "layer head key_class dim gap share abs_share rank outlier massive",
+        "writers": "dim first_position last_position component layer added share share_low share_high n_activations",
     },
     encoding.EncodingStudy: {
         "regression": "target r2 adj_r2 n_types n_dims",
@@ -252,7 +259,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "views": "task",
         **ATLAS,
     },
-    probing.Atlas: ATLAS,
+    Atlas: ATLAS,
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",

@@ -34,6 +34,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     if options.get("average") == "sentence":  # all keys take sums of their own
         more = 1 + 1 / found.numbers["n_classes"]
         scored = replace(scored, sums=math.ceil(scored.sums * more), flops=scored.flops * more)
+    if options.get("sinks"):
+        sums, per_token = _sinks(size, found.numbers["n_layers"], found.numbers["n_classes"])
+        read = replace(read, sums=read.sums + sums, per_token=read.per_token + per_token)
     passes = [replace(read, flops=read.flops + again)]
     passes.append(scored if options.get("sample") is None else replace(scored, text="a sample of the text"))
     if options.get("ablation", True):
@@ -103,6 +106,16 @@ def cost(
     read = Pass(what="attention", sums=profiles + others, **held)
     scored = Pass(what="attention scores", sums=sums, flops=means + centring, **held)
     return Cost(passes=(read, scored), results=_results(rows * d_model), numbers=numbers, lines=lines)
+
+
+def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:
+    """Bytes of the sums of sinks and of writers, and for each token of a batch: queries, keys, their directions and
+    sums from the end in float32, and what enters a block and is added to it."""
+    ranges, d_model = len(position_bins(size.context or TOKENS_PER_ROW)), size.d_model
+    sums = n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
+    if not size.encoder:
+        sums += MOST * (1 + 2 * d_model * (3 + 2 * size.n_layers)) + 2 * d_model + 2
+    return 8 * sums, 4.0 * (4 * d_model + 8 * size.n_heads * size.d_head)
 
 
 def _per_token(size: Shape) -> float:

@@ -1,10 +1,11 @@
 """Massive activations: single values of the residual stream that dwarf all others, by dimension and position."""
 
 from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.corpora.batching import Batch
@@ -12,11 +13,46 @@ from interp.hooks import jointly
 from interp.models.sites import Model, Recipe, state_name
 from interp.run.observers import Observer
 
-__all__ = ["MassiveActivations"]
+__all__ = ["LargeValues", "MassiveActivations", "large_values", "position_bins"]
 
 _LEAST = 100.0
 _OVER_MEDIAN = 1_000.0
+_LARGE = 0.1  # of that, where a value is followed before it is massive
 _COLUMNS = ["state", "dim", "first_position", "last_position", "n_activations", "n_tokens", "max_abs", "max_ratio"]
+
+
+class LargeValues(NamedTuple):
+    """Values of a hidden state above 100 and above 100 times the median magnitude of their row: where they are, their
+    magnitude, its ratio to the median, and whether that makes them massive."""
+
+    row: Int[Tensor, " n"]
+    pos: Int[Tensor, " n"]
+    dim: Int[Tensor, " n"]
+    size: Float[Tensor, " n"]
+    ratio: Float[Tensor, " n"]
+    massive: Bool[Tensor, " n"]
+
+
+def large_values(batch: Batch, state: int, activation: Float[Tensor, "batch pos d_model"]) -> LargeValues:
+    """The large values of a hidden state, found once for all observers of the batch; padding has none."""
+    key = "large values", state
+    if key not in batch.shared:
+        batch.shared[key] = _large(activation, batch.mask.bool())
+    found: LargeValues = batch.shared[key]
+    return found
+
+
+def _large(activation: Float[Tensor, "batch pos d_model"], real: Bool[Tensor, "batch pos"]) -> LargeValues:
+    size = activation.abs().masked_fill(~real[..., None], 0)
+    rows = (size.amax((1, 2)) > _LEAST).nonzero()[:, 0]
+    wide = size[rows].to(torch.promote_types(size.dtype, torch.float32))
+    if not len(rows):
+        return LargeValues(rows, rows, rows, wide.flatten(), wide.flatten(), rows.bool())
+    median = wide.masked_fill(~real[rows][..., None], torch.nan).flatten(1).nanmedian(1).values
+    ratio = wide / median[:, None, None]
+    row, pos, dim = ((wide > _LEAST) & (ratio > _LARGE * _OVER_MEDIAN)).nonzero().unbind(1)
+    sizes, ratios = wide[row, pos, dim], ratio[row, pos, dim]
+    return LargeValues(rows[row], pos, dim, sizes, ratios, ratios > _OVER_MEDIAN)
 
 
 class MassiveActivations(Observer):
@@ -60,27 +96,18 @@ class MassiveActivations(Observer):
         place = torch.bucketize(places, torch.tensor(self.starts, device=real.device), right=True) - 1
         self.add("tokens", torch.bincount(place, real.sum(0), minlength=len(self.starts)))
         names = [(state, state_name(self.model, state)) for state in self.states]
-        return [hook for state, name in names for hook in jointly([name], partial(self._read, state, real, place))]
+        return [hook for state, name in names for hook in jointly([name], partial(self._read, state, batch, place))]
 
-    def _read(
-        self, state: int, real: Bool[Tensor, "batch pos"], place: Tensor, activation: Float[Tensor, "batch pos d_model"]
-    ) -> None:
-        size = activation.abs().masked_fill(~real[..., None], 0)
-        rows = (size.amax((1, 2)) > _LEAST).nonzero()[:, 0]
-        if not len(rows):
-            return
-        wide = size[rows].to(torch.promote_types(size.dtype, torch.float32))
-        median = wide.masked_fill(~real[rows][..., None], torch.nan).flatten(1).nanmedian(1).values
-        ratio = wide / median[:, None, None]
-        row, pos, dim = ((wide > _LEAST) & (ratio > _OVER_MEDIAN)).nonzero().unbind(1)
-        if not len(row):
+    def _read(self, state: int, batch: Batch, place: Tensor, activation: Float[Tensor, "batch pos d_model"]) -> None:
+        large = large_values(batch, state, activation)
+        if not large.massive.any():
             return
         shape = self.state[f"{state}.count"].shape
-        where = (place[pos] * shape[1] + dim).to(self.device)
+        where = (place[large.pos] * shape[1] + large.dim)[large.massive].to(self.device)
         ones = torch.ones(len(where), dtype=torch.float64, device=self.device)
         self.add(f"{state}.count", torch.bincount(where, ones, minlength=shape.numel()).view(shape))
-        for name, values in {"max_abs": wide, "max_ratio": ratio}.items():
-            found = values[row, pos, dim].to(self.device).double()
+        for name, values in {"max_abs": large.size, "max_ratio": large.ratio}.items():
+            found = values[large.massive].to(self.device).double()
             largest = torch.full((shape.numel(),), -torch.inf, dtype=torch.float64, device=self.device)
             self.add(f"{state}.{name}", largest.scatter_reduce_(0, where, found, "amax").view(shape))
 

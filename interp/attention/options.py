@@ -32,6 +32,8 @@ class AttentionOptions(CountsOptions, TextOptions):
     )
     mode: Mode = option("mean", "What a removed dimension is set to: zero or its mean.")
     ablation: bool = option(True, "Remove outlier dimensions from the keys in a second pass, and read attention again.")
+    sinks: bool = option(False, "Attention sinks: which heads, which positions, what draws attention there.")
+    epsilon: float = option(0.3, "A sink is where a head's mean attention from the queries that see it is above this.")
     sample: int | None = option(None, "Take the contributions from N texts drawn at random.", least=1)
     seed: int = option(0, "Of the sample and of the random dimensions.", least=0)
 
@@ -49,6 +51,7 @@ ANALYSIS = Analysis(
     sides="interp.attention.page:sides",
     cost="interp.attention.costs:dry_run",
     impossible="interp.attention.tables:why_impossible",
+    more={"sinks": True},
     paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd"},
     paper_help="STS-B sentences, contributions of 100 of them, unscaled, outliers beyond 3 SD",
 )

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from interp.attention import figures as plots
 from interp.attention.profile import noise_count
+from interp.attention.sinks import figures as sink_plots
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
@@ -29,6 +30,12 @@ DEFINITIONS = {
     "dimensions lie beyond k in N(0, 1) noise.",
     "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
     "of the hidden state of its row (Sun et al. 2024).",
+    "Sink": "A position that draws more than epsilon of a head's attention from the queries that see it, on average; "
+    "rate is the share of heads and rows in which it does (Gu et al. 2025). Positions that fewer queries see than "
+    "uniform attention needs for that are left out.",
+    "by_direction, by_norm": "What sets the score |q| |k| cos of a position apart from that of other keys, as far as "
+    "the direction of its key makes it, and as far as the norm does; they add up to gap.",
+    "Writer": "What adds to a massive activation until it is highest: embeddings, attention or MLP of a block.",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against random "
     "dimensions and others of which as much is removed (matched: in root mean square, within a factor of 1.5).",
     "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
@@ -50,6 +57,11 @@ def section(study: AttentionStudy) -> Section:
     for number, name in enumerate(study.special):
         if name in set(study.ablation["key_class"]):
             figures[f"ablation_{number}"] = plots.ablation(study, name)
+    if not study.sinks.empty:
+        figures |= {"sink_heads": sink_plots.sink_heads(study), "sink_positions": sink_plots.sink_positions(study)}
+        figures["sink_scores"] = sink_plots.sink_scores(study)
+    if not study.writers.empty:
+        figures["massive_writers"] = sink_plots.massive_writers(study)
     claims = study.claims
     main = "attention"
     if len(claims) and abs(claims["change"].iloc[0]) >= _LEAST:
@@ -65,7 +77,19 @@ def section(study: AttentionStudy) -> Section:
     }
     if not study.massive.empty:
         tables["Massive activations by state, dimension and position"] = study.massive
+    tables |= {title: table for title, table in _sinks(study).items() if not table.empty}
     return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance)
+
+
+def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:
+    first = study.sinks[study.sinks["first_position"] == 0]
+    return {
+        "Attention sinks at the first position: rate, key and values": study.sink_summary,
+        "Attention that positions draw, mean over heads": study.sink_rates,
+        "Attention to the first position and its scores, head by head": first,
+        "Dimensions that make the sinks": study.sink_dims,
+        "What writes the massive activations": study.writers,
+    }
 
 
 def _driven(study: AttentionStudy) -> str:

@@ -1,5 +1,6 @@
 """Question 2 in whole: contributions, gaps, attention, outliers and ablation of one model on one text."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,9 +24,13 @@ from interp.attention.profile import (
 )
 from interp.attention.scores import SCORES, ScoreContributions
 from interp.attention.shares import GAPS, gaps, largest_gaps
+from interp.attention.sinks.findings import sink_findings
+from interp.attention.sinks.positions import SINK_DIMS, SINK_RATES, SINK_SUMMARY, SINKS, Sinks, sink_dims
+from interp.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
 from interp.checks import check_mode, check_seed, whole_number
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
+from interp.corpora.classes import TokenClasses
 from interp.corpora.counts import unigrams_of
 from interp.dense import Dense
 from interp.findings import Finding
@@ -58,6 +63,10 @@ class AttentionStudy(Result):
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
+    - `sinks`, `sink_rates`, `sink_summary`: which positions draw attention, and why, see
+      `interp.attention.sinks.positions.Sinks`; `sink_dims`: which dimensions make the sinks at the first position, see
+      `interp.attention.sinks.positions.sink_dims`; `writers`: what writes massive activations, see
+      `interp.attention.sinks.writers.MassiveWriters`. All of them are empty unless asked for with `sinks`.
     """
 
     analysis: ClassVar[str] = "attention"
@@ -74,10 +83,16 @@ class AttentionStudy(Result):
     ablation: pd.DataFrame
     ablated: pd.DataFrame
     correlations: pd.DataFrame
+    sinks: pd.DataFrame
+    sink_rates: pd.DataFrame
+    sink_summary: pd.DataFrame
+    sink_dims: pd.DataFrame
+    writers: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(steered(self.claims))
+        epsilon = self.provenance.get("epsilon", math.nan)
+        return (*steered(self.claims), *sink_findings(self.tables, epsilon))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -169,9 +184,10 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
     correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
+    of_sinks = _sink_observers(model, classes, chosen, options)
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations, massive]),
+        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, *of_sinks]),
         Reading("attention scores", where, [contributions]),
     ]
     residual.warn_of_absent()
@@ -185,6 +201,8 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
         "rule": options.rule,
         "mode": options.mode,
+        "sinks": options.sinks,
+        "epsilon": options.epsilon,
         "sample": sample,
         "key_classes": list(classes.names),
         "intervals": attention.intervals,
@@ -203,6 +221,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "ablation": ablation,
         "ablated": ablated,
         "correlations": correlations.table,
+        **_sink_tables(of_sinks, apart, outliers, massive.table),
     }
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
     return AttentionStudy(provenance=about, **tables)
@@ -216,3 +235,29 @@ def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches
     picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
     settings: dict[str, Any] = {name: prepared.settings[name] for name in ("context", "bos", "eos", "batch_size")}
     return batches(model, [texts[i] for i in sorted(picked)], layout="texts", **settings)
+
+
+def _sink_observers(
+    model: Model, classes: TokenClasses, layers: list[int], options: AttentionOptions
+) -> list[Sinks | MassiveWriters]:
+    """What is read for sinks, where they are asked for."""
+    if not options.sinks:
+        return []
+    sinks = Sinks(model, classes, layers=layers, epsilon=options.epsilon)
+    return [sinks] if why_no_writers(model) else [sinks, MassiveWriters(model)]
+
+
+def _sink_tables(
+    observers: list[Sinks | MassiveWriters], gaps: Dense, outliers: pd.DataFrame, massive: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """The tables of sinks, empty where nobody asked for them."""
+    columns = {"sinks": SINKS, "sink_rates": SINK_RATES, "sink_summary": SINK_SUMMARY, "sink_dims": SINK_DIMS}
+    tables = {name: pd.DataFrame(columns=of) for name, of in (columns | {"writers": WRITERS}).items()}
+    for one in observers:
+        if isinstance(one, MassiveWriters):
+            tables["writers"] = one.table
+        else:
+            tables |= {"sinks": one.table, "sink_rates": one.by_layer, "sink_summary": one.summary}
+            found = tables["sinks"], gaps, outliers, massive
+            tables["sink_dims"] = sink_dims(*found, key_class=one.first_class, epsilon=one.epsilon)
+    return tables

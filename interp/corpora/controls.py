@@ -33,8 +33,9 @@ def swapped(tasks: Sequence[str], *, n_per_task: int = 500, seed: int = 0) -> Da
     the templates can make.
 
     Examples:
-        >>> swapped(["determiner_noun"], n_per_task=2)[["sentence_good", "sentence_bad"]].to_numpy().tolist()
-        ...
+        >>> table = swapped(["determiner_noun"], n_per_task=1)
+        >>> table[["sentence_good", "sentence_bad"]].iloc[0].tolist()
+        ['Arthur carried away this letter in the morning.', 'Susan carried away this letter in the morning.']
     """
     if n_per_task < 1:
         raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")

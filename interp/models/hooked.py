@@ -17,7 +17,9 @@ _OF_ATTENTION: dict[Site, str] = {
 _OF_BOTH: dict[Site, str] = _OF_ATTENTION | {
     "resid_pre": "blocks.{layer}.hook_resid_pre",
     "rotated_q": "blocks.{layer}.attn.hook_rot_q",
+    "attn_out": "blocks.{layer}.hook_attn_out",
     "mlp_post": "blocks.{layer}.mlp.hook_post",
+    "mlp_out": "blocks.{layer}.hook_mlp_out",
     "head_input": "unembed.hook_in",
     "logits": "unembed.hook_out",
 }

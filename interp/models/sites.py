@@ -81,6 +81,7 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     | `attn_scores` | attention scores, scaled and masked, `[batch, head, query, key]` |
     | `pattern` | attention probabilities in block `layer`, `[batch, head, query, key]` |
     | `z` | the outputs of the heads before W_O, `[batch, pos, head, d_head]` |
+    | `attn_out`, `mlp_out` | the outputs of attention and MLP of block `layer`, `[batch, pos, d_model]` |
     | `mlp_post` | the MLP's neurons in block `layer`, after the activation, `[batch, pos, d_mlp]` |
     | `head_norm` | the prediction head's layer norm before `·γ + b` |
     | `head_input` | the input of the unembedding, after `·γ + b` |

@@ -26,7 +26,7 @@ else:  # TransformerLens takes seconds to import, and who has a model has import
 
 Site: TypeAlias = Literal[
     "embed", "resid_pre", "resid_post", "attn_input", "q", "rotated_q", "k", "v", "attn_scores", "pattern",
-    "z", "mlp_post", "head_norm", "head_input", "logits",
+    "z", "attn_out", "mlp_post", "mlp_out", "head_norm", "head_input", "logits",
 ]  # fmt: skip
 
 FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms", None]

@@ -78,6 +78,7 @@ ANALYSIS = Analysis(
     section="interp.probing.page:section",
     sides="interp.probing.page:sides",
     cost="interp.probing.costs:dry_run",
+    more={"atlas": True},
     paper={"raw": True, "unit": "none", "ks": _ks, "state": _paper_state, "controls": ("none", "rotation")},
     paper_help="raw states in the model's unit, k to 1,024, transfer at state 16; no flipped labels",
 )

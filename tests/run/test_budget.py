@@ -19,7 +19,7 @@ from interp.run.passes import execute, merged
 CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {
     "frequency": {"scales": [0, 0.5, 1]},
-    "attention": {"key_classes": CLASSES},
+    "attention": {"key_classes": CLASSES, "sinks": True},
     "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"]},
 }
 AT_MOST = {"ablation", "steering"}

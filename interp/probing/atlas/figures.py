@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.style import Style, figure, panels, plain
-from interp.probing import Atlas
 from interp.probing.atlas.findings import KINDS
+from interp.probing.atlas.tables import Atlas
 
 __all__ = ["pair_similarity", "shared_units", "unit_consistency", "unit_depth", "unit_separability"]
 
