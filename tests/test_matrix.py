@@ -338,7 +338,7 @@ class Japanese(Subject):
         sizes = {"d_vocab": len(tokenizer), "n_ctx": 80 if name == "byt5" else 32}
         sizes |= {} if tokenizer.bos_token_id or name in ENCODERS else {"default_prepend_bos": False}
         super().__init__(toy(tokenizer, encoder=name in ENCODERS, **sizes), SHORT)
-        self.sentence, self.bos, self.few = SHORT[0], tokenizer.bos_token_id is not None, 40
+        self.sentence, self.bos, self.few = SHORT[0], tokenizer.bos_token_id is not None, len(SHORT)
         ids = [i for ids in interp.corpora.sentences.encode(tokenizer, SHORT) for i in ids]
         self.token = int(np.bincount([i for i in ids if i != tokenizer.unk_token_id]).argmax())
 
