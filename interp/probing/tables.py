@@ -48,7 +48,7 @@ _COMPARED = [
 
 
 @dataclass(frozen=True, eq=False)
-class ProbingStudy(Sweep, Atlas):
+class ProbingStudy(Atlas, Sweep):
     """What `study` found: the tables of `sweep`, those of one state, and with `atlas` those of `map_units`.
 
     - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
