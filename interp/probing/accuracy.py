@@ -1,8 +1,8 @@
 """Does a model itself prefer the grammatical sentence of a minimal pair, and does it need a probe's neurons for it?"""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, product
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,10 +29,18 @@ from interp.run.passes import Passes, runs
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
 
 LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
-_LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
-_TOKENS_AT_ONCE = 8_192
 _ROWS = 64
+_LARGEST = 16  # times as many random neurons as found ones, at most
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
+
+
+class Judged(NamedTuple):
+    """Shares of pairs in which the good sentence is preferred, mean difference of the two scores, and mean
+    log-probability of all sentences, nats."""
+
+    accuracy: float
+    margin: float
+    log_probability: float
 
 
 @runs
@@ -85,6 +93,7 @@ def ablation_effect(
     bos: bool | None = None,
     score: Score = "sum",
     whole_words: bool = False,
+    by_perplexity: bool = False,
     seed: int = 0,
     progress: bool = True,
 ) -> pd.DataFrame:
@@ -93,14 +102,20 @@ def ablation_effect(
     The neurons are set to zero, or to their means over every token of the tested sentences, at all positions of their
     state (`interp.hooks.ablate_dims`). Beside the `found` neurons stand `draws` sets as large of other neurons, at
     `random`, and `matched`: for each found neuron one of the five unused others whose root mean square is nearest to
-    its own. Tasks are skipped where the model itself prefers fewer than .6 of the good sentences, since there is no
-    judgement to take away. Tested are a task's test pairs, which its probe has not seen.
+    its own. With `by_perplexity` there are as many random neurons as cost the same log-probability of the sentences
+    (set `perplexity`): 1, 2, 4 … 16 times as many are taken, each time the same and more, and the numbers are those
+    between two such sets, by a line in the log-probability; a draw that costs less even then is left out, and all of
+    them where the found neurons cost nothing.
+
+    Tasks are skipped where the model itself prefers fewer than .6 of the good sentences, since there is no judgement to
+    take away. Tested are a task's test pairs, which its probe has not seen.
 
     Args:
         pairs: the table that the probes' states were collected from.
         probes: from `interp.probing.probe`, one per task.
         limit: at most so many test pairs per task.
         score, whole_words, bos: what is preferred, see `minimal_pair_accuracy`.
+        by_perplexity: whether to match sets in perplexity too; several times the work.
 
     Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
     margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
@@ -134,47 +149,92 @@ def ablation_effect(
             raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
 
-    def judges(sentences: list[str]) -> tuple[float, float, float]:
+    def judges(sentences: list[str]) -> Judged:
         table = sentence_scores(model, sentences, whole_words=whole_words, bos=bos, progress=False)
         good, bad = np.split(table[score].to_numpy(), 2)
-        return float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean())
+        return Judged(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
 
     rows: list[tuple[object, ...]] = []
     work, disable = zip(probes, tested, strict=True), None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
-        rows += _of_task(model, chosen, probe, judges, modes, draws, bos, seed)
+        task = _Task.of(model, chosen, probe, judges, bos)
+        if task.before.accuracy >= LEAST_ACCURACY:
+            rows += _of_task(task, modes, draws, seed, by_perplexity)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
     columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
     return pd.DataFrame(rows, columns=[*columns, "n_pairs"])
 
 
+class _Task(NamedTuple):
+    """A task's test sentences as a model judges them, whole and without some neurons; mean and root mean square of
+    every dimension over their tokens."""
+
+    model: Model
+    probe: Probe
+    sentences: list[str]
+    judges: Callable[[list[str]], Judged]
+    before: Judged
+    means: Float[np.ndarray, " d_model"]
+    size: Float[np.ndarray, " d_model"]
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        chosen: pd.DataFrame,
+        probe: Probe,
+        judges: Callable[[list[str]], Judged],
+        bos: bool | None,
+    ) -> "_Task":
+        sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
+        return cls(model, probe, sentences, judges, judges(sentences), *_moments(model, sentences, probe.state, bos))
+
+    def without(self, mode: Mode, dims: Sequence[int]) -> Judged:
+        fill = torch.from_numpy(self.means) if mode == "mean" else None
+        recipe = ablate_dims(self.model, self.probe.state, dims, where="residual", mode=mode, means=fill)
+        with running(self.model, recipe):
+            return self.judges(self.sentences)
+
+
 def _of_task(
-    model: Model,
-    chosen: pd.DataFrame,
-    probe: Probe,
-    judges: Callable[[list[str]], tuple[float, float, float]],
-    modes: Sequence[Mode],
-    draws: int,
-    bos: bool | None,
-    seed: int,
+    task: _Task, modes: Sequence[Mode], draws: int, seed: int, by_perplexity: bool
 ) -> Iterator[tuple[object, ...]]:
-    sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
-    before = judges(sentences)
-    if before[0] < LEAST_ACCURACY:
-        return
-    means, size = _moments(model, sentences, probe.state, bos)
-    rng = np.random.default_rng(seed)
-    others = np.setdiff1d(np.arange(len(size)), probe.dims)
-    sets = [("found", 0, probe.dims)]
+    """The rows of a task."""
+    dims, rng = task.probe.dims, np.random.default_rng(seed)
+    others = np.setdiff1d(np.arange(len(task.size)), dims)
+    sets = []
     for draw in range(draws):
-        sets.append(("matched", draw, _matched(probe.dims, others, size, rng)))
-        sets.append(("random", draw, rng.choice(others, len(probe.dims), replace=False).tolist()))
-    for mode, (name, draw, dims) in product(modes, sets):
-        fill = torch.from_numpy(means) if mode == "mean" else None
-        with running(model, ablate_dims(model, probe.state, dims, where="residual", mode=mode, means=fill)):
-            measured = chain(*zip(before, judges(sentences), strict=True))
-        magnitude = float(size[dims].mean())
-        yield (probe.task, probe.state, mode, name, draw, len(dims), magnitude, *measured, len(chosen))
+        sets.append(("matched", draw, _matched(dims, others, task.size, rng)))
+        sets.append(("random", draw, rng.choice(others, len(dims), replace=False).tolist()))
+    orders = [rng.permutation(others).tolist() for _ in range(draws if by_perplexity else 0)]
+    for mode in modes:
+        found = task.without(mode, dims)
+        measured = [("found", 0, dims, found)]
+        measured += [(name, draw, other, task.without(mode, other)) for name, draw, other in sets]
+        for draw, order in enumerate(orders):
+            if alike := _as_costly(task, mode, found, order):
+                measured.append(("perplexity", draw, *alike))
+        for name, draw, removed, after in measured:
+            what = task.probe.task, task.probe.state, mode, name, draw, len(removed), float(task.size[removed].mean())
+            yield *what, *chain(*zip(task.before, after, strict=True)), len(task.sentences) // 2
+
+
+def _as_costly(task: _Task, mode: Mode, found: Judged, order: list[int]) -> tuple[list[int], Judged] | None:
+    """The first neurons of an order that cost as much log-probability as the found ones, and what is measured there;
+    None where these cost nothing, or even the most cost less."""
+    if found.log_probability >= task.before.log_probability:
+        return None
+    n, last = 0, task.before
+    for power in range(_LARGEST.bit_length()):
+        larger = min(len(task.probe.dims) * 2**power, len(order))
+        after = task.without(mode, order[:larger])
+        if after.log_probability <= found.log_probability:
+            span = last.log_probability - after.log_probability
+            share = (last.log_probability - found.log_probability) / span
+            between = Judged(*(a + share * (b - a) for a, b in zip(last, after, strict=True)))
+            return order[: max(1, round(n + share * (larger - n)))], between
+        n, last = larger, after
+    return None
 
 
 def _moments(

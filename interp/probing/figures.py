@@ -25,7 +25,10 @@ _UNTRAINED: Style = {"name": "dense, untrained", "color": style.PINK, "dash": "d
 _WORDS: Style = {"name": "bag of words", "color": style.GREY, "dash": "dash", "width": 1.8}
 _TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
 _TRAINED_ON |= {"same_term": "the same term"}
-_SETS = {"found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER), "random": ("random", style.GREY)}
+_SETS = {
+    "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
+    "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
+}  # fmt: skip
 _NAMED_TASKS = 25
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
@@ -348,6 +351,8 @@ def probe_ablation(study: ProbingStudy) -> go.Figure:
     look["hovertemplate"] = "%{text}: %{y:.3f}<extra></extra>"
     for name, (label, colour) in _SETS.items():
         part = means[means["set"] == name]
+        if part.empty:
+            continue
         look |= {"name": label, "legendgroup": name, "offsetgroup": name, "text": part["task"].map(plain)}
         look |= {"x": "to " + part["mode"], "marker": {"size": 4, "opacity": 0.6, "color": colour}}
         for panel, measure in enumerate(("accuracy", "margin"), 1):

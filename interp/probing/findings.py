@@ -25,6 +25,7 @@ _BEYOND += "where more tasks lie above than below; no where the interval lies be
 _CONCENTRATED = "yes where the interval lies above 1; cannot tell where the top is not above chance and above the "
 _CONCENTRATED += "untrained model on any task"
 _HELD = "yes where the interval lies above chance"
+_ALIKE = "yes where the interval of the difference lies below 0, no where it lies above"
 _NEEDED = "yes where the interval of the difference from matched neurons lies below 0"
 
 
@@ -132,3 +133,25 @@ def needed(changes: pd.DataFrame) -> Iterator[Finding]:
             rule=_NEEDED,
             form="{:+z.3f}",
         )
+        yield from _at_equal_perplexity(part, to)
+
+
+def _at_equal_perplexity(part: pd.DataFrame, to: str) -> Iterator[Finding]:
+    by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
+    if "perplexity" not in by_task:
+        return
+    known = by_task.dropna(subset=["found", "perplexity"])
+    found, other = (known[name].to_numpy(dtype=np.float64) for name in ("found", "perplexity"))
+    low, high = np.quantile(resampled(len(known)) @ (found - other), ENDS) if len(known) > 1 else (np.nan, np.nan)
+    yield Finding(
+        question="Does it need them more than random neurons that cost as much perplexity?",
+        verdict=side(-float(high), -float(low)),
+        measure=f"set to {to}, on {count(len(known), 'task')} the difference in its accuracy is",
+        value=float((found - other).mean()) if len(known) else np.nan,
+        low=float(low),
+        high=float(high),
+        control=float(other.mean()) if len(known) else np.nan,
+        compared_with="change by the random ones",
+        rule=_ALIKE,
+        form="{:+z.3f}",
+    )

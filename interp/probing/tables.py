@@ -231,7 +231,14 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         judgements=judgements,
         judgement_means=over_tasks(right),
         ablation=ablation_effect(
-            model, table, removed, limit=_ABLATED, score=options.score, progress=options.progress, **scoring
+            model,
+            table,
+            removed,
+            limit=_ABLATED,
+            score=options.score,
+            by_perplexity=options.atlas,
+            progress=options.progress,
+            **scoring,
         ),
         views=pair_scores(model, tested, viewed, bos=options.bos),
     )

@@ -203,6 +203,19 @@ def test_the_model_needs_what_probes_found(found, matched, n, verdict):
 
 
 @pytest.mark.parametrize(
+    ("found", "alike", "verdict"), [(-0.2, -0.1, "yes"), (-0.1, -0.2, "no"), (-0.1, -0.1, "cannot tell")]
+)
+def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict):
+    noise = np.resize([0.01, -0.01], 8)
+    sets = {"found": found + noise, "matched": 0 * noise, "perplexity": np.where(np.arange(8) < 6, alike, NONE)}
+    rows = [("mean", f"{task}", name, values[task]) for name, values in sets.items() for task in range(8)]
+    _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna())
+    assert one.verdict == verdict
+    assert "set to their means, on 6 tasks" in one.measure
+    assert one.control == pytest.approx(alike)
+
+
+@pytest.mark.parametrize(
     ("change", "half", "verdict"),
     [(0.2, 0.1, "yes"), (-0.2, 0.1, "no"), (0.2, 0.3, "cannot tell"), (0.2, NONE, "cannot tell")],
 )

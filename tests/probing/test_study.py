@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,56 @@ def test_ablation_is_an_edit_of_the_plain_model(
         else:
             assert not set(removed) & set(dims)
     assert probing.ablation_effect(model, table, probes[:1], limit=3, draws=1, progress=False)["n_pairs"].eq(3).all()
+
+
+def test_random_neurons_are_matched_in_perplexity(
+    hf_directory: Callable[[str], Path], load_toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, hf = load_toy("gpt2"), peer(hf_directory("gpt2"), "gpt2")
+    table = judged_pairs(hf, model.tokenizer, "gpt2", "t", 0.75)
+    sets: list[list[int]] = []
+    original = interp.hooks.ablate_dims
+
+    def spied(model: Any, layer: int, chosen: Sequence[int], **options: Any) -> Any:
+        sets.append([int(dim) for dim in chosen])
+        return original(model, layer, chosen, **options)
+
+    monkeypatch.setattr(sys.modules["interp.probing.accuracy"], "ablate_dims", spied)
+    chosen = table.iloc[split_pairs(table, "t").test]
+    sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
+
+    def judged(dims: list[int]) -> tuple[float, float]:
+        with model.hooks(fwd_hooks=original(model, 1, dims, where="residual") if dims else []):
+            sums = probing.sentence_scores(model, sentences, progress=False)["sum"].to_numpy()
+        good, bad = np.split(sums, 2)
+        return float(sums.mean()), float((good > bad).mean())
+
+    costs = np.array([judged([dim])[0] - judged([])[0] for dim in range(16)])
+    costly, costless = int(np.where(costs < 0, costs, -np.inf).argmax()), int(costs.argmax())
+    assert costs[costly] < 0 < costs[costless]
+    options: dict[str, Any] = {"modes": ["zero"], "draws": 6, "progress": False}
+
+    def ablated(dim: int, **more: Any) -> pd.DataFrame:
+        probes = [Probe("t", 1, random_probe(1, dims=[dim]).direction, 0.0)]
+        return probing.ablation_effect(model, table, probes, **options, **more)
+
+    found = ablated(costly, by_perplexity=True)
+    ladders, target = sets[1 + 2 * 6 :], judged([costly])[0]  # after the found neuron, the matched and the random ones
+    starts = [number for number, one in enumerate(ladders) if len(one) == 1]
+    expected = []
+    for start, end in zip(starts, [*starts[1:], len(ladders)], strict=True):
+        rungs = ladders[start:end]
+        assert [len(one) for one in rungs] == [1, 2, 4, 8, 15][: len(rungs)]
+        assert all(set(small) < set(large) and costly not in large for small, large in pairwise(rungs))
+        (p_last, share_last), (p, share) = (judged(one) for one in ([[], *rungs])[-2:])
+        if p <= target:
+            expected.append(np.interp(target, [p, p_last], [share, share_last]))
+    rows = found[found["set"] == "perplexity"]
+    assert 0 < len(rows) == len(expected)
+    np.testing.assert_allclose(rows["accuracy_after"], expected, atol=1e-5)
+    np.testing.assert_allclose(rows["log_probability_after"], target, atol=1e-4)
+    for others in (ablated(costly), ablated(costless, by_perplexity=True)):
+        assert set(others["set"]) == {"found", "matched", "random"}
 
 
 @pytest.mark.e2e
