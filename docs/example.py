@@ -90,11 +90,11 @@ def heads_figure(result: PreviousTokenHeads) -> go.Figure:
 
 def section(result: PreviousTokenHeads) -> Section:
     most = result.heads.loc[result.heads["attention"].idxmax()]
-    summary = f"L{most['layer']:.0f}H{most['head']:.0f} attends most to the token before: {most['attention']:.2f}."
+    note = f"L{most['layer']:.0f}H{most['head']:.0f} attends most to the token before: {most['attention']:.2f}."
     return Section(
-        summary=summary,
         main="heads",
-        finding=summary,
+        findings=result.findings,
+        notes=(note,),
         definitions={"Previous-token head": "One half of an induction circuit (Elhage et al. 2021)."},
         figures={"heads": heads_figure(result)},
         tables={"Mean attention to the token before": result.heads},

@@ -268,6 +268,7 @@ UNKNOWN = {
     "difference", "difference_low", "difference_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
+    "projection_mean", "projection_slope", "null_high", "value", "surprisal",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 

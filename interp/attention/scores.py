@@ -251,7 +251,7 @@ class ScoreContributions(GroupedKeyObserver):
             key_bias.append(_of_key_bias(circuit, self._mean("query", circuit)))
         columns = {"contributions": torch.stack(contributions), "key_bias": torch.stack(key_bias)}
         columns["score"] = columns["contributions"] + columns["key_bias"]
-        half = torch.stack([self._half_of_totals(circuit) for circuit in self._circuits])
+        half = torch.stack([self._half_of_totals(circuit) for circuit in self._circuits]).to(columns["score"].device)
         for name, reach in zip(_TOTALS, half.unbind(-1), strict=True):
             columns |= {f"{name}_low": columns[name] - reach, f"{name}_high": columns[name] + reach}
         return self.by_head(columns)

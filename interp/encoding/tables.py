@@ -150,8 +150,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
-    asked["intervals"] = intervals
-    asked["steering_intervals"] = steering.attrs.pop("intervals")
+    asked["intervals"] = steering.attrs.pop("intervals") | {"pruning": intervals}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 

@@ -135,10 +135,12 @@ def answer(name: str, model: Any) -> list[pd.DataFrame]:
 
 def saved(folder: Path, kind: str) -> dict[str, list[pd.DataFrame]]:
     """The answers that `main` has written."""
-    return {
-        name: [pd.read_parquet(path) for path in sorted((folder / kind / "answers").glob(f"{name}-*.parquet"))]
-        for name in answers_of(kind)
-    }
+
+    def numbered(name: str) -> list[Path]:
+        paths = (folder / kind / "answers").glob(f"{name}-*.parquet")
+        return sorted(paths, key=lambda path: int(path.stem.rpartition("-")[2]))
+
+    return {name: [pd.read_parquet(path) for path in numbered(name)] for name in answers_of(kind)}
 
 
 def assert_same(found: Sequence[pd.DataFrame], expected: Sequence[pd.DataFrame], rtol: float) -> None:

@@ -313,7 +313,8 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["attention", "--model", str(tmp_path), "--dry-run"]) == 0
     printed = capsys.readouterr().out
-    sums = 8 * 32 * 32 * 4 * (2 * 4096 + 128 + 1) / 2**20
+    by_dimension, by_group = 32 * (2 * 4096 + 128 + 1 + 4 * 20), 20 * 4096  # the latter as means over heads
+    sums = 8 * 32 * 4 * (by_dimension + by_group) / 2**20
     assert f"sums of contributions: {sums:,.0f} MiB" in printed
     projections = 4096 * (4096 + 1024 + 1024 + 4096)
     forward = 2 * 32 * (projections + 3 * 4096 * 14336)

@@ -19,8 +19,7 @@ from interp.generation.findings import diverse
 from interp.generation.uncertainty import intervals
 from interp.models.embeddings import Embeddings
 from interp.probing.findings import beyond, held, needed
-from interp.probing.tables import ALPHA
-from interp.probing.uncertainty import averaged, compared
+from interp.probing.uncertainty import ALPHA, averaged, compared
 
 
 def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dict[str, int]:

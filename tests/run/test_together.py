@@ -16,11 +16,14 @@ from interp.attention.massive import MassiveActivations
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.attention.scores import ScoreContributions
+from interp.attention.sinks.positions import Sinks
+from interp.attention.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.steering import LogOdds, SteeredMeans
 from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
+from interp.frequency.outliers import OutlierDims, PartPredictions
 from interp.run.observers import Observer, observe
 
 CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)
@@ -43,20 +46,26 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
     "LogOdds": lambda model: LogOdds(model, [9, 10]),
     "MassiveActivations": lambda model: MassiveActivations(model),
+    "MassiveWriters": lambda model: MassiveWriters(model),
     "MeanPredictions": lambda model: MeanPredictions(
         model, [Variant(), Variant(shift=SHIFT), Variant(shift=40 * SHIFT)]
     ),
     "NeuronEffects": lambda model: NeuronEffects(model, [0, 5], MEANS, LOG_UNIGRAM, exact=True),
+    "OutlierDims": lambda model: OutlierDims(model),
+    "PartPredictions": lambda model: PartPredictions(model, [3, 5], torch.eye(16)[[3, 5]][None], grouped=True),
     "PrunedPredictions": lambda model: PrunedPredictions(
         model, fitted(model), ["spearman", "reverse"], "pca", [0, 0.25, 0.55], 0
     ),
     "ScoreContributions": lambda model: ScoreContributions(model, CLASSES),
+    "Sinks": lambda model: Sinks(model, CLASSES),
     "SiteMean": lambda model: SiteMean(model, "resid_post", 16, layer=0),
     "SteeredMeans": lambda model: SteeredMeans(
         model, [(9, 0.5, [0.0]), (10, 0.0, [0.7])], np.linspace(-1, 1, 16)[None]
     ),
 }
-FOR_DECODERS = {"NeuronEffects"}
+FOR_DECODERS = {"MassiveWriters", "NeuronEffects"}
+OF_PAIRS = {"Scale", "TokenScores", "UnitSums"}
+"""Those that read batches of their own: tests/probing/test_atlas.py and test_scores.py."""
 
 
 def all_observers() -> set[str]:
@@ -68,7 +77,7 @@ def all_observers() -> set[str]:
 
 
 def test_every_observer_has_an_example() -> None:
-    assert all_observers() == set(EXAMPLES)
+    assert all_observers() - OF_PAIRS <= set(EXAMPLES)
 
 
 @pytest.fixture(scope="module")
