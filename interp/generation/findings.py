@@ -30,7 +30,7 @@ def diverse(intervals: pd.DataFrame) -> Iterator[Finding]:
             low=row["difference_low"],
             high=row["difference_high"],
             control=human - before,
-            compared_with="to that of human text",
+            compared_with="its distance from human text at λ = 1",
             rule=_RULE,
             form="{:+z.3f}",
         )

@@ -22,8 +22,8 @@ _QUESTIONS = {
 }
 _BEYOND = "yes where the interval lies above 0 and so do half of the tasks or more (McNemar, adjusted p ≤ .05); partly "
 _BEYOND += "where more tasks lie above than below; no where the interval lies below 0"
-_CONCENTRATED = "yes where the interval lies above 1; cannot tell where the top is not above chance and above the "
-_CONCENTRATED += "untrained model on any task"
+_CONCENTRATED = "yes where the interval lies above 1 and the top is above chance and above the untrained model on half "
+_CONCENTRATED += "of the tasks or more, partly on fewer, cannot tell on none"
 _HELD = "yes where the interval lies above chance"
 _ALIKE = "yes where the interval of the difference lies below 0, no where it lies above"
 _NEEDED = "yes where the interval of the difference from matched neurons lies below 0"
@@ -66,7 +66,7 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
     where the top says anything."""
     if equivalence.empty:
         return
-    known, top = equivalence.dropna(subset="ratio"), count(int(equivalence["n_top"].iloc[0]), "dimension")
+    known, n_top = equivalence.dropna(subset="ratio"), int(equivalence["n_top"].iloc[0])
     value, low, high = np.nan, np.nan, np.nan
     if len(known):
         ratios = known["ratio"].to_numpy()
@@ -74,14 +74,18 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
         if len(ratios) > 1:
             drawn = np.random.default_rng(0).choice(ratios, (len(resampled(len(ratios))), len(ratios)))
             low, high = np.quantile(np.median(drawn, axis=1), ENDS)
-    above = f"{len(known)} of {count(len(equivalence), 'task')}"
+    verdict = side(low, high, than=1.0)
+    if verdict == "yes" and len(known) < len(equivalence) / 2:
+        verdict = "partly"
+    is_above = f"{'is' if n_top == 1 else 'are'} above chance and above the untrained model on {len(known)} of "
+    is_above += count(len(equivalence), "task")
     censored = int(known["censored"].sum())
     more = f" (on {count(censored, 'task')} all the others together may not)" if censored else ""
     yield Finding(
         question="Is what probes read concentrated in few dimensions?",
-        verdict=side(low, high, than=1.0),
-        measure=f"the {top} of the largest |t| are above chance and above the untrained model on {above}; random "
-        f"dimensions that reach their accuracy{more}, for one of them:",
+        verdict=verdict,
+        measure=f"the {count(n_top, 'dimension')} of the largest |t| {is_above}; random dimensions that reach "
+        f"{'its' if n_top == 1 else 'their'} accuracy{more}, for each of the top:",
         value=value,
         low=low,
         high=high,

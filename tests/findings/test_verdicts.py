@@ -163,10 +163,16 @@ def test_probes_tell_more_than_words(low, high, above, below, verdict):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "low", "verdict"), [([6.0], 4.0, "yes"), ([1.2], 0.8, "cannot tell"), ([NONE], NONE, "cannot tell")]
+    ("ratios", "low", "verdict"),
+    [
+        ([6.0], 4.0, "yes"),
+        ([6.0, NONE, NONE], 4.0, "partly"),
+        ([1.2], 0.8, "cannot tell"),
+        ([NONE], NONE, "cannot tell"),
+    ],
 )
 def test_dimensions_of_the_top_are_worth_more(ratios, low, verdict):
-    table = pd.DataFrame({"n_top": 4, "ratio": ratios, "low": low, "high": 9.0, "censored": [math.isnan(low)]})
+    table = pd.DataFrame({"n_top": 4, "ratio": ratios, "low": low, "high": 9.0, "censored": math.isnan(low)})
     (found,) = concentrated(table.assign(high=table["high"].where(table["ratio"].notna())))
     assert found.verdict == verdict
     assert not [*concentrated(table.iloc[:0])]
