@@ -13,9 +13,13 @@ from latex2mathml.converter import convert
 from interp.declare import Options, find
 
 _ROOT = Path(__file__).parents[1]
-_OF_ROOT = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
+_OF_ROOT = {"index.md": "README.md", "index.ja.md": "README.ja.md", "contributing.md": "CONTRIBUTING.md"}
 _LINKS = {"](docs/": "](", "](interp/bundled/README.md)": "](bundled.md)", "](benchmarks/RESULTS.md)": "](speed.md)"}
-_LINKS |= {"](CONTRIBUTING.md)": "](contributing.md)"}
+_LINKS |= {
+    "](CONTRIBUTING.md)": "](contributing.md)",
+    "](README.md)": "](index.md)",
+    "](README.ja.md)": "](index.ja.md)",
+}
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 

@@ -268,7 +268,8 @@ UNKNOWN = {
     "difference", "difference_low", "difference_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
-    "projection_mean", "projection_slope", "null_high", "value", "surprisal",
+    "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
+    "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 

@@ -44,8 +44,8 @@ def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
     A type that makes more than a part of the tokens may leave the next band without one; then there are fewer.
 
     Examples:
-        >>> frequency_bands(np.array([0.1, 0.4, 0.0, 0.2, 0.3]), 2).tolist()
-        [1, 0, 1, 1, 0]
+        >>> frequency_bands(np.array([0.1, 0.4, 0.0, 0.3, 0.2]), 2).tolist()
+        [1, 0, 1, 1, 1]
     """
     falling = np.argsort(-u, kind="stable")
     middle = u[falling].cumsum() - u[falling] / 2

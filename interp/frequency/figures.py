@@ -213,6 +213,14 @@ def outlier_parts(effect: BiasEffect) -> go.Figure:
 
     Raises:
         ValueError: a run without outlier dimensions, or that did not look for them.
+
+    Examples:
+        >>> import interp
+        >>> model = interp.load("tiny-gpt2")
+        >>> text = interp.corpora.batches(model, "bundled", limit=10, bos=True)
+        >>> effect = interp.frequency.bias_effect(model, text, scales=[0, 1], outliers=True, progress=False)
+        >>> sorted({trace.name for trace in outlier_parts(effect).data})
+        ['outlier dimensions', 'random parts']
     """
     _check_asked(effect.outliers, "outliers")
     names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}

@@ -26,6 +26,7 @@ from interp import probing
 from interp.cli import main
 from interp.corpora import pairs
 from interp.probing import ProbingStudy
+from interp.probing.atlas.tables import Atlas
 from interp.probing.fitting import fit_sparse
 from interp.probing.group import split_pairs
 from interp.probing.probes import Probe
@@ -683,7 +684,7 @@ def test_study_has_every_table(
         assert set(columns.split()) <= set(part.columns), name
         assert len(part), name
     assert set(found.probes["control"]) == {"none", "flip", "rotation", "untrained"}
-    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views"}
+    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views", *Atlas.table_names()}
     state = found.provenance["state"]
     for name in ("transfer", "general", "overlap", "ablation", "views"):
         assert (found.tables[name]["state"] == state).all()
@@ -796,7 +797,7 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert (code, [line for line in error.splitlines() if line.startswith("interp: error")]) == (0, [])
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
-    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views")}
+    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", *Atlas.table_names())}
     assert names == tables | {"result.json", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}

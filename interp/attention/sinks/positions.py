@@ -355,6 +355,15 @@ def sink_dims(
     Returns the table (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive): `gap`, `share` and
     `abs_share` as in `gaps`, `rank` by |gap| (the lower dimension first where two are alike); whether the dimension is
     an outlier of the state that enters the layer, or has a massive activation there.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> options = {"key_classes": {"some": [7, 8]}, "sinks": True, "epsilon": 0.2, "progress": False}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, context=24, **options)
+        >>> tables = study.sinks, study.gaps, study.outliers, study.massive
+        >>> sink_dims(*tables, key_class="other", epsilon=0.2).empty
+        True
     """
     found = sinks.query("first_position == 0 and attention > @epsilon")[["layer", "head"]]
     if key_class not in gaps.arrays.indexes["key_class"]:
