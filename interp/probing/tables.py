@@ -224,22 +224,15 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     viewed = [probe(found, task, best) for task in _most_accurate(found.probes, best, l0_strength)]
     about = found.provenance | {"state": best, "l0_strength": l0_strength, "score": options.score}
     about |= {"whole_words": options.whole_words}
+    ablating: dict[str, Any] = {"limit": _ABLATED, "score": options.score, "progress": options.progress}
+    ablating["by_perplexity"] = options.atlas
     return ProbingStudy(
         provenance=provenance(model, states.settings, corpus=table.attrs["source"], **about),
         **(found.tables | beside | _across_tasks(states, found, best, l0_strength, fitting) | atlas),
         tasks=tasks,
         judgements=judgements,
         judgement_means=over_tasks(right),
-        ablation=ablation_effect(
-            model,
-            table,
-            removed,
-            limit=_ABLATED,
-            score=options.score,
-            by_perplexity=options.atlas,
-            progress=options.progress,
-            **scoring,
-        ),
+        ablation=ablation_effect(model, table, removed, **ablating, **scoring),
         views=pair_scores(model, tested, viewed, bos=options.bos),
     )
 
