@@ -16,7 +16,6 @@ _LINEAR = f"yes where the interval lies above {_HALF} and above the fit before t
 _LINEAR += f"good or not known; no where the interval lies below {_HALF}"
 _MISSED = 0.1  # in log: 10 %
 _RESAMPLES = 1_000
-_OPPOSITE: dict[Verdict, Verdict] = {"yes": "no", "no": "yes", "cannot tell": "cannot tell"}
 _RATIOS = (0.2 - 1e-9, 5 + 1e-9)
 _STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below what is missed without steering; "
 _STEERED += "no where it lies above that"
@@ -85,7 +84,7 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
         medians = [np.median(np.concatenate([by_token[token] for token in tokens])) for tokens in drawn]
         low, high = np.quantile(medians, (0.025, 0.975)) if len(by_token) > 1 else (np.nan, np.nan)
         still = float(np.abs(np.log(part["requested"])).median())
-        verdict = _OPPOSITE[side(float(low), float(high), than=still)]
+        verdict = side(-float(high), -float(low), than=-still)
         yield Finding(
             question="Does steering along A change a token's probability by what is asked?",
             verdict="partly" if verdict == "yes" and not high < _MISSED else verdict,

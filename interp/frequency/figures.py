@@ -162,11 +162,7 @@ def random_directions(effect: BiasEffect) -> go.Figure:
         for bias, row in own.iterrows():
             look = _LOOKS[str(bias)]
             value = pd.Series(look["name"], [row["delta_kl"]])
-            ends = {
-                "array": [row["delta_kl_high"] - row["delta_kl"]],
-                "arrayminus": [row["delta_kl"] - row["delta_kl_low"]],
-            }
-            bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3} | ends
+            bars = error_bars(*(own[f"delta_kl{end}"].loc[[str(bias)]] for end in ("", "_low", "_high")))
             how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": panel == 1, "panel": panel}
             add_series(out, value, look, hover="ΔKL = %{x:+.3f}<extra></extra>", error_x=bars, **how)
     return out.update_yaxes(autorange="reversed", type="category")

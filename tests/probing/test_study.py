@@ -272,6 +272,19 @@ def judged_pairs(hf: Any, tokenizer: Any, kind: str, task: str, share: float, n:
     return table
 
 
+def removed_dims(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """What is removed from now on, in order."""
+    sets: list[list[int]] = []
+    original = interp.hooks.ablate_dims
+
+    def spied(model: Any, layer: int, chosen: Sequence[int], **options: Any) -> Any:
+        sets.append([int(dim) for dim in chosen])
+        return original(model, layer, chosen, **options)
+
+    monkeypatch.setattr(sys.modules["interp.probing.accuracy"], "ablate_dims", spied)
+    return sets
+
+
 @pytest.mark.parametrize(("kind", "state"), [("gpt2", 0), ("gpt2", 1), ("gpt2", 2), ("bert", 1), ("bert", 2)])
 def test_ablation_is_an_edit_of_the_plain_model(
     kind: str,
@@ -286,14 +299,7 @@ def test_ablation_is_an_edit_of_the_plain_model(
     table = pd.concat(both, ignore_index=True)
     dims = [2, 5, 11]
     probes = [Probe(task, state, random_probe(state, dims=dims).direction, 0.0) for task in "tu"]
-    sets: list[list[int]] = []
-    original = interp.hooks.ablate_dims
-
-    def spied(model: Any, layer: int, chosen: Sequence[int], **options: Any) -> Any:
-        sets.append([int(dim) for dim in chosen])
-        return original(model, layer, chosen, **options)
-
-    monkeypatch.setattr(sys.modules["interp.probing.accuracy"], "ablate_dims", spied)
+    sets = removed_dims(monkeypatch)
     found = probing.ablation_effect(model, table, probes, draws=2, progress=False)
     assert no_hooks(model)
     assert list(found["task"].unique()) == ["t"], "on u the model is at .5"
@@ -344,19 +350,12 @@ def test_random_neurons_are_matched_in_perplexity(
 ) -> None:
     model, hf = load_toy("gpt2"), peer(hf_directory("gpt2"), "gpt2")
     table = judged_pairs(hf, model.tokenizer, "gpt2", "t", 0.75)
-    sets: list[list[int]] = []
-    original = interp.hooks.ablate_dims
-
-    def spied(model: Any, layer: int, chosen: Sequence[int], **options: Any) -> Any:
-        sets.append([int(dim) for dim in chosen])
-        return original(model, layer, chosen, **options)
-
-    monkeypatch.setattr(sys.modules["interp.probing.accuracy"], "ablate_dims", spied)
+    sets = removed_dims(monkeypatch)
     chosen = table.iloc[split_pairs(table, "t").test]
     sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
 
     def judged(dims: list[int]) -> tuple[float, float]:
-        with model.hooks(fwd_hooks=original(model, 1, dims, where="residual") if dims else []):
+        with model.hooks(fwd_hooks=interp.hooks.ablate_dims(model, 1, dims, where="residual") if dims else []):
             sums = probing.sentence_scores(model, sentences, progress=False)["sum"].to_numpy()
         good, bad = np.split(sums, 2)
         return float(sums.mean()), float((good > bad).mean())
