@@ -26,7 +26,15 @@ from interp.encoding.figures import (
     steering,
 )
 from interp.figures.views import show_images
-from interp.frequency.figures import bands, bias_curve, kl_by_scale, outlier_parts, projection, random_directions
+from interp.frequency.figures import (
+    bands,
+    bias_curve,
+    bias_ratio,
+    kl_by_scale,
+    outlier_parts,
+    projection,
+    random_directions,
+)
 from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
 from interp.probing.atlas.figures import (
     pair_similarity,
@@ -52,7 +60,7 @@ from interp.probing.figures import (
 
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",
-    "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
+    "bias_curve", "bias_ratio", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
     "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
     "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension", "neuron_overlap", "neurons",
     "outlier_contributions", "outlier_parts", "outlier_values", "pair_similarity", "probability_fit",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pandas as pd
 
+from interp.columns import COMMON, Column
 from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
 from interp.findings import Finding
@@ -32,7 +33,8 @@ class Result:
 
     A table whose rows grow with the model is an `interp.dense.Dense`; its field says how to read it from a tidy table:
     `field(metadata={"dims": …})`, and `fewer` where there is (see `Dense.of_table`). A subclass sets `analysis`, the
-    name of its folder in a run directory.
+    name of its folder in a run directory, and `columns`, what the columns of its tables are called and mean where they
+    are not those of `interp.columns.COMMON`.
 
     Examples:
         >>> import tempfile
@@ -48,6 +50,7 @@ class Result:
     """
 
     analysis: ClassVar[str]
+    columns: ClassVar[Mapping[str, Column]] = COMMON
 
     provenance: dict[str, Any]
 

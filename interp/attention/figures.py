@@ -319,8 +319,9 @@ def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
     """
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
-    title = f"{class_styles(study.provenance['key_classes'])[key_class]['name']}: a key dimension removed"
-    subtitle = f"mean over heads; one point per dimension, set to {value}; bars: 95 % intervals"
+    keys = class_styles(study.provenance["key_classes"])[key_class]["name"]
+    title = f"Attention to {keys} with one dimension removed"
+    subtitle = f"from the keys, set to {value}; mean over heads, one point per dimension; bars: 95 % intervals"
     out = figure(title, _BLOCK, "change of attention", subtitle=subtitle)
     hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):

@@ -10,6 +10,7 @@ import torch
 
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
+from interp.attention.columns import MEANINGS
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -70,6 +71,7 @@ class AttentionStudy(Result):
     """
 
     analysis: ClassVar[str] = "attention"
+    columns: ClassVar = MEANINGS
 
     scores: Dense = field(metadata=SCORES)
     gaps: Dense = field(metadata=GAPS)

@@ -14,6 +14,7 @@ from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.encoding import neurons
+from interp.encoding.columns import MEANINGS
 from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
@@ -47,6 +48,7 @@ class EncodingStudy(Result):
     """
 
     analysis: ClassVar[str] = "encoding"
+    columns: ClassVar = MEANINGS
 
     regression: pd.DataFrame
     types: pd.DataFrame

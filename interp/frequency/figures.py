@@ -14,7 +14,7 @@ from interp.frequency import BiasEffect
 from interp.frequency.directions import nearest
 from interp.models.head import Bias
 
-__all__ = ["bands", "bias_curve", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
+__all__ = ["bands", "bias_curve", "bias_ratio", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
 
 _MOST_CURVES = 5
 _LOOKS = {
@@ -68,6 +68,47 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     uniform = pd.Series(1 / len(effect.types), [low, high])
     add_series(out, uniform, CHANCE | {"name": "q = 1/V (uniform)"}, hoverinfo="skip")
     return out.update_xaxes(LOG).update_yaxes(LOG)
+
+
+def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
+    """How many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by u(w).
+
+    Per bin of log u the geometric mean over types, its band ± one geometric SD. Of more than five λ, five evenly spaced
+    ones are drawn.
+
+    Raises:
+        ValueError: a bias that was not part of the run, or a run without λ = 1 or with no other.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> [trace.name for trace in bias_ratio(effect).data if trace.name]
+        ['λ = 0 (removed)', 'λ = 1 (as trained)']
+    """
+    only(effect.kl, "bias", bias)
+    q = effect.probabilities(bias=bias).pivot(index="token_id", columns="scale", values="probability")
+    if 1.0 not in q or len(q.columns) < 2:
+        raise ValueError(f"a ratio needs λ = 1 and another λ; this result has {', '.join(f'{one:g}' for one in q)}")
+    u = effect.types.set_index("token_id")["unigram"]
+    bins = only(effect.curve, "bias", bias).drop_duplicates("bin").set_index("bin")[["unigram_low", "unigram_high"]]
+    places = pd.Series(np.searchsorted(bins["unigram_low"], u[u > 0] * (1 + 1e-9)) - 1, u.index[u > 0])
+    centres = np.sqrt(bins.prod(axis=1)).to_numpy()
+    title = f"How scaling {BIAS_NAME[bias]} changes predictions"
+    y = "times as probable as in the trained model"
+    out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
+    for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
+        log_ratio = np.log(q[scale] / q[1.0]).reindex(places.index).groupby(places).agg(["mean", "std"])
+        log_ratio = log_ratio.set_axis(centres[log_ratio.index])
+        look["name"] += " (removed)" if scale == 0 else ""
+        ends = (np.exp(log_ratio["mean"] + sign * log_ratio["std"].fillna(0)) for sign in (-1, 1))
+        add_band(out, *ends, translucent(look["color"], 0.13), legendgroup=look["name"], showlegend=False)
+        hover = "u = %{x:.2g}<br>%{y:.3g} times as probable"
+        add_series(out, np.exp(log_ratio["mean"]), look, hover=hover, legend=True)
+    add_series(out, pd.Series(1.0, centres[[0, -1]]), CHANCE | {"name": "λ = 1 (as trained)"}, hoverinfo="skip")
+    return out.update_xaxes(LOG).update_yaxes(type="log", dtick="D2")
 
 
 def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
@@ -152,7 +193,7 @@ def random_directions(effect: BiasEffect) -> go.Figure:
     scale = nearest(effect.controls["scale"].tolist(), 0)
     biases = effect.controls["bias"].drop_duplicates().tolist()
     names = [f"{effect.controls['draw'].nunique()} random directions {kind}" for kind in _KIND.values()]
-    out = panels("Beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
+    out = panels("The effect beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
     beside = effect.controls[effect.controls["scale"] == scale]
     own = effect.kl[effect.kl["scale"] == scale].set_index("bias").loc[biases]
     for panel, kind in enumerate(_KIND, 1):

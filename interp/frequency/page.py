@@ -44,8 +44,10 @@ DEFINITIONS = {
 def section(effect: BiasEffect) -> Section:
     """What the page says of `interp frequency`; every number comes from the result."""
     first, *others = effect.kl["bias"].unique()
-    main = f"curve_{first}"
-    figures = {main: plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    scaled = {1.0} < set(effect.kl["scale"])
+    figures = {f"ratio_{first}": plots.bias_ratio(effect, first)} if scaled else {}
+    figures |= {f"curve_{first}": plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    main = next(iter(figures))
     figures |= {f"projection_{bias}": plots.projection(effect, bias) for bias in [first, *others] if bias != "fc"}
     figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
     tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}

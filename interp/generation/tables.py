@@ -25,6 +25,7 @@ from interp.corpora.sources import Source
 from interp.corpora.unigrams import Unigrams
 from interp.findings import Finding
 from interp.frequency import bias_effect
+from interp.generation.columns import MEANINGS
 from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
@@ -57,6 +58,7 @@ class GenerationStudy(Result):
     """
 
     analysis: ClassVar[str] = "generation"
+    columns: ClassVar = MEANINGS
 
     texts: pd.DataFrame
     metrics: pd.DataFrame

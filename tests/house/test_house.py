@@ -9,7 +9,7 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "declare", "disk", "intervals", "memory", "paths", "words"},
+    {"checks", "columns", "declare", "disk", "intervals", "memory", "paths", "words"},
     {"models"},
     {"corpora"},
     {"options", "dense", "findings"},

@@ -27,6 +27,7 @@ from interp.probing.atlas.sums import (
     places,
 )
 from interp.probing.atlas.units import SCORES, TaskUnits, kinds, shared, task_units
+from interp.probing.columns import MEANINGS
 from interp.probing.equivalence import n_top
 from interp.probing.options import Position
 from interp.probing.states import Of, state_rows
@@ -99,6 +100,7 @@ class Atlas(Result):
     """
 
     analysis: ClassVar[str] = "atlas"
+    columns: ClassVar = MEANINGS
 
     consistency: pd.DataFrame
     units: pd.DataFrame
