@@ -108,7 +108,8 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
         hover = "u = %{x:.2g}<br>%{y:.3g} times as probable"
         add_series(out, np.exp(log_ratio["mean"]), look, hover=hover, legend=True)
     add_series(out, pd.Series(1.0, centres[[0, -1]]), CHANCE | {"name": "λ = 1 (as trained)"}, hoverinfo="skip")
-    return out.update_xaxes(LOG).update_yaxes(type="log", dtick="D2")
+    ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
+    return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
 def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
