@@ -48,5 +48,8 @@ MEANINGS = COMMON | {
     "entropy": Column("entropy, nats", "Mean entropy of the predicted distribution."),
     "n_predicted": Column("tokens predicted", "How many distinct tokens are ever the likeliest."),
     "n_random": Column("random directions", "How many it is ranked among."),
+    "control_low": Column("lowest control", "The smallest ΔKL of a random direction."),
+    "control_median": Column("median control", "The median ΔKL of the random directions."),
+    "control_high": Column("highest control", "The largest ΔKL of a random direction."),
     "rank": Column("rank", "Place of ΔKL among those of the random directions, 1 above all."),
 }
