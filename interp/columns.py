@@ -170,6 +170,6 @@ def _form(table: pd.DataFrame) -> Callable[[Any], str]:
 
 
 def _word(value: object) -> str:
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict | list | np.ndarray):
+        return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value, ensure_ascii=False)
     return _MISSING if value is None or value is pd.NA or value != value else str(value)

@@ -31,6 +31,7 @@ def test_a_column_has_one_number_of_decimals(values, printed):
 
 def test_words_lists_and_what_is_missing():
     assert cells(["a", None, [1, 2], {"b": "ü"}, True]) == ["a", "–", "[1, 2]", '{"b": "ü"}', "True"]
+    assert cells([np.array([1, 2])]) == ["[1, 2]"]
     assert displayed(pd.DataFrame({"x": [True, False]}))[0].cells == ["True", "False"]
 
 

@@ -7,7 +7,6 @@ __all__ = ["MEANINGS"]
 MEANINGS = COMMON | {
     "bias": Column("bias", "What is scaled: b_LN, b_FC or b_last; mean is E[h], slope −A."),
     "kl_corrected": Column("KL, corrected, nats", "KL(u‖q) without the bias of a mean over so few positions."),
-    "kl": Column("KL, corrected, nats", "KL(u‖q) without the bias of a mean over so few positions."),
     "delta_kl": Column("ΔKL, nats", "How much further from word frequency than at λ = 1."),
     "kl_model_unigram": Column("KL(q‖u), nats", "The same divergence the other way round, over types with u > 0."),
     "dropped_mass": Column("mass left out", "Probability that q gives to types that do not occur in the counts."),
