@@ -464,7 +464,7 @@ def test_nothing_hangs_over_the_edge_of_a_phone(short):
     short.settle()
     assert short.run("document.documentElement.scrollWidth") <= 390
     wide = short.run(
-        "plots.filter(plot => plot.querySelector('svg').clientWidth > plot.parentElement.clientWidth)"
+        "plots.filter(isShown).filter(plot => plot.querySelector('svg').clientWidth > plot.parentElement.clientWidth)"
         ".filter(plot => getComputedStyle(plot.parentElement).overflowX !== 'auto').length"
     )
     assert wide == 0
