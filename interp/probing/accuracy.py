@@ -30,7 +30,7 @@ from interp.run.passes import Passes, execute, runs
 
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
 
-LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
+LEAST_ACCURACY = 0.6  # of the model itself
 _ROWS = 64
 _LARGEST = 16  # times as many random neurons as found ones, at most
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
@@ -161,7 +161,7 @@ def ablation_effect(
     work, disable = zip(probes, tested, strict=True), None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
         task = _Task.of(model, chosen, probe, score, whole_words=whole_words, bos=bos)
-        if task.before.accuracy >= LEAST_ACCURACY:
+        if task is not None:
             rows += _of_task(task, modes, draws, seed, by_perplexity)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
     columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
@@ -192,10 +192,13 @@ class _Task(NamedTuple):
         *,
         whole_words: bool,
         bos: bool | None,
-    ) -> "_Task":
+    ) -> "_Task | None":
+        """None where the model has no judgement to take away."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
         scoring = partial(sentence_scores.passes, model, sentences, whole_words=whole_words, bos=bos)
         before = Judged.of(execute(model, scoring(), progress=False), score)
+        if before.accuracy < LEAST_ACCURACY:
+            return None
         moments = _moments(model, sentences, probe.state, bos)
         return cls(model, probe, sentences, score, scoring, before, *moments, keep(model, scoring(), probe.state))
 
