@@ -1,6 +1,7 @@
 """How sure accuracies on minimal pairs are: intervals, exact tests, and means over tasks."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -55,10 +56,13 @@ def mcnemar(a: Float[np.ndarray, "*dims pairs"], b: Float[np.ndarray, "*dims pai
     return np.asarray(np.minimum(1.0, p))
 
 
+@lru_cache(maxsize=4)  # tasks and comparisons ask for the same ones, whose drawing takes longer than what they weight
 def resampled(n: int, seed: int = 0) -> Float[np.ndarray, "resample n"]:
-    """Weights of 1,000 bootstrap resamples of n observations, each row with sum 1."""
+    """Weights of 1,000 bootstrap resamples of n observations, each row with sum 1; read-only."""
     draws = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
-    return np.asarray(draws / n, dtype=np.float64)
+    weights = np.asarray(draws / n, dtype=np.float64)
+    weights.flags.writeable = False
+    return weights
 
 
 def task_means(right: Sequence[Float[np.ndarray, "pairs measures"]]) -> Float[np.ndarray, "resample measures"]:

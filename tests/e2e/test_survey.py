@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no g
 
 
 SHORT = {"probing": {"steps": 10}}
+QUICK = {"probing": {"methods": ["dense"]}, "encoding": {"orders": ["random"], "bases": ["axis"]}}
 SCALES = SHORT | {"frequency": {"scales": (0, 1)}}
 
 
@@ -106,7 +107,7 @@ def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, 
     table.to_csv(pairs, index=False)
     out = tmp_path / "out"
     arguments = ["report", "--corpus", str(corpus), "--pairs", str(pairs), "--no-bos", "--json"]
-    arguments += ["--settings", json.dumps(SHORT)]
+    arguments += ["--settings", json.dumps(QUICK)]
     models = [part for kind in ("gpt2", "bert") for part in ("--model", str(hf_directory(kind)))]
     assert main([*arguments, *models, "--out", str(out)]) == 0
     captured = capsys.readouterr()
