@@ -8,7 +8,7 @@ import torch
 
 from interp.corpora import pairs
 from interp.models.shapes import Shape, shape
-from interp.probing.atlas.costs import atlas_pass
+from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
 from interp.run.budget import Cost, Pass, setup
 
@@ -74,8 +74,10 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         n_mapped = n_tasks * (1 + (table.attrs["source"] == "bundled pairs"))  # each with its control
         rows = read["size"][0]
         passes.append(atlas_pass(size, n_tasks=n_mapped, folds=asked.folds, rows=rows, longest=longest))
-        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums}
-        lines.append(f"atlas: {n_mapped:,} tasks and controls, sums of {passes[-1].sums / 2**30:,.2f} GiB in memory")
+        disk = kept_on_disk(size, n_tasks=n_mapped, folds=asked.folds)
+        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums, "atlas_disk_bytes": disk}
+        sums = f"sums of {disk / 2**30:,.2f} GiB on disk, {passes[-1].sums / 2**30:,.2f} GiB in memory"
+        lines.append(f"atlas: {n_mapped:,} tasks and controls, {sums}")
     return Cost(passes=tuple(passes), between=twice + fitted, numbers=numbers, lines=lines)
 
 

@@ -302,6 +302,19 @@ class TestRefusals:
             with pytest.raises(ValueError, match="rows of 10 tokens or more, and there was none; give longer texts"):
                 getattr(observer, name)
 
+    def test_no_row_that_counts_is_refused_before_the_pass(self, load_toy, monkeypatch):
+        asked = {"unigram": np.ones(67, dtype=int), "key_classes": CLASSES, "sinks": True, "progress": False}
+        texts = ["w1 w2 w3"] * 30
+        with monkeypatch.context() as patched:
+            patched.setattr("interp.run.passes.observe", lambda *_, **__: pytest.fail("a pass was made"))
+            for model, how, longest in (("gpt2", {"layout": "texts"}, 3), ("gpt2", {"context": 9}, 9), ("bert", {}, 5)):
+                found = f"rows of 10 tokens or more, and the longest row of this text has {longest}; give longer texts"
+                with pytest.raises(ValueError, match=found):
+                    attention.study(load_toy(model), texts, **how, **asked)
+        texts[-1] = " ".join(["w1"] * 10)  # one row is enough
+        study = attention.study(load_toy("gpt2"), texts, layout="texts", ablation=False, **asked)
+        assert study.sinks["n_keys"].unique().tolist() == [1]
+
     def test_a_text_shorter_than_one_row(self, load_toy):
         with pytest.raises(ValueError, match="shorter than one row"):
             attention.study(load_toy("gpt2"), ["w1 w2"], sinks=True, unigram=np.arange(67), progress=False)

@@ -408,8 +408,8 @@ def test_a_study_has_the_atlas_where_it_is_asked_for():
     assert "Top units found again by other pairs, mean over tasks" in shown.tables
 
 
-def test_memory_is_known_before_a_run(hf_directory):
-    """A dry run says how many bytes the sums of the tasks that are read side by side have."""
+def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
+    """A dry run says how many bytes the sums of the tasks that are read side by side have, and those kept of all."""
     directory = str(hf_directory("gpt2"))
     model, table = interp.load(directory), toy_pairs(("a", "b", "c"))
     observers: list[UnitSums] = []
@@ -423,6 +423,9 @@ def test_memory_is_known_before_a_run(hf_directory):
     assert cost.passes[-1].what == "units"
     assert cost.numbers["atlas_sums_bytes"] == held
     assert cost.numbers["n_mapped"] == 3
+    probing.map_units(model, table, position="last", progress=False, directory=tmp_path)
+    on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.02 * cost.numbers["atlas_disk_bytes"]  # and headers
     assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 42
     assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
 
