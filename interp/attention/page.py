@@ -181,7 +181,7 @@ def _sink_rates(studies: Mapping[str, AttentionStudy]) -> go.Figure:
         first = study.sink_rates[study.sink_rates["first_position"] == 0]
         lines[name] = by_depth(first.set_index("layer")["rate"], layers_of(name, study.provenance))
     draw_runs(out, lines, list(studies))
-    return out.update_yaxes(tickformat=".0%", rangemode="tozero")
+    return out.update_yaxes(rangemode="tozero")
 
 
 def _spread_of(study: AttentionStudy) -> pd.Series:

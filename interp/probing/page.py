@@ -52,8 +52,8 @@ DEFINITIONS = {
     "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
     "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
     "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
-    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, a random half "
-    "of all words called good.",
+    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, or in a "
+    "number, a random half of which is called good.",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
     "minimal-pair accuracy, against random neurons and others of matched magnitude.",
 }
@@ -195,7 +195,7 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> go.Figure:
 def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> go.Figure:
     """The share of the top 1 % of units that other pairs find again, each run on a line: its tasks, their controls, and
     the means with labels flipped."""
-    out = figure(f"{KINDS[of].capitalize()} found again by other pairs", "share of the top 1 %", "")
+    out = figure("Units found again by other pairs", "share of the top 1 %", "", subtitle=KINDS[of])
     for number, (name, look) in enumerate(run_styles(list(studies)).items()):
         table = only(only(studies[name].consistency, "score", "paired"), "of", of)
         grammar = table["control"] == "none"

@@ -10,6 +10,7 @@ from toys import with_tables
 
 from interp import attention, corpora, pages, plots
 from interp.attention.massive import position_bins
+from interp.attention.page import sides
 from interp.attention.sinks.findings import by_chance, sink_findings
 from interp.attention.sinks.positions import Sinks, fewest_queries, sink_dims
 from interp.attention.sinks.writers import MassiveWriters
@@ -345,6 +346,18 @@ class TestPage:
             plots.sink_positions(without)
         with pytest.raises(ValueError, match="no writers of massive activations; ask"):
             plots.massive_writers(without)
+
+    def test_runs_with_sinks_are_compared(self):
+        study = planted_study("MLP")
+        empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
+        both = sides({"one": study, "other": study})
+        assert both.numbers["sink_rate"].tolist() == [1 / 12, 1 / 12]
+        line = both.figures["sinks"].data[0]
+        assert line.x.tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+        assert line.y.tolist() == pytest.approx([0, 1 / 4, 0])  # one of four heads of block 1
+        alone = sides({"one": study, "other": with_tables(study, **empty)})
+        assert "sinks" not in alone.figures
+        assert alone.numbers["sink_rate"].isna().tolist() == [False, True]
 
 
 class TestFindings:
