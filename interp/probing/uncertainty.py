@@ -134,7 +134,8 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
     """Each task's accuracy by one column of `hits` minus that by another, state by state.
 
     Intervals by `difference_interval` over test pairs, p by `mcnemar`, adjusted over the tasks of a state and
-    comparison (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p, p_adjusted).
+    comparison (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p,
+    p_adjusted).
     """
     known = [pair for pair in pairs if set(pair) <= set(hits)]
     tables = [_compared(of_state, *pair) for _, of_state in hits.groupby("state", sort=False) for pair in known]

@@ -244,7 +244,8 @@ def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFra
         if unknown := sorted(set(table["UID"]) - set(tasks)):
             found = f"controls ({kind}) has partners of {', '.join(unknown)}, which are none of the tasks"
             raise ValueError(f"{found}; leave them out")
-    tables = [part[columns].assign(control=kind) for kind, part in {"none": pairs, **kinds}.items()]
+    tables = [pairs[columns].assign(control="none")]
+    tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
     return pd.concat(tables, ignore_index=True)
 
 
