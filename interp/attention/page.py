@@ -142,10 +142,12 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
         rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
+        rows[name] |= study.sink_summary.set_index("measure")["value"].add_prefix("sink_").to_dict()
     numbers = numbers_of(rows)
     classes = shared(studies, lambda one: one.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     figures["spread"] = _spread(studies)
+    figures |= {name: _sink_rates(having) for name, having in shared(studies, _with_sinks)}
     what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
 
@@ -162,6 +164,23 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figu
     for name, style in run_styles(list(studies)).items():
         dotted = CHANCE | {"name": style["name"], "color": style["color"]}
         add_series(out, depth[name]["uniform"].round(4), dotted, legend=False, hoverinfo="skip")
+    return out.update_yaxes(rangemode="tozero")
+
+
+def _with_sinks(study: AttentionStudy) -> list[str]:
+    return [] if study.sinks.empty else ["sinks"]
+
+
+def _sink_rates(studies: Mapping[str, AttentionStudy]) -> go.Figure:
+    """The sink rate of the first position by depth."""
+    each = {f"{study.provenance['epsilon']:g}" for study in studies.values()}
+    subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(each))} of the attention"
+    out = figure("Attention sinks at the first position", DEPTH, "sink rate", subtitle=subtitle)
+    lines = {}
+    for name, study in studies.items():
+        first = study.sink_rates[study.sink_rates["first_position"] == 0]
+        lines[name] = by_depth(first.set_index("layer")["rate"], layers_of(name, study.provenance))
+    draw_runs(out, lines, list(studies))
     return out.update_yaxes(rangemode="tozero")
 
 

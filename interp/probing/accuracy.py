@@ -72,8 +72,8 @@ def minimal_pair_accuracy(
 
     Returns a row for each score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
     difference, difference_low, difference_high, p, p_adjusted, n_pairs): the accuracy with Wilson's 95 % interval, and
-    its difference from that by the first of the scores, with a paired bootstrap over pairs and McNemar's exact test, p
-    adjusted over the tasks of a score (see `interp.probing.uncertainty`).
+    its difference from that by the first of the scores, with an adjusted interval over pairs and McNemar's exact test,
+    p adjusted over the tasks of a score (see `interp.probing.uncertainty`).
 
     Raises ValueError for a table without BLiMP's columns, unknown scores or one twice, TypeError for a table with a
     missing UID, and what `sentence_scores` raises.
