@@ -16,8 +16,8 @@ _LEVEL = 0.05
 
 
 def direction_atlas(study: EncodingStudy) -> go.Figure:
-    """Cosines of the directions of word frequency, of output embeddings and of attention; colours are their sizes. In
-    bold what random rotations do not reach (p adjusted < .05), in italics what is so by construction.
+    """Cosines of the directions of word frequency, of output embeddings and of attention: in bold what random rotations
+    do not reach (p adjusted < .05), in italics what is so by construction.
 
     Raises ValueError for a study without an atlas.
 
@@ -32,19 +32,16 @@ def direction_atlas(study: EncodingStudy) -> go.Figure:
     table = study.atlas
     if table.empty:
         raise ValueError("this study has no atlas of directions; ask with atlas=True (interp encoding --atlas)")
-    kinds = dict(zip(table["name_a"], table["of_a"], strict=True)) | dict(
-        zip(table["name_b"], table["of_b"], strict=True)
-    )
+    kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]} | dict(zip(table["name_b"], table["of_b"], strict=True))
     names = list(kinds)
     said = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
     texts = [form.format(f"{cosine:+z.2f}") for form, cosine in zip(said, table["cosine"], strict=True)]
     chance = f"bold: beyond random rotations (95 %: {table['null_95'].iloc[0]:.2f}); italics: by construction"
     out = figure("One atlas of directions", "", "", subtitle=f"cosine; {chance}")
-    grid = _square(table.assign(cosine=table["cosine"].abs()), "cosine", names).fillna(1.0)
+    shown = [plain(name) for name in names]
+    grid = _square(table, "cosine", names).astype(float).set_axis(shown).set_axis(shown, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()
-    shown = grid.set_axis([plain(name) for name in names]).set_axis([plain(name) for name in names], axis=1)
-    add_grid(out, shown, "%{y}, %{x}: %{text}", reach=1.0, text=marks, texttemplate="%{text}", textfont_size=10)
-    out.update_traces(zmin=0, colorbar_title_text="|cos|")
+    add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, text=marks, texttemplate="%{text}", textfont_size=11)
     ends = [0, *(i for i in range(1, len(names)) if kinds[names[i]] != kinds[names[i - 1]]), len(names)]
     for start, end in pairwise(ends):
         if start:
@@ -54,7 +51,7 @@ def direction_atlas(study: EncodingStudy) -> go.Figure:
         above = {"x": (start + end - 1) / 2, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
         out.add_annotation(above, text=kinds[names[start]])
     out.update_xaxes(tickangle=-45, showgrid=False).update_yaxes(showgrid=False)
-    return out.update_layout(height=140 + 30 * len(names), margin_t=84, meta={"least_width": 190 + 42 * len(names)})
+    return out.update_layout(height=140 + 30 * len(names), margin_t=104, meta={"least_width": 190 + 42 * len(names)})
 
 
 def _square(table: pd.DataFrame, column: str, names: list[str]) -> pd.DataFrame:

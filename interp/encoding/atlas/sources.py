@@ -43,10 +43,12 @@ class Spread(NamedTuple):
     sizes: Float[np.ndarray, " groups"]
     texts_per_group: int
 
-    def ends(self, values: Float[np.ndarray, "draws n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """The ends of the 95 % intervals of values: those of the whole text, and then those without each group."""
-        found = jackknife(values[0], values[1:], self.sizes, self.texts_per_group)
-        return found.low, found.high
+    def ends(self, values: Float[np.ndarray, " draws"]) -> tuple[float, float]:
+        """The ends of the 95 % interval of a value: that of the whole text, and then those without each group; alone
+        where the text has no part in it."""
+        without = np.broadcast_to(values[1:] if len(values) > 1 else values, len(self.sizes))
+        found = jackknife(values[0], without, self.sizes, self.texts_per_group)
+        return float(found.low), float(found.high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +62,10 @@ class Seen:
     `absent` says why something is not there.
     """
 
-    frequency: dict[str, Float[np.ndarray, "draws d_model"]]
+    frequency: dict[str, Float[np.ndarray, "_ d_model"]]
     dims: list[int]
     heads: list[tuple[int, int]]
-    keys: Float[np.ndarray, "draws heads d_model"]
+    keys: Float[np.ndarray, "_ _ d_model"]
     spread: Spread
     absent: dict[str, str]
 
@@ -148,7 +150,7 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
     frequency = _frequency(model, fit, u, sums, predictions, grouped=grouped)
     dims: list[int] = []
     heads: list[tuple[int, int]] = []
-    keys: Float[np.ndarray, "draws heads d_model"] = np.zeros((1, 0, model.cfg.d_model))
+    keys: Float[np.ndarray, "_ _ d_model"] = np.zeros((1, 0, model.cfg.d_model))
     if profile is not None:
         inside = profile.table.query("state < @model.cfg.n_layers")
         dims = find_outliers(inside)["dim"].drop_duplicates().tolist()[:most]
@@ -180,7 +182,7 @@ def _why_absent(model: Model) -> dict[str, str]:
 
 def _frequency(
     model: Model, fit: Fit, u: Distribution, sums: DirectionSums, predictions: MeanPredictions, *, grouped: bool
-) -> dict[str, Float[np.ndarray, "draws d_model"]]:
+) -> dict[str, Float[np.ndarray, "_ d_model"]]:
     found = {name: vector[None] for name, vector in frequency_directions(model, fit, u).items()}
     found["E[h]"] = sums.mean_input(grouped=grouped)
     if grouped:

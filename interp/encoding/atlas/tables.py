@@ -176,7 +176,7 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
 
 def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: float) -> tuple[float, float, float]:
     """The value of the whole text, and the ends of its interval."""
-    low, high = spread.ends(np.broadcast_to(values, 1 + len(spread.sizes)) if len(values) == 1 else values)
+    low, high = spread.ends(values)
     return float(values[0]), float(np.maximum(low, least)), float(np.minimum(high, 1.0))
 
 
