@@ -1,7 +1,7 @@
 """The tables of an atlas: cosines of directions and overlaps of subspaces, each with its interval and beside random
 rotations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from interp.encoding.neurons import why_impossible as why_no_neurons
 from interp.encoding.regression import Fit, raw_head
 from interp.models.sites import Model, view
 
-__all__ = ["PAIRS", "SUBSPACES", "Member", "atlas_tables", "frequency_neurons", "members", "most_dims", "pair_table"]
+__all__ = ["PAIRS", "SUBSPACES", "Member", "atlas_tables", "chosen_neurons", "members", "most_dims", "pair_table"]
 __all__ += ["subspace_table"]
 
 _MOST = 10  # dimensions of a subspace
@@ -67,29 +67,32 @@ def most_dims(d_model: int) -> int:
 def members(model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame) -> tuple[list[Member], list[Member]]:
     """The directions of an atlas, in the order of the figure, and its subspaces.
 
+    E[h] is in no subspace: outlier dimensions are those of a large mean, and would hold it whatever they have to do
+    with word frequency.
+
     Args:
         neurons: the table of `interp.encoding.frequency_neurons`, or an empty one.
     """
     most = most_dims(model.cfg.d_model)
     frequency = [Member(name, name, seen.frequency[name][:, None]) for name in _FREQUENCY if name in seen.frequency]
-    axes = fit.components[:most] * np.where(fit.components[:most] @ fit.slope > 0, -1.0, 1.0)[:, None]
-    chosen = frequency_neurons(neurons, most)
-    sets = {
-        "axes": Member("principal axes", "PC", axes[None]),
-        "neurons": Member("neurons", "neuron", _written(model, chosen)[None]),
-        "dims": Member("outlier dimensions", "dim", np.eye(model.cfg.d_model)[seen.dims][None]),
-        "keys": Member("sink keys", "sink key", seen.keys),
-    }
-    names = [f"PC{number + 1}" for number in range(most)], [f"neuron {one}" for one in chosen]
-    single = zip((*names, [f"dim {dim}" for dim in seen.dims]), sets.values(), strict=False)
-    directions = [*frequency, *(one for name, of in single for one in _each(name[:_SHOWN], of))]
-    if seen.heads:
-        directions.append(_mean_direction(sets["keys"]))
-    whole = Member("word frequency", "frequency", _together([one.vectors for one in frequency]))
-    return directions, [whole, *(one for one in sets.values() if one.vectors.shape[1])]
+    turned = fit.components[:most] * np.where(fit.components[:most] @ fit.slope > 0, -1.0, 1.0)[:, None]
+    chosen = chosen_neurons(neurons, most)
+    words = Member("word frequency", "frequency", _together([one.vectors for one in frequency if one.kind != "E[h]"]))
+    axes = Member("principal axes", "PC", turned[None])
+    writers = Member("neurons", "neuron", _written(model, chosen)[None])
+    dims = Member("outlier dimensions", "dim", np.eye(model.cfg.d_model)[seen.dims][None])
+    keys = Member("sink keys", "sink key", seen.keys)
+    directions = [
+        *frequency,
+        *_first([f"PC{number}" for number in range(1, most + 1)], axes),
+        *_first([f"neuron {neuron}" for neuron in chosen], writers),
+        *_first([f"dim {dim}" for dim in seen.dims], dims),
+        *([_mean_direction(keys)] if seen.heads else []),
+    ]
+    return directions, [one for one in (words, axes, writers, dims, keys) if one.vectors.shape[1]]
 
 
-def frequency_neurons(neurons: pd.DataFrame, most: int) -> list[int]:
+def chosen_neurons(neurons: pd.DataFrame, most: int) -> list[int]:
     """Those of the table `neurons` that change the loss most through the unigram direction."""
     known = neurons.reindex(columns=["neuron", "through_unigram"]).dropna()
     found = known.sort_values("through_unigram", key=np.abs, ascending=False, kind="stable")["neuron"]
@@ -105,13 +108,12 @@ def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons
     return head.of_residual(weights.to(head.wide)).double().cpu().numpy()
 
 
-def _each(names: Sequence[str], of: "Member") -> Iterator["Member"]:
-    """Some vectors of a subspace, each a direction."""
-    for number, name in enumerate(names):
-        yield Member(name, of.kind, of.vectors[:, number : number + 1])
+def _first(names: Sequence[str], of: Member) -> list[Member]:
+    """The first vectors of a subspace, each a direction."""
+    return [Member(name, of.kind, of.vectors[:, [number]]) for number, name in enumerate(names[:_SHOWN])]
 
 
-def _mean_direction(of: "Member") -> "Member":
+def _mean_direction(of: Member) -> Member:
     """The mean of the unit vectors of a subspace."""
     units = of.vectors / np.linalg.norm(of.vectors, axis=2, keepdims=True)
     return Member(of.kind, of.kind, units.mean(1, keepdims=True))
@@ -197,7 +199,7 @@ def atlas_tables(
     if seen is None:
         return {"atlas": pd.DataFrame(columns=PAIRS), "subspaces": pd.DataFrame(columns=SUBSPACES)}, {}
     directions, subspaces = members(model, fit, seen, neurons)
-    chosen = frequency_neurons(neurons, most_dims(model.cfg.d_model))
+    chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
     absent = seen.absent | ({} if chosen else {"neurons": why_no_neurons(model) or "none was read"})
     about = {"dims": seen.dims, "neurons": chosen, "heads": [list(one) for one in seen.heads], "absent": absent}
     return {
