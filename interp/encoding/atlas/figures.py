@@ -36,8 +36,9 @@ def direction_atlas(study: EncodingStudy) -> go.Figure:
     names = list(kinds)
     said = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
     texts = [form.format(f"{cosine:+z.2f}") for form, cosine in zip(said, table["cosine"], strict=True)]
-    chance = f"bold: beyond random rotations (95 %: {table['null_95'].iloc[0]:.2f}); italics: by construction"
-    out = figure("One atlas of directions", "", "", subtitle=f"cosine; {chance}")
+    chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
+    subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
+    out = figure("One atlas of directions", "", "", subtitle=subtitle)
     shown = [plain(name) for name in names]
     grid = _square(table, "cosine", names).astype(float).set_axis(shown).set_axis(shown, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()

@@ -34,6 +34,10 @@ from interp.run.passes import Passes, Reading
 __all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look"]
 
 _EPSILON = 0.3  # of attention, as in interp attention --sinks
+_WHY_NO_FREQUENCY = {
+    "b_LN": "the final norm has no bias, or it is 0",
+    "unigram": "no more types occur in the counts than there are dimensions",
+}
 _EVERY = TokenClasses(("any",), torch.zeros_like)
 
 
@@ -162,9 +166,6 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
     absent |= {name: why for name, why in _WHY_NO_FREQUENCY.items() if name not in frequency}
     spread = Spread(predictions.sizes, predictions.stretches_per_group)
     return Seen(frequency, dims, heads, keys, spread, absent)
-
-
-_WHY_NO_FREQUENCY = {"b_LN": "the final norm has no bias", "unigram": "too few types occur in the counts"}
 
 
 def _why_absent(model: Model) -> dict[str, str]:

@@ -105,7 +105,7 @@ def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons
         return np.zeros((0, model.cfg.d_model))
     weights = view(model).W_out(model.cfg.n_layers - 1)[list(neurons)].detach().to(model.W_U.device)
     head = raw_head(model)
-    return head.of_residual(weights.to(head.wide)).double().cpu().numpy()
+    return head.of_residual(weights.to(head.wide)).cpu().double().numpy()
 
 
 def _first(names: Sequence[str], of: Member) -> list[Member]:
