@@ -273,6 +273,7 @@ UNKNOWN = {
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
+    "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 
