@@ -138,6 +138,10 @@ class Observer:
         self.add(_SIZE, size)
         return [stretch // size for stretch in stretches]
 
+    def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
+        """The group of texts of each position that is read, on the CPU."""
+        return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
+
     def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
         """`add` the values of each row of a batch to the row's group of texts."""
         self.add_to_groups(name, values, torch.tensor(self.groups_of(batch)))

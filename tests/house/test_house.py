@@ -22,6 +22,7 @@ LEVELS = (
     {"cli"},
 )
 DECLARED = {
+    ("encoding", "attention"),
     ("encoding", "frequency"),
     ("encoding", "generation"),
     ("frequency", "encoding"),
