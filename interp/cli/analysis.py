@@ -32,7 +32,8 @@ def command_of(analysis: Analysis) -> flags.Command:
     described = PAIRS if source == "pairs" else CORPUS
     if source in analysis.paper:
         described += f" --paper takes {analysis.paper[source]!r} if it is left out."
-    own = [flags.parameter(source, str, described, metavar="NAME", autocompletion=flags.complete_corpus)]
+    complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
+    own = [flags.parameter(source, str, described, metavar="NAME", autocompletion=complete)]
     own += flags.parameters(analysis.options, ModelOptions)
     if analysis.paper:
         own.append(flags.parameter("paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper"))

@@ -17,7 +17,7 @@ from processes import Command, without_room_for_output
 from interp.analyses import analyses
 from interp.attention import AttentionStudy
 from interp.cli import main
-from interp.cli.flags import complete_corpus, complete_model, flag, numbers as parse_scales
+from interp.cli.flags import complete_corpus, complete_model, complete_pairs, flag, numbers as parse_scales
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams
 from interp.declare import find
@@ -448,6 +448,7 @@ def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
     where = {(row["name"], row["option"]): row["where"] for row in json.loads(capsys.readouterr().out)["corpora"]}
     assert where["bundled", "--corpus"] == where["bundled", "--pairs"] == "bundled"
     assert where["blimp", "--pairs"] == "cached"
+    assert where["jblimp", "--pairs"] == where["multiblimp/LANGUAGE", "--pairs"] == "hub"
     assert where["wikipedia", "--corpus"] == "hub"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "o-model").mkdir()
@@ -455,6 +456,7 @@ def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
     assert complete_model("o") == ["openai/gpt9", "o-model/"]
     assert complete_corpus("o") == ["openwebtext", "o-model/", "o.txt"]
     assert complete_model("tiny-b") == ["tiny-bert"]
+    assert complete_pairs("") == ["bundled", "blimp", "jblimp", "multiblimp", "hub/", "o-model/", "o.txt"]
 
 
 def _parameters(name):
