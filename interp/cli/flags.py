@@ -148,7 +148,8 @@ def _read(item: dataclasses.Field[Any], value: Any) -> Any:
     if kind is int:
         least = item.metadata["least"] if item.metadata["least"] is not None else -_LARGEST
         if not least <= value <= _LARGEST:
-            raise ValueError(f"Invalid value for '{name}': found {value}, expected {least} or more, at most {_LARGEST}")
+            expected = f"{least:,} or more" if value < least else "a smaller number"
+            raise ValueError(f"Invalid value for '{name}': found {value}, expected {expected}")
     if kind is dict:
         return _mapping(value, name)
     return kind(value) if isinstance(value, str) else value

@@ -30,6 +30,7 @@ from interp.analyses import load, names
 from interp.checks import warn
 from interp.declare import Analysis, find
 from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, replacing_directory
+from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
 from interp.results import Result
@@ -38,7 +39,6 @@ __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results"
 __all__ += ["write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
 
@@ -163,7 +163,9 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     template = jinja2.Template(
         _file("page.html"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template.globals.update(json=_json, csv=_csv, caption=_caption, cell=_cell, value=_value, numeric=_numeric)
+    template.globals.update(
+        json=_json, csv=partial(written_as, form="csv"), caption=_caption, cell=_cell, value=_value, numeric=_numeric
+    )
     template.globals["direction"] = _direction
     page = template.render(
         title=title,
@@ -207,18 +209,8 @@ def _direction(properties: dict[str, Any]) -> str:
     return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
 
 
-def _csv(table: pd.DataFrame) -> str:
-    """As CSV; an apostrophe stands before text that a spreadsheet would run as a formula."""
-    safe = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_no_formula))
-    return safe.to_csv(index=False, header=[_no_formula(str(name)) for name in table])
-
-
 def _numeric(table: pd.DataFrame) -> list[bool]:
     return [is_numeric_dtype(kind) for kind in table.dtypes]
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _cell(value: object) -> str:

@@ -422,7 +422,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     jblimp.mkdir()
     two = [
         {"ID": 4, "good_sentence": "猫に会う。", "bad_sentence": "猫を会う。", "phenomenon": "arg", "paradigm": "case"},
-        {"ID": 9, "good_sentence": "猫しかいない。", "bad_sentence": "猫しか。", "phenomenon": "npi", "paradigm": "sika"},
+        {"ID": 9, "good_sentence": "猫しかいない。", "bad_sentence": "猫しか。", "phenomenon": "npi",
+         "paradigm": "sika"},
     ]  # fmt: skip
     write_jsonl(jblimp / "validated_minimal_pairs.jsonl", two)
     configs = ["configs:"]
