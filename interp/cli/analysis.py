@@ -85,8 +85,7 @@ def command_of(analysis: Analysis) -> flags.Command:
         show(found.shown, page, as_json=as_json, found=[found])
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
-    going_on = "A run that was killed resumes where it stopped."
-    command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} {going_on}"
+    command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
 
 
