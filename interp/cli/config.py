@@ -38,14 +38,16 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
     at = next((i for i, part in enumerate(rest) if part == _CONFIG or part.startswith(f"{_CONFIG}=")), None)
     if at is None:
         return [*arguments]
+    command = typer.main.get_command(application).commands.get(name)  # type: ignore[attr-defined]
+    known = {one.opts[0].removeprefix("--"): one for one in (command.params if command else [])}
+    if "config" not in known:
+        return [*arguments]
     _, _, path = rest[at].partition("=")
     if not path:
         path = rest[at + 1] if at + 1 < len(rest) else ""
         del rest[at + 1 : at + 2]
     del rest[at]
     options = _read(Path(path), name)
-    command = typer.main.get_command(application).commands.get(name)  # type: ignore[attr-defined]
-    known = {one.opts[0].removeprefix("--"): one for one in (command.params if command else [])}
     flags: list[str] = []
     for option, value in options.items():
         one = known.get(option.replace("_", "-"))

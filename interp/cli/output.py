@@ -19,17 +19,8 @@ from interp.disk import FULL, check_own, remove, result_names, tidy, uninterrupt
 if TYPE_CHECKING:
     from interp.results import Result
 
-__all__ = [
-    "Stopped",
-    "check_output",
-    "check_working",
-    "check_writable",
-    "is_saving",
-    "on_terminal",
-    "resumable",
-    "save",
-]
-__all__ += ["show", "unfinished"]
+__all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "on_terminal", "resumable"]
+__all__ += ["save", "show", "unfinished"]
 
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved

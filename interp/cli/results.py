@@ -48,26 +48,30 @@ def show(
     if out is not None:
         check_writable(out)
     results = _results(directory)
-    chosen = {place: _tables(result, table) for place, result in results.items()}
-    if table is not None and not any(chosen.values()):
+    if table is None and out is None:
+        say({"tables": ("tables", _listed(results))}, as_json=as_json, found=results.values())
+        return
+    chosen = {place: found for place, result in results.items() if (found := _tables(result, table))}
+    if not chosen:
         known = ", ".join(f"{one.analysis}/{name}" for one in results.values() for name in (*one.tables, *one.dense))
         raise ValueError(f"{directory} has no table {table!r}; expected of {known}")
     if out is not None:
-        written = [path for place, tables in chosen.items() if tables for path in export(tables, out, place, formats)]
+        written = [path for place, tables in chosen.items() for path in export(tables, out, place, formats)]
         say({}, *written, as_json=as_json)
     elif formats:
-        [[rows], *others] = [[*tables.values()] for tables in chosen.values() if tables]
-        if others:
-            raise ValueError(f"{directory} holds several runs with a table {table!r}; name one run, or add --out")
+        if len(chosen) > 1:
+            raise ValueError(
+                f"{', '.join(chosen)} have a table {table!r} each; name ANALYSIS/TABLE of one run, or add --out"
+            )
+        [[rows]] = [tables.values() for tables in chosen.values()]
         typer.echo(written_as(rows, formats[0]), nl=False)
-    elif table is not None:
-        shown = [(place, name, rows) for place, tables in chosen.items() for name, rows in tables.items()]
-        say(
-            {f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}") for place, name, rows in shown},
-            as_json=as_json,
-        )
     else:
-        say({"tables": ("tables", _listed(results))}, as_json=as_json, found=results.values())
+        shown = {
+            f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}")
+            for place, tables in chosen.items()
+            for name, rows in tables.items()
+        }
+        say(shown, as_json=as_json)
 
 
 def _results(directory: Path) -> dict[str, "Result"]:
