@@ -187,21 +187,46 @@ _HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
 
 def _print_table(table: Any, title: str) -> None:
-    """A ruled table with short headings on a terminal; elsewhere the columns' own names, separated by tabs."""
-    rows = table.map(lambda value: f"{value:.4f}" if isinstance(value, float) else str(value)).to_numpy().tolist()
+    """Ruled tables with short headings on a terminal, as many as it takes to fit its width; elsewhere one with the
+    columns' own names, separated by tabs."""
+    rows = table.map(_shown).to_numpy().tolist()
     if not on_terminal():
         typer.echo("\n".join([_titled(title), *map("\t".join, [list(table.columns), *rows])]))
         return
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    ruled = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        words = all(isinstance(value, str) for value in table[column])
-        ruled.add_column(_HEADINGS.get(column, column), justify="left" if words else "right", no_wrap=True)
-    for row in rows:
-        ruled.add_row(*row)
     console = Console(markup=False, highlight=False)
     console.print(title)
-    console.print(ruled)
+    headings = [_HEADINGS.get(column, column) for column in table.columns]
+    widths = [max(map(cell_len, column)) + 3 for column in zip(headings, *rows, strict=True)]
+    numbers = [column for column, kind in enumerate(table.dtypes) if kind.kind == "f"]
+    for columns in _side_by_side(widths, min(numbers, default=0), console.width):
+        ruled = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            words = all(isinstance(value, str) for value in table.iloc[:, column])
+            ruled.add_column(headings[column], justify="left" if words else "right", no_wrap=True)
+        for row in rows:
+            ruled.add_row(*(row[column] for column in columns))
+        console.print(ruled)
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if 0 < abs(value) < 0.001 else f"{value:.4f}"
+
+
+def _side_by_side(widths: Sequence[int], labels: int, room: int) -> Iterator[list[int]]:
+    """The columns of each table that fits: the first `labels` of them, and as many others as there is room for."""
+    first = list(range(labels))
+    columns, left = [*first], room - sum(widths[:labels])
+    for column in range(labels, len(widths)):
+        if widths[column] > left and len(columns) > labels:
+            yield columns
+            columns, left = [*first], room - sum(widths[:labels])
+        columns.append(column)
+        left -= widths[column]
+    yield columns

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -19,6 +20,7 @@ from interp.cli import main
 from interp.cli.analysis import _Steps
 from interp.cli.app import app
 from interp.cli.config import expanded
+from interp.cli.output import _shown
 from interp.corpora.unigrams import Unigrams
 from interp.frequency import BiasEffect
 
@@ -71,11 +73,33 @@ def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_on_a_terminal(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["show", str(run.out), "types"]) == 0
     shown = capsys.readouterr().out
     assert "20 of 67 rows" in shown
     assert not shown.startswith("#")
     assert len(shown.splitlines()) < 30
+
+
+def test_a_table_wider_than_the_terminal(
+    run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several parts, each with what its rows are called; no name or number is cut."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["show", str(run.out), "kl"]) == 0
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    heads = [line.split() for line in shown.splitlines() if line.split()[:1] == ["bias"]]
+    assert len(heads) > 1
+    assert {"kl_corrected", "delta_perplexity_high", "balanced_nll_low"} <= {name for head in heads for name in head}
+
+
+def test_small_numbers_are_not_zero() -> None:
+    assert [_shown(value) for value in (0.5, 0.0, 0.00012345, -1e-9, 3, "a")] == [
+        "0.5000", "0.0000", "0.000123", "-1e-09", "3", "a"
+    ]  # fmt: skip
 
 
 def test_formats(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
