@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from families import ENCODERS, FAMILIES, JAPANESE, MECAB, family, why_not
+from families import ENCODERS, FAMILIES, JAPANESE, family, why_not
 from toys import every_table, toy
 
 import interp
@@ -365,8 +365,6 @@ def test_cell_in_japanese(name: str, analysis: str, subjects: dict[str, Subject]
     if name not in subjects:
         subjects[name] = Japanese(name)
     refused = _ENCODER if name in ENCODERS else {}
-    if name in (*MECAB, "byt5"):
-        refused = refused | {"probing.scores.word_surprisal": "words need a fast tokenizer"}
     check_cell(subjects[name], analysis, refused.get(analysis))
 
 

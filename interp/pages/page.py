@@ -19,11 +19,9 @@ from typing import Any, NamedTuple, TypeAlias
 import circuitsvis
 import jinja2
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
-from pandas.api.types import is_numeric_dtype
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from interp.analyses import load, names
@@ -31,6 +29,7 @@ from interp.checks import warn
 from interp.columns import displayed
 from interp.declare import Analysis, find
 from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, replacing_directory
+from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
 from interp.results import Result
@@ -40,7 +39,6 @@ __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results"
 __all__ += ["write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
 _MOST_ROWS = 8  # of a table that is open
 Part: TypeAlias = tuple[str, Analysis, Section]
@@ -177,7 +175,8 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     template = jinja2.Template(
         _file("page.html"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template.globals.update(json=_json, csv=_csv, caption=_caption, cell=_cell, value=_value, count=count)
+    csv = partial(written_as, form="csv")
+    template.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count)
     template.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
     template.globals.update(plain_title=_plain_title, description=_description)
     page = template.render(
@@ -259,16 +258,6 @@ def _direction(properties: dict[str, Any]) -> str:
     text = unescape("".join(map(str, properties.get("tokens", ()))))
     letters = Counter(map(unicodedata.bidirectional, text))
     return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
-
-
-def _csv(table: pd.DataFrame) -> str:
-    """As CSV; an apostrophe stands before text that a spreadsheet would run as a formula."""
-    safe = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_no_formula))
-    return safe.to_csv(index=False, header=[_no_formula(str(name)) for name in table])
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _cell(value: object) -> str:

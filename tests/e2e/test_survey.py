@@ -111,8 +111,11 @@ def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, 
     models = [part for kind in ("gpt2", "bert") for part in ("--model", str(hf_directory(kind)))]
     assert main([*arguments, *models, "--out", str(out)]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"written": str(out / "index.html")}
-    assert re.search(r"^\d+:\d\d random-bert: reading c.txt in rows of 24 tokens$", captured.err, re.M)
+    told = json.loads(captured.out)
+    assert told["written"] == str(out / "index.html")
+    assert {one["analysis"] for one in told["findings"]} >= {"frequency", "attention", "encoding", "probing"}
+    said = r"^\d+:\d\d random-bert, step 1 of 2, about [\d.]+ \w+ left: reading c.txt in rows of 24 tokens$"
+    assert re.search(said, captured.err, re.M)
     for kind in ("gpt2", "bert"):
         assert len(list((out / f"random-{kind}").glob("*/result.json"))) == 4
     assert not (out / ".report").exists()

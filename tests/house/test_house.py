@@ -12,7 +12,7 @@ LEVELS = (
     {"checks", "columns", "declare", "disk", "intervals", "memory", "paths", "words"},
     {"models"},
     {"corpora"},
-    {"options", "dense", "findings"},
+    {"options", "dense", "exports", "findings"},
     {"results"},
     {"run"},
     {"hooks", "figures", "testing"},
