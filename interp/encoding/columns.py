@@ -47,9 +47,7 @@ MEANINGS = COMMON | {
     "by_construction": Column("by construction?", "Whether it is so whatever the model has learnt; not tested then."),
     "n_dims_a": Column("dimensions", "Of the one subspace."),
     "n_dims_b": Column("and dimensions", "Of the other subspace."),
-    "overlap": Column(
-        "overlap", "Mean squared cosine of principal angles; 1 where the smaller lies in the larger."
-    ),
+    "overlap": Column("overlap", "Mean squared cosine of principal angles; 1 where the smaller lies in the larger."),
     "null_mean": Column("by chance", "The mean overlap of randomly rotated subspaces."),
     "null_high": Column("by chance, 97.5 %", "The 97.5th percentile of the overlap of randomly rotated subspaces."),
     "neuron": Column("neuron", "Of the last MLP, counted from 0."),
