@@ -797,7 +797,7 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
     tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", *Atlas.table_names())}
-    assert names == tables | {"result.json", "figures"}
+    assert names == tables | {"result.json", "options.yaml", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}
     assert list(found.tasks["task"]) == ["left_branch", "npi_scope"]
