@@ -763,7 +763,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
     [said] = [line for line in interp.pages.page.section(found).notes if line.startswith("The model itself")]
     assert f"per token {means['per_token']:.3f}" in said
-    with pytest.raises(ValueError, match="marks no beginnings of words"):
+    with pytest.raises(ValueError, match="no token that begins with a space"):
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)
 
 
