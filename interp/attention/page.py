@@ -12,13 +12,14 @@ from interp.attention.sinks import figures as sink_plots
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
 from interp.words import CLASS_NAME, count, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _LEAST = 1e-4  # a change of attention that is printed
+_MOST_DIMS = 20  # whose tokens the page has
 
 DEFINITIONS = {
     "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
@@ -78,7 +79,23 @@ def section(study: AttentionStudy) -> Section:
     if not study.massive.empty:
         tables["Massive activations by state, dimension and position"] = study.massive
     tables |= {title: table for title, table in _sinks(study).items() if not table.empty}
-    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance)
+    return Section(
+        main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, contexts=_contexts(study)
+    )
+
+
+def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
+    """The tokens at which the outlier dimensions are largest, in the state in which each stands out most."""
+    found = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
+    score = found["robust_z" if study.rule == "robust" else "z"].abs()
+    most = found.loc[score.groupby(found["rank"]).idxmax(), ["dim", "state"]]
+    contexts = {}
+    for dim, state in most.itertuples(index=False):
+        tokens = study.contexts[(study.contexts["dim"] == dim) & (study.contexts["state"] == state)]
+        if len(tokens):
+            told = f"The {count(len(tokens), 'token')} of the text at which its magnitude is largest in state {state}."
+            contexts[f"dimension {dim}"] = Contexts(told, tokens)
+    return contexts
 
 
 def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:

@@ -11,6 +11,7 @@ import torch
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
 from interp.attention.columns import MEANINGS
+from interp.attention.contexts import CONTEXTS, LargestTokens
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -61,6 +62,8 @@ class AttentionStudy(Result):
     - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
       largest_rise): change of attention to each class but `other`, over the dimensions of a set; intervals are of the
       mean.
+    - `contexts`: of each outlier dimension, in each state in which it is one, the 20 tokens of the text at which its
+      magnitude is largest, see `interp.attention.contexts.LargestTokens`; empty for batches that were made by hand.
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
@@ -81,6 +84,7 @@ class AttentionStudy(Result):
     by_layer: pd.DataFrame
     dims: pd.DataFrame
     outliers: pd.DataFrame
+    contexts: pd.DataFrame
     massive: pd.DataFrame
     ablation: pd.DataFrame
     ablated: pd.DataFrame
@@ -187,9 +191,10 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
     correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
     of_sinks = _sink_observers(model, prepared, classes, chosen, options)
+    tokens = [LargestTokens(model)] if prepared.rows else []
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, *of_sinks]),
+        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, *tokens, *of_sinks]),
         Reading("attention scores", where, [contributions]),
     ]
     residual.warn_of_absent()
@@ -219,6 +224,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "by_layer": attention.by_layer,
         "dims": dims,
         "outliers": outliers,
+        "contexts": _contexts(tokens, prepared, outliers),
         "massive": massive.table,
         "ablation": ablation,
         "ablated": ablated,
@@ -227,6 +233,12 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     }
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
     return AttentionStudy(provenance=about, **tables)
+
+
+def _contexts(observers: list[LargestTokens], read: Batches, outliers: pd.DataFrame) -> pd.DataFrame:
+    """Where the outlier dimensions are largest; empty where nobody looked."""
+    dims = [*outliers[["dim", "state"]].itertuples(index=False, name=None)]
+    return observers[0].table(read, dims) if observers else pd.DataFrame(columns=CONTEXTS)
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:

@@ -178,7 +178,8 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     csv = partial(written_as, form="csv")
     template.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count)
     template.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
-    template.globals.update(plain_title=_plain_title, description=_description)
+    template.globals.update(anchor=_anchor, in_words=_in_words)
+    template.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
     page = template.render(
         title=title,
         told=" ".join(part.summary for part in sections),
@@ -247,6 +248,29 @@ def _description(figure: go.Figure) -> str:
     told = [_plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
     told += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
     return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, told))))
+
+
+def _opens(place: str, name: str, text: str) -> Markup:
+    """A button with this text that opens the contexts of what has this name."""
+    return Markup('<button type="button" class="opens" popovertarget="{}">{}</button>').format(
+        _anchor(place, name), text
+    )
+
+
+def _opening(text: str, contexts: Iterable[str], place: str) -> Markup:
+    """A text in which each name of something with contexts opens them."""
+    names = "|".join(map(re.escape, sorted(contexts, key=len, reverse=True)))
+    pieces = re.split(rf"(\b(?:{names})\b)", text) if names else [text]
+    return Markup("").join(_opens(place, piece, piece) if i % 2 else escape(piece) for i, piece in enumerate(pieces))
+
+
+def _anchor(place: str, name: str) -> str:
+    return f"{place}-{name.replace(' ', '-')}"
+
+
+def _in_words(token: str) -> str:
+    """The name of a token without what marks a space before it, or that it goes on with a word."""
+    return token.removeprefix("␣") or token if not token.startswith("##") else token[2:] or token
 
 
 def _sentence(text: str) -> str:
