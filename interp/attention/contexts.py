@@ -26,8 +26,9 @@ KEPT = 20
 class LargestTokens(Observer):
     """The 20 tokens at which each dimension of the residual stream has the largest magnitude, in every hidden state.
 
-    Padding is left out. Which tokens are kept does not depend on batches and parts (`interp.run.largest`): among equal
-    magnitudes the first ones of the corpus. It takes 320 bytes for each dimension of each state.
+    Padding is left out, and so are batches that were made by hand, which do not say which rows they have. The tokens
+    are the same however the text is divided into batches and parts: of equal magnitudes (`interp.run.largest`) those
+    that come first in the corpus are kept. It takes 320 bytes for each dimension of each state.
 
     After `observe`: `table`.
 
@@ -54,7 +55,7 @@ class LargestTokens(Observer):
 
     def hooks(self, batch: Batch) -> Recipe:
         if batch.rows is None:
-            raise ValueError("this batch does not say what rows it has; make batches with interp.corpora.batches")
+            return []
         real = batch.mask.bool()
         first = batch.rows.to(real.device) * int(self.model.cfg.n_ctx)
         places = first[:, None] + torch.arange(real.shape[1], device=real.device)
@@ -72,11 +73,11 @@ class LargestTokens(Observer):
         `interp.corpora.contexts.in_context` describes.
 
         Args:
-            read: what was observed.
+            read: what was observed; empty where it does not say which rows it has.
             dims: each with its state.
         """
         rows = []
-        for dim, state in dims:
+        for dim, state in dims if read.rows else ():
             activations, places = self.state[f"{state}.largest"][:, dim].cpu()
             for rank, place in enumerate(places[places >= 0].long().tolist()):
                 rows.append((dim, state, rank + 1, float(activations[rank]), *divmod(place, int(self.model.cfg.n_ctx))))

@@ -29,6 +29,9 @@ DEFINITIONS = {
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
     "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
     "dimensions lie beyond k in N(0, 1) noise.",
+    "Tokens of a dimension": "A click on an outlier dimension shows the 20 tokens at which its magnitude is largest, "
+    "each with up to eight tokens of its row on either side, in the state in which the dimension stands out most; the "
+    "table contexts has every state. Of magnitudes within about 1 in 8,000 the first in the text are shown.",
     "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
     "of the hidden state of its row (Sun et al. 2024).",
     "Sink": "A position that draws more than epsilon of a head's attention from the queries that see it, on average; "
@@ -93,7 +96,8 @@ def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
     for dim, state in most.itertuples(index=False):
         tokens = study.contexts[(study.contexts["dim"] == dim) & (study.contexts["state"] == state)]
         if len(tokens):
-            told = f"The {count(len(tokens), 'token')} of the text at which its magnitude is largest in state {state}."
+            what = f"The {count(len(tokens), 'token')} at which its magnitude is largest in state {state}"
+            told = f"{what}, where it stands out most. Texts are counted from 0."
             contexts[f"dimension {dim}"] = Contexts(told, tokens)
     return contexts
 

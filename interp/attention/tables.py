@@ -11,7 +11,7 @@ import torch
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
 from interp.attention.columns import MEANINGS
-from interp.attention.contexts import CONTEXTS, LargestTokens
+from interp.attention.contexts import LargestTokens
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -189,12 +189,12 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     contributions = ScoreContributions(model, classes, layers=chosen, **how)
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
-    correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
+    correlations = DimensionCorrelations(model, log_unigram)
+    massive, tokens = MassiveActivations(model), LargestTokens(model)
     of_sinks = _sink_observers(model, prepared, classes, chosen, options)
-    tokens = [LargestTokens(model)] if prepared.rows else []
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, *tokens, *of_sinks]),
+        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, tokens, *of_sinks]),
         Reading("attention scores", where, [contributions]),
     ]
     residual.warn_of_absent()
@@ -206,10 +206,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
-        "rule": options.rule,
-        "mode": options.mode,
-        "sinks": options.sinks,
-        "epsilon": options.epsilon,
+        **{name: getattr(options, name) for name in ("rule", "mode", "sinks", "epsilon")},
         "sample": sample,
         "key_classes": list(classes.names),
         "intervals": attention.intervals,
@@ -224,7 +221,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "by_layer": attention.by_layer,
         "dims": dims,
         "outliers": outliers,
-        "contexts": _contexts(tokens, prepared, outliers),
+        "contexts": tokens.table(prepared, outliers[["dim", "state"]].itertuples(index=False, name=None)),
         "massive": massive.table,
         "ablation": ablation,
         "ablated": ablated,
@@ -233,12 +230,6 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     }
     about = provenance(model, prepared.about, **asked, n_tokens=int(residual.tokens.sum()))
     return AttentionStudy(provenance=about, **tables)
-
-
-def _contexts(observers: list[LargestTokens], read: Batches, outliers: pd.DataFrame) -> pd.DataFrame:
-    """Where the outlier dimensions are largest; empty where nobody looked."""
-    dims = [*outliers[["dim", "state"]].itertuples(index=False, name=None)]
-    return observers[0].table(read, dims) if observers else pd.DataFrame(columns=CONTEXTS)
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:

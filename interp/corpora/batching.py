@@ -46,8 +46,8 @@ class Batch:
     whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
     `n_texts` is the number of texts that ended in this batch (for progress). `source` and `source_mask` are what the
     encoder of an encoder-decoder reads; `tokens` are then its decoder's. `stretches` says which stretch of the corpus
-    each row belongs to (see `interp.run.groups`); where nobody says, there are no intervals. `rows` are the numbers of
-    its rows in the corpus.
+    each row belongs to (see `interp.run.groups`); where nobody says, there are no intervals. `rows` are the numbers
+    of its rows in the corpus; where nobody says, no token is shown in its context.
     """
 
     tokens: Int[Tensor, "batch pos"]
@@ -222,8 +222,8 @@ def batches(
         for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
             empty = False
             batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
-            numbers = {"stretches": [row.stretch for row in group], "rows": [row.number for row in group]}
-            batch = replace(batch, **{name: torch.tensor(each) for name, each in numbers.items()})
+            stretches, rows = torch.tensor([(row.stretch, row.number) for row in group]).unbind(1)
+            batch = replace(batch, stretches=stretches, rows=rows)
             if encoder:
                 rate = mask_rate or 0.0
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])

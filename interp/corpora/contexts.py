@@ -30,7 +30,7 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
     corpus, from 0, and `position` is that in the row. In packed rows one text follows another. A model without a
     tokenizer has token ids in place of words.
 
-    Raises ValueError for batches that were made by hand, which do not say what rows they have.
+    Raises ValueError for batches that were made by hand, which do not say which rows they have.
 
     Examples:
         >>> from interp.corpora import batches
@@ -43,7 +43,8 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
         1                  w1   w2 w3 w4 w5 w6 w1 w2 w3     4         0
     """
     wanted = list(places)
-    rows, spelling = _rows(read, {row for row, _ in wanted}), model.tokenizer and Spelling(model.tokenizer)
+    rows = _rows(read, {row for row, _ in wanted})
+    spelling = None if model.tokenizer is None else Spelling(model.tokenizer)
     found = []
     for number, pos in wanted:
         ids = rows[number].ids.tolist()
@@ -54,9 +55,11 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
 
 def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
     """The rows of these numbers; the corpus is read as far as the last of them."""
+    if not numbers:
+        return {}
     if read.rows is None:
-        raise ValueError("these batches do not say what rows they have; make them with interp.corpora.batches")
-    found = islice(read.rows(), max(numbers, default=-1) + 1)
+        raise ValueError("these batches do not say which rows they have; make them with interp.corpora.batches")
+    found = islice(read.rows(), max(numbers) + 1)
     return {row.number: row for row in found if row.number in numbers}
 
 

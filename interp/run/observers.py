@@ -39,6 +39,7 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "largest": largest.merged,
     "groups": torch.add,
 }
+_OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
@@ -209,13 +210,12 @@ class Observer:
         """Reduce the state over all processes of the `torch.distributed` group, in place."""
         operations = torch.distributed.ReduceOp
         if _SIZE in self.state:
-            largest = self.state[_SIZE].clone()
-            torch.distributed.all_reduce(largest, operations.MAX)
-            self._regroup(int(largest.clamp(min=1)))
+            size = self.state[_SIZE].clone()
+            torch.distributed.all_reduce(size, operations.MAX)
+            self._regroup(int(size.clamp(min=1)))
         for name, reduction in self.reductions.items():
-            if reduction in ("moments", "largest"):
-                module = moments if reduction == "moments" else largest
-                self.state[name] = module.all_reduce(self.state[name])
+            if reduction in _OVER_PROCESSES:
+                self.state[name] = _OVER_PROCESSES[reduction](self.state[name])
             else:
                 operation = "SUM" if reduction == "groups" else reduction.upper()
                 torch.distributed.all_reduce(self.state[name], getattr(operations, operation))
