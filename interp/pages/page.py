@@ -269,8 +269,8 @@ def _anchor(place: str, name: str) -> str:
 
 
 def _in_words(token: str) -> str:
-    """The name of a token without what marks a space before it, or that it goes on with a word."""
-    return token.removeprefix("␣") or token if not token.startswith("##") else token[2:] or token
+    """The name of a token without the mark of a space before it, or of a word that it goes on with."""
+    return re.sub("^(␣|##(?!#))(?=.)", "", token)
 
 
 def _sentence(text: str) -> str:
