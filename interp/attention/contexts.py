@@ -58,11 +58,9 @@ class LargestTokens(Observer):
             return []
         real = batch.mask.bool()
         first = batch.rows.to(real.device) * int(self.model.cfg.n_ctx)
-        places = first[:, None] + torch.arange(real.shape[1], device=real.device)
+        places = (first[:, None] + torch.arange(real.shape[1], device=real.device))[real]
         names = [(state, state_name(self.model, state)) for state in self.states]
-        return [
-            hook for state, name in names for hook in jointly([name], partial(self._read, state, real, places[real]))
-        ]
+        return [hook for state, name in names for hook in jointly([name], partial(self._read, state, real, places))]
 
     def _read(self, state: int, real: Tensor, places: Tensor, stream: Float[Tensor, "batch pos d_model"]) -> None:
         name = f"{state}.largest"

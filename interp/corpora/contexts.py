@@ -30,7 +30,8 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
     corpus, from 0, and `position` is that in the row. In packed rows one text follows another. A model without a
     tokenizer has token ids in place of words.
 
-    Raises ValueError for batches that were made by hand, which do not say which rows they have.
+    Raises ValueError for a place where there is no token, and for batches that were made by hand, which do not say
+    which rows they have.
 
     Examples:
         >>> from interp.corpora import batches
@@ -47,7 +48,11 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
     spelling = None if model.tokenizer is None else Spelling(model.tokenizer)
     found = []
     for number, pos in wanted:
-        ids = rows[number].ids.tolist()
+        ids = rows[number].ids.tolist() if number in rows else []
+        if not 0 <= pos < len(ids):
+            raise ValueError(
+                f"no token at position {pos} of row {number}; a place is a row and a position in it, from 0"
+            )
         around = ids[max(0, pos - _AROUND) : pos], ids[pos], ids[pos + 1 : pos + 1 + _AROUND]
         found.append((*_words(spelling, *around), rows[number].text_at(pos), pos))
     return pd.DataFrame(found, columns=CONTEXT).astype({"text": "int64", "position": "int64"})

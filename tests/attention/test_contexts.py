@@ -134,3 +134,6 @@ def test_a_model_without_a_tokenizer_has_token_ids(load_toy):
     assert found["token"].tolist() == [str(int(ids[4, 5])), str(int(ids[8, 0]))]
     assert found["before"].tolist() == [" ".join(map(str, ids[4, :5].tolist())), ""]
     assert found["text"].tolist() == [4, 8]
+    for place in [(9, 0), (8, 12), (0, -1)]:
+        with pytest.raises(ValueError, match=f"no token at position {place[1]} of row {place[0]}"):
+            corpora.contexts.in_context(model, batches, [place])
