@@ -35,7 +35,7 @@ types-for-mypy:
 types-for-pyright:
 	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 
-# Bridges, and whole commands on them, with a TransformerLens that has no hooked models. What is the same as in the other
+# Bridges, and notebooks and whole commands on them, with a TransformerLens that has no hooked models. What is the same as in the other
 # venv is found there. How pages look, and how runs are stopped and shared out, does not depend on TransformerLens.
 TL4 := $(VENV)-tl4
 PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))

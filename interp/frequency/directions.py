@@ -65,7 +65,7 @@ def head_directions(model: Model, prepared: Batches, asked: Sequence[Direction])
     """The directions that are asked for, in the order of `DIRECTIONS`, from one pass: `mean` is E[h], `slope` is −A.
 
     Raises ValueError for a folded model, logits that are soft-capped, and, for the slope, as
-    `interp.encoding.fit_arrays`.
+    `interp.encoding.regression.fit_arrays`.
     """
     if not asked:
         return {}

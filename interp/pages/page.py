@@ -41,6 +41,7 @@ __all__ += ["write_page"]
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
 _MOST_ROWS = 8  # of a table that is open
+_HALF = 540  # pixels of a figure that stands beside another; one that needs more has a row of its own
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
 
@@ -178,7 +179,7 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     csv = partial(written_as, form="csv")
     template.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count)
     template.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
-    template.globals.update(anchor=_anchor, in_words=_in_words)
+    template.globals.update(anchor=_anchor, in_words=_in_words, half=_HALF)
     template.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
     page = template.render(
         title=title,

@@ -22,6 +22,7 @@ from interp.figures import style
 from interp.figures.section import Section
 from interp.frequency import bias_effect
 from interp.pages.page import render
+from interp.testing import toy_decoder
 from interp.words import count
 
 HOSTILE = "<script>alert(1)</script><a href='https://x.invalid'>b</a><b>"
@@ -512,6 +513,20 @@ def test_nothing_hangs_over_the_edge_of_a_phone(short):
     assert panels[1] > panels[0] + 200, "panels stand below each other"
     short.resize(1280)
     short.settle()
+
+
+def test_a_figure_too_wide_for_half_a_row_has_a_row_of_its_own(short, tmp_path):
+    text = ["w0 w1 w2 w3 w4 w5"] * 20
+    study = interp.encoding.study(toy_decoder(), text, orders=["random"], ratios=[2], atlas=True, progress=False)
+    study.save(tmp_path)
+    with Browser() as one:
+        one.open(pages.write_page(tmp_path), width=1400)
+        one.run("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        one.settle()
+        room = "[plot.dataset.figure.split('-').at(-1), plot.parentElement.clientWidth]"
+        rooms = one.run(f"Object.fromEntries(plots.map(plot => {room}))")
+    assert rooms["directions"] > 2 * rooms["steering"] > 1000
+    assert rooms["directions"] >= plots.direction_atlas(study).layout.meta["least_width"] > rooms["steering"]
 
 
 def test_what_is_open_is_printed_of_every_model(short):

@@ -1,19 +1,25 @@
 """The documentation builds without a warning, misses no public name and needs no network; its example is right."""
 
+import ast
+import base64
 import dataclasses
 import html
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import subprocess
 import sys
 import zlib
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
+from browser import CHROMIUM, Browser
 from toys import ROOT
 
 import interp
@@ -59,9 +65,77 @@ def test_pages_need_no_network(site):
 
 
 def test_formulas_are_drawn_by_the_browser(site):
-    pages = [path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html")]
+    pages = [path.read_text(encoding="utf-8") for path in site.rglob("*.html")]
     assert sum(page.count("<math") for page in pages) > 100
     assert not [page for page in pages if "arithmatex" in page or "merror" in page]
+
+
+def test_every_link_leads_somewhere(site):
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html") if path.name != "404.html"}
+    places = {path: set(re.findall(r'\s(?:id|name)="([^"]+)"', page)) for path, page in pages.items()}
+    for path, page in pages.items():
+        for link in map(urlsplit, re.findall(r'\s(?:href|src)="([^"]+)"', page)):
+            if link.scheme:
+                assert (link.scheme, bool(link.netloc)) in [("https", True), ("data", False)], link.geturl()
+                continue
+            target = (path.parent / unquote(link.path)).resolve() if link.path else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path.name}: {link.geturl()}"
+            if link.fragment:
+                assert unquote(link.fragment) in places[target], f"{path.name}: {link.geturl()}"
+
+
+def test_what_is_named_in_docs_and_docstrings_exists():
+    texts = [path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]]
+    for path in (ROOT / "interp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                texts.append(ast.get_docstring(node) or "")
+    named = set(re.findall(r"(?<![\w./-])interp(?:\.[a-zA-Z_]\w*)+", "\n".join(texts)))
+    assert len(named) > 100
+    for name in sorted(named):
+        assert resolve_name(name) is not None, name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_is_a_page_with_what_it_shows(path, site):
+    page = (site / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    shown = [output for cell in cells for output in cell.get("outputs", [])]
+    figures = [
+        base64.b64decode(output["data"]["image/png"]) for output in shown if "image/png" in output.get("data", {})
+    ]
+    images = re.findall(r'<img alt="([^"]+)" class="figure" src="([^"]+)"', page)
+    assert [(site / "notebooks" / source).read_bytes() for _, source in images] == figures
+    assert page.count('class="output"') == len(shown) - len(figures)
+    assert page.count('<div class="highlight">') >= sum(cell["cell_type"] == "code" for cell in cells)
+
+
+_OVER_THE_EDGE = """(() => {
+    const width = document.documentElement.clientWidth, right = one => one.getBoundingClientRect().right;
+    const scrolls = one => getComputedStyle(one).overflowX === "auto";
+    const shown = [...document.querySelectorAll(".md-content :is(table, img, pre, figure)")];
+    const wide = shown.filter(one => right(one) > width + 1);
+    const lost = wide.filter(one => {
+        const frame = one.closest(".md-typeset__scrollwrap, figure.layers, pre");
+        return !frame || !scrolls(frame) || right(frame) > width + 1;
+    });
+    return [document.documentElement.scrollWidth - width, lost.map(one => one.outerHTML.slice(0, 80))];
+})()"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1400, 400])
+def test_what_is_wider_than_the_page_scrolls_by_itself(width, site):
+    if CHROMIUM is None:
+        pytest.skip("no chromium; .ci/run installs it")
+    loaded = "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
+    with Browser() as browser:
+        browser.resize(width)
+        for page in site.rglob("*.html"):
+            browser.call("Page.navigate", url=page.as_uri())
+            browser.run(f"{loaded}.then(() => new Promise(requestAnimationFrame))")
+            assert browser.run(_OVER_THE_EDGE) == [0, []], page.name
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -1,8 +1,9 @@
 """The notebooks as they are kept: run from top to bottom, with outputs that show on a code host.
 
-`make notebooks` runs them; here they are only read.
+`make notebooks` runs them, and `make test-tl4` on bridges; here they are only read.
 """
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from toys import ROOT
 
 from interp import plots
+from interp.paths import bundled_models
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execute --inplace"
@@ -47,6 +49,41 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 def outputs(path: Path) -> list[dict[str, Any]]:
     return [output for cell in code_cells(path) for output in cell["outputs"]]
+
+
+def sources(path: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in code_cells(path)]
+
+
+def test_begins_with_a_model_and_a_text(notebook):
+    settings, *others = sources(notebook)
+    given = {}
+    for node in ast.parse(settings).body:
+        assert isinstance(node, ast.Assign), f"the first cell of {notebook.name} sets names, and nothing else"
+        given |= {target.id: ast.literal_eval(node.value) for target in node.targets}
+    assert given["MODEL"] in bundled_models()
+    assert given["TEXT"] == "bundled"
+    assert re.search(r"^# MODEL, (MASKED, )?TEXT = ", settings, re.M), "published models stand there too, commented out"
+    used = {node.id for source in others for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    assert set(given) <= used
+    assert "interp.load(MODEL)" in "\n".join(others)
+    assert not [name for name in bundled_models() if name in "\n".join(others)]
+
+
+def without_prose(source: str) -> str:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and not node.value.isidentifier():
+            node.value = ""
+    return ast.unparse(tree)
+
+
+def test_the_tour_is_the_same_in_japanese():
+    english, japanese = (
+        [without_prose(source) for source in sources(ROOT / "notebooks" / name)]
+        for name in ("tour.ipynb", "tour.ja.ipynb")
+    )
+    assert english == japanese
 
 
 def test_was_run_in_order(notebook):

@@ -165,6 +165,6 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
         low=float(largest["share_low"]),
         high=float(largest["share_high"]),
         control=float(of_dim["share"].iloc[1]) if len(of_dim) > 1 else math.nan,
-        compared_with="the next largest share",
+        compared_with="the next largest share" if len(of_dim) > 1 else "nothing else adds to it",
         rule=rule,
     )
