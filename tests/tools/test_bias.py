@@ -79,8 +79,8 @@ def test_runs_are_trained_once_and_shown(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    line = ["--corpus", str(tmp_path / "texts.txt"), "--tokens", "3000", "--out", str(tmp_path / "out")]
-    line += ["--run", "plain", "--run", "beta2-0.95", "--seeds", "2"]
+    line = ["train", "--corpus", str(tmp_path / "texts.txt"), "--tokens", "3000", "--out", str(tmp_path / "out")]
+    line += ["--run", "plain", "--run", "beta2-0.95", "--seed", "0", "--seed", "1"]
     assert bias_study.main(line) == 0
     printed = capsys.readouterr().out
     ends, courses = printed.split("\n\n")
@@ -94,9 +94,10 @@ def test_runs_are_trained_once_and_shown(
     assert len(measured["kl"].unique()) == len(measured), "each run differs from the others"
 
     monkeypatch.setattr(bias, "train", None)  # nothing is left to train
-    assert bias_study.main(line) == 0
-    assert capsys.readouterr().out == printed
-    line[3] = "4000"
+    for again in (line, ["tables", str(tmp_path / "out")]):
+        assert bias_study.main(again) == 0
+        assert capsys.readouterr().out == printed
+    line[4] = "4000"
     assert bias_study.main(line) == 2
     assert "seed-0: tokens: 3000, here 4000" in capsys.readouterr().err
 
@@ -116,6 +117,9 @@ def test_a_run_that_was_killed_goes_on(small: None, tmp_path: Path, monkeypatch:
         patch.setattr(training.Run, "update", killed)
         with pytest.raises(KeyboardInterrupt):
             bias.study(texts, ["clip-1"], tokens=3000, seeds=[0], out=parts)
+    measured = bias.histories(parts)
+    assert measured["step"].tolist() == [4]
+    assert bias.ends(measured)[0]["tokens"] == "0.00 of 0.00 M"
     bias.study(texts, ["clip-1"], tokens=3000, seeds=[0], out=parts)
     assert bias.histories(parts).equals(bias.histories(whole))
 
@@ -126,11 +130,13 @@ def test_every_run_differs_from_the_plain_one_in_known_settings() -> None:
         assert all(bias.PLAIN[key] != value for key, value in changes.items()), name
 
 
-def test_unknown_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["--corpus", "bundled", "--tokens", "1e3", "--out", str(tmp_path / "out"), "--run", "beta"]
+def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["train", "--corpus", "bundled", "--tokens", "1e3", "--out", str(tmp_path / "out"), "--run", "beta"]
     assert bias_study.main(line) == 2
     assert "unknown run 'beta'; expected one of plain, beta2-0.95" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    assert bias_study.main(["tables", str(tmp_path / "out")]) == 2
+    assert "has no run of this study in which something was measured" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,13 @@ from interp.checks import check_same
 from interp.frequency.distributions import kl, perplexity
 from interp.frequency.measures import correlations
 from training.data import Texts
-from training.run import Run, Settings, settings_of, train
+from training.run import FINISHED, UNFINISHED, Run, Settings, load_resume, settings_of, train
 
 log = logging.getLogger(__name__)
 
 POSITIONS = 20_480  # held-out ones that are measured, in rows spread over the text
 EVERY = 50  # steps; the loss is recorded as often, b_LN every fourth time
 _ROWS_AT_ONCE = 16
-_RECORD = "training.json"
 
 PLAIN: Settings = {
     **dict(vocab_size=4096, context=64, d_model=128, n_layers=4, n_heads=4, batch_size=16, separator="newline"),
@@ -51,14 +50,14 @@ RUNS: dict[str, Settings] = {
 def study(texts: Texts, names: Sequence[str], *, tokens: int, seeds: Sequence[int], out: Path) -> Path:
     """Train the runs of these names with each of the seeds, in `out/NAME/seed-N`; those that are finished are kept.
 
-    Raises ValueError for a finished run with other settings or text.
+    Raises ValueError for a run that is there with other settings or text.
     """
     for seed in seeds:
         for name in names:
             where = out / name / f"seed-{seed}"
             given: Any = {**PLAIN, **RUNS[name], "tokens": tokens, "seed": seed, "checkpoints": (), "every": EVERY}
-            if (where / _RECORD).is_file():
-                check_same(f"the run in {where}", _record(where)["settings"], settings_of("gpt2", texts, **given))
+            if (where / FINISHED).is_file():
+                check_same(f"the run in {where}", _state(where)["settings"], settings_of("gpt2", texts, **given))
                 continue
             log.info("%s, seed %d", name, seed)
             train("gpt2", texts, out=where, measure=bias_effect, threads=1, progress=False, **given)
@@ -103,28 +102,38 @@ def _spread(held_out: Any) -> Iterator[np.ndarray]:
 
 
 def histories(out: Path) -> pd.DataFrame:
-    """What was measured in each finished run of `out`: a row for each step, with `run`, `seed` and what `bias_effect`
-    gives."""
-    parts = [
-        pd.DataFrame(_record(out / name / where.name)["losses"]).dropna().assign(run=name, seed=where.name[5:])
-        for name in RUNS
-        for where in sorted((out / name).glob("seed-*"))
-        if (where / _RECORD).is_file()
-    ]
-    return pd.concat(parts, ignore_index=True)
+    """What was measured in each run of `out`, those that are not finished too: a row for each step, with `run`, `seed`,
+    `planned` (the tokens that the run is to see) and what `bias_effect` gives.
+
+    Raises FileNotFoundError where nothing has been measured.
+    """
+    rows = []
+    for name in RUNS:
+        files = (out / name).glob("seed-*/*")
+        for where in sorted({file.parent for file in files if file.name in (FINISHED, UNFINISHED)}):
+            state = _state(where)
+            about = {"run": name, "seed": state["settings"]["seed"], "planned": state["settings"]["tokens"]}
+            rows += [about | row for row in state["losses"] if "kl" in row]
+    if not rows:
+        raise FileNotFoundError(f"{out} has no run of this study in which something was measured")
+    return pd.DataFrame(rows)
 
 
-def _record(where: Path) -> dict[str, Any]:
-    return dict(json.loads((where / _RECORD).read_text(encoding="utf-8")))
+def _state(where: Path) -> dict[str, Any]:
+    """Settings and losses of a run that is finished or not."""
+    if (where / FINISHED).is_file():
+        return dict(json.loads((where / FINISHED).read_text(encoding="utf-8")))
+    return load_resume(where / UNFINISHED)
 
 
 def ends(measured: pd.DataFrame) -> list[dict[str, str]]:
-    """The last step of each run, a row each, as people read it."""
+    """The last step of each run that was measured, a row each, as people read it."""
     last = measured.groupby(["run", "seed"], sort=False).tail(1)
     rows = []
     for row in last.to_dict("records"):
         perplexities = [perplexity(row[name]) for name in ("held_out", "held_out_without")]
-        shown = {"run": f"{row['run']}", "seed": row["seed"], "tokens": f"{row['tokens'] / 1e6:.2f} M"}
+        of = "" if row["tokens"] >= row["planned"] else f" of {row['planned'] / 1e6:.2f}"
+        shown = {"run": row["run"], "seed": str(row["seed"]), "tokens": f"{row['tokens'] / 1e6:.2f}{of} M"}
         shown |= {"KL(u‖q)": f"{row['kl']:.3f}", "without b_LN": f"{row['kl_without']:.3f}"}
         shown |= {"ratio": f"{row['kl_without'] / row['kl']:.2f}"}
         shown |= {"perplexity": f"{perplexities[0]:.1f}", "without": f"{perplexities[1]:.1f}"}

@@ -72,7 +72,8 @@ Measure: TypeAlias = Callable[["Run"], dict[str, float]]
 HELD_OUT_TOKENS = 50_000  # of the held-out text, for the loss during training
 LOG_SECONDS = 60
 SAVE_SECONDS = 120
-_RESUME = "resume.pt"
+FINISHED, UNFINISHED = "training.json", "resume.pt"
+"""The files that say how a run went, in its directory."""
 _CHECKSUM = 32  # bytes, before what torch saves
 
 
@@ -364,11 +365,11 @@ class Run:
             self.save(temporary)
             counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(tokenizer))
             counts.save(temporary / "unigram.safetensors")
-            (temporary / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+            (temporary / FINISHED).write_text(json.dumps(record, indent=1) + "\n")
         for file in whole.iterdir():
             os.replace(file, self.out / file.name)
         whole.rmdir()
-        (self.out / _RESUME).unlink()
+        (self.out / UNFINISHED).unlink()
 
 
 def held_out_loss(run: Run) -> dict[str, float]:
@@ -380,7 +381,7 @@ def write_resume(out: Path, state: dict[str, Any]) -> None:
     """A checksum, and what torch saves, which has none."""
     content = io.BytesIO()
     torch.save(state, content)
-    with replacing(out / _RESUME) as temporary:
+    with replacing(out / UNFINISHED) as temporary:
         temporary.write_bytes(checksum(content.getvalue()).encode() + content.getvalue())
 
 
@@ -396,9 +397,9 @@ def load_resume(path: Path) -> dict[str, Any]:
 
 
 def _read_resume(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    path = out / _RESUME
+    path = out / UNFINISHED
     if not path.exists():
-        if out.exists() and any(not item.name.startswith(f".{_RESUME}.") for item in out.iterdir()):
+        if out.exists() and any(not item.name.startswith(f".{UNFINISHED}.") for item in out.iterdir()):
             raise FileExistsError(f"{out} is not empty and holds no unfinished run; pass another out or empty it")
         return None
     state = load_resume(path)
