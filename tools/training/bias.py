@@ -156,6 +156,6 @@ def courses(measured: pd.DataFrame) -> list[dict[str, str]]:
 
 def markdown(rows: Sequence[dict[str, str]]) -> str:
     """Rows as a Markdown table."""
-    head = list(max(rows, key=len, default={}))
+    head = list(dict.fromkeys(column for row in rows for column in row))
     lines = [head, ["---"] * len(head), *([row.get(column, "") for column in head] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
