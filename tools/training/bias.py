@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from interp.checks import check_same
-from interp.frequency.distributions import kl, perplexity
+from interp.frequency.divergences import kl, perplexity
 from interp.frequency.measures import correlations
 from training.data import Texts
 from training.run import FINISHED, UNFINISHED, Run, Settings, load_resume, settings_of, train
