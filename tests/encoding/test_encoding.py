@@ -11,6 +11,7 @@ from scipy import stats
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 from toys import D_VOCAB, HELD_OUT, HF_MODELS, TEXTS, TINY
+from training.data import Texts
 from training.run import train
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
@@ -825,7 +826,7 @@ def test_models_without_such_neurons(load_toy, texts):
 def run(tmp_path_factory):
     """A run of a few steps, steps 0, 2, 10 kept."""
     options = {**TINY, "tokens": 3000, "n_layers": 1, "vocab_size": 300, "checkpoints": [0, 2, 10]}
-    return train("gpt2", TEXTS, out=tmp_path_factory.mktemp("run") / "out", held_out=HELD_OUT, **options, **QUIET)
+    return train("gpt2", Texts(TEXTS, HELD_OUT), out=tmp_path_factory.mktemp("run") / "out", **options, **QUIET)
 
 
 def test_dynamics_are_those_of_each_checkpoint(run):

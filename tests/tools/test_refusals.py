@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import command, run as training
+from training import command, data, run as training
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
 
@@ -13,7 +13,7 @@ def train(w: Workshop, **options: Any) -> Path:
     texts = ["The girl sees the dog. The dog sees 12 rivers."] * 20
     tiny: Any = {"tokens": 200, "vocab_size": 270, "context": 16, "d_model": 8, "n_layers": 1, "n_heads": 2}
     tiny |= {"batch_size": 4, "threads": 1} | quiet
-    return training.train("gpt2", texts, out=w.root / "run", held_out=texts[:4], **(tiny | options))
+    return training.train("gpt2", data.Texts(texts, texts[:4]), out=w.root / "run", **(tiny | options))
 
 
 def trained(w: Workshop, **options: Any) -> Any:

@@ -21,7 +21,8 @@ VOCAB = {"gpt2": 300, "bert": 90}
 
 
 def run(kind: str, out: Path, texts: list[str] = TEXTS, **options: Any) -> Path:
-    return training.train(kind, texts, out=out, held_out=HELD_OUT, **{**TINY, "vocab_size": VOCAB[kind], **options})
+    given = training_data.Texts(texts, HELD_OUT)
+    return training.train(kind, given, out=out, **{**TINY, "vocab_size": VOCAB[kind], **options})
 
 
 def record(out: Path) -> dict[str, Any]:
@@ -216,9 +217,15 @@ def test_bert_inputs_are_those_of_the_tokenizer(wordpiece: Any) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a sequence of strings"):
-        training.train("gpt2", "one string", out=tmp_path, held_out=HELD_OUT, tokens=10)
+        training_data.Texts("one string", HELD_OUT)
     with pytest.raises(ValueError, match="held_out holds no text"):
-        training.train("gpt2", TEXTS, out=tmp_path, held_out=["", " "], tokens=10)
+        training_data.Texts(TEXTS, ["", " "])
+    with pytest.raises(ValueError, match=r"unknown settings d_mlp; expected some of vocab_size, context"):
+        run("gpt2", tmp_path, d_mlp=64)
+    with pytest.raises(ValueError, match="unknown separator 'tab'; expected one of end of text, newline"):
+        run("gpt2", tmp_path, separator="tab")
+    with pytest.raises(ValueError, match="unknown decay 'cosine'; expected one of linear, none"):
+        run("gpt2", tmp_path, decay="cosine")
     with pytest.raises(ValueError, match="d_model 16 is not a multiple of n_heads 3"):
         run("bert", tmp_path, n_heads=3)
     with pytest.raises(ValueError, match="pass a vocab_size the text can fill"):

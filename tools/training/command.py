@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -52,22 +52,22 @@ def train(
 
     import training.run
     from interp import corpora
+    from training.data import Texts
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     texts = list(corpora.load(corpus, limit=limit, column=column))
     cut = len(texts) - max(1, int(len(texts) * held_out))
+    given = {"batch_size": batch_size, "learning_rate": learning_rate, "bf16": bf16}
+    changes: Any = {name: value for name, value in given.items() if value is not None}
     with resumable(out):
         directory = training.run.train(
             kind,  # type: ignore[arg-type]
-            texts[:cut],
-            held_out=texts[cut:],
+            Texts(texts[:cut], texts[cut:]),
             tokens=int(tokens),
             out=out,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            bf16=bf16,
             threads=threads,
             seed=seed,
+            **changes,
         )
     show({}, directory, as_json=as_json)
 

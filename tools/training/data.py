@@ -1,8 +1,9 @@
 """Tokenizers, and the examples the bundled models are trained on."""
 
+import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,8 +13,10 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 Kind = Literal["gpt2", "bert"]
+Separator = Literal["end of text", "newline"]
 
 END_OF_TEXT = "<|endoftext|>"
+SEPARATORS: dict[Separator, str] = {"end of text": END_OF_TEXT, "newline": "Ċ"}  # a byte-level newline
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SHORT = 48  # most BERT examples are at most this long
 
@@ -72,7 +75,7 @@ def _train_wordpiece(texts: list[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
+def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     ids = []
     for start in range(0, len(texts), 10_000):
         chunk = tokenizer.encode_batch_fast(texts[start : start + 10_000], add_special_tokens=False)
@@ -81,18 +84,21 @@ def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 class Rows:
-    """Texts as one stream, `<|endoftext|>` before each; a row is `context` inputs and the tokens after them."""
+    """Texts as one stream, a separator before each; a row is `context` inputs and the tokens after them.
 
-    def __init__(self, tokenizer: Tokenizer, texts: list[str], context: int) -> None:
-        end = np.array([tokenizer.token_to_id(END_OF_TEXT)], dtype=np.uint16)
-        encoded = _encode(tokenizer, texts)
-        self.stream = np.concatenate([part for ids in encoded for part in (end, ids)])
+    `<|endoftext|>` is not among the `counts`, which are those of the texts; a newline is.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, texts: Sequence[np.ndarray], context: int, separator: Separator) -> None:
+        before = np.array([tokenizer.token_to_id(SEPARATORS[separator])], dtype=np.uint16)
+        self.stream = np.concatenate([part for ids in texts for part in (before, ids)])
         self.context = context
         if len(self.stream) <= context:
             raise ValueError(f"the text has {len(self.stream)} tokens; a row needs {context + 1}: pass more text")
         self.prior = np.bincount(self.stream, minlength=tokenizer.get_vocab_size())
         self.counts = self.prior.copy()
-        self.counts[end] -= len(texts)
+        if separator == "end of text":
+            self.counts[before] -= len(texts)
 
     def batches(self, batch_size: int, rng: np.random.Generator | None) -> list[np.ndarray]:
         """Starts of rows; the last row reaches back so that no token is left out. Without `rng`, in order."""
@@ -122,7 +128,7 @@ class Sentences:
 
     def __init__(self, tokenizer: Tokenizer, texts: list[str], context: int) -> None:
         split = [[part for part in self.END.split(text) if part] for text in texts]
-        encoded = _encode(tokenizer, [sentence for parts in split for sentence in parts])
+        encoded = encode(tokenizer, [sentence for parts in split for sentence in parts])
         paragraph = np.repeat(np.arange(len(texts)), [len(parts) for parts in split])
         self.stream = np.concatenate(encoded)
         self.context = context
@@ -207,3 +213,44 @@ class Sentences:
         ).last_hidden_state
         chosen = torch.from_numpy(np.flatnonzero(target))
         return model.cls(hidden.flatten(0, 1)[chosen]), torch.from_numpy(ids[target])
+
+
+class Texts:
+    """Texts to train on and texts held out; what they are in tokens is kept for the next run with that vocabulary.
+
+    Raises ValueError where one of them is a string or holds no text.
+    """
+
+    def __init__(self, texts: Iterable[str], held_out: Iterable[str]) -> None:
+        self.train, self.held_out = _paragraphs(texts, "texts"), _paragraphs(held_out, "held_out")
+        self.fingerprints = dict(texts=_fingerprint(self.train), held_out=_fingerprint(self.held_out))
+        self._encoded: dict[int, tuple[Tokenizer, list[np.ndarray], list[np.ndarray]]] = {}
+
+    def read(self, settings: dict[str, Any], known: Tokenizer | None = None) -> tuple[Tokenizer, Any, Any]:
+        """The tokenizer, which is trained unless it is `known`, and what is trained on and held out."""
+        kind, vocab_size, context = (settings[name] for name in ("kind", "vocab_size", "context"))
+        if kind == "bert":
+            tokenizer = known or train_tokenizer(kind, self.train, vocab_size)
+            return tokenizer, Sentences(tokenizer, self.train, context), Sentences(tokenizer, self.held_out, context)
+        if vocab_size not in self._encoded:
+            tokenizer = known or train_tokenizer(kind, self.train, vocab_size)
+            self._encoded[vocab_size] = tokenizer, encode(tokenizer, self.train), encode(tokenizer, self.held_out)
+        tokenizer, seen, unseen = self._encoded[vocab_size]
+        how = context, settings["separator"]
+        return tokenizer, Rows(tokenizer, seen, *how), Rows(tokenizer, unseen, *how)
+
+
+def _paragraphs(texts: Iterable[str], name: str) -> list[str]:
+    if isinstance(texts, str):
+        raise ValueError(f"{name} is one string; expected a sequence of strings, one a paragraph")
+    kept = [text for text in texts if text.strip()]
+    if not kept:
+        raise ValueError(f"{name} holds no text; expected a sequence of strings, one a paragraph")
+    return kept
+
+
+def _fingerprint(texts: list[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()

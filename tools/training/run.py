@@ -1,7 +1,6 @@
 """One training run: settings, steps, checkpoints, and the directory it leaves."""
 
 import copy
-import hashlib
 import io
 import json
 import logging
@@ -9,10 +8,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -22,48 +21,75 @@ from torch.nn import functional as F
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
-from interp.checks import check_seed, whole_number
+from interp.checks import check_choice, check_seed, whole_number
 from interp.corpora.unigrams import Unigrams, tokenizer_hash
 from interp.disk import checksum, replacing, replacing_directory, uninterrupted
-from training.data import BERT_SPECIAL, END_OF_TEXT, Kind, Rows, Sentences, train_tokenizer
+from training.data import BERT_SPECIAL, END_OF_TEXT, SEPARATORS, Kind, Separator, Texts
 
 log = logging.getLogger(__name__)
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "gpt2": dict(d_model=192, n_layers=6, n_heads=6, batch_size=32, learning_rate=2e-3),
-    "bert": dict(d_model=128, n_layers=6, n_heads=4, batch_size=96, learning_rate=1e-3),
+
+class Settings(TypedDict, total=False):
+    """What a recipe of training is made of.
+
+    `warm_up` is a share of the steps, or a number of them where it is whole; after it the learning rate falls to zero
+    on a line, or stays (`decay`). `clip` is the largest norm of a gradient, None for any. `weight_decay` acts on
+    matrices alone. `separator` stands before each text (`gpt2`). `bf16` runs the matrix products in bfloat16.
+    `batch_size` is in rows or examples.
+    """
+
+    vocab_size: int
+    context: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    batch_size: int
+    learning_rate: float
+    warm_up: float
+    decay: Literal["linear", "none"]
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    clip: float | None
+    separator: Separator
+    bf16: bool
+
+
+_BOTH: Settings = dict(vocab_size=4096, context=128, n_layers=6, warm_up=0.05, decay="linear", clip=1.0, bf16=False)
+SETTINGS: dict[Kind, Settings] = {
+    "gpt2": {
+        **_BOTH,
+        **dict(d_model=192, n_heads=6, batch_size=32, learning_rate=2e-3, separator="end of text"),
+        **dict(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1),
+    },
+    "bert": {
+        **_BOTH,
+        **dict(d_model=128, n_heads=4, batch_size=96, learning_rate=1e-3),
+        **dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01),
+    },
 }
-OPTIMISER: dict[str, dict[str, Any]] = {
-    "gpt2": dict(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1),
-    "bert": dict(betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01),
-}
-WARM_UP = 0.05  # share of the steps
+Measure: TypeAlias = Callable[["Run"], dict[str, float]]
 HELD_OUT_TOKENS = 50_000  # of the held-out text, for the loss during training
 LOG_SECONDS = 60
 SAVE_SECONDS = 120
-_RESUME = "resume.pt"
+FINISHED, UNFINISHED = "training.json", "resume.pt"
+"""The files that say how a run went, in its directory."""
 _CHECKSUM = 32  # bytes, before what torch saves
 
 
 def train(
     kind: Kind,
-    texts: Iterable[str],
+    texts: Texts,
     *,
     out: str | Path,
-    held_out: Iterable[str],
     tokens: int,
     seed: int = 0,
-    vocab_size: int = 4096,
-    context: int = 128,
-    d_model: int | None = None,
-    n_layers: int | None = None,
-    n_heads: int | None = None,
-    batch_size: int | None = None,
-    learning_rate: float | None = None,
     checkpoints: Sequence[int] | None = None,
-    bf16: bool = False,
+    every: int | None = None,
+    measure: Measure | None = None,
     threads: int | None = None,
     progress: bool = True,
+    **changes: Unpack[Settings],
 ) -> Path:
     """Train a tokenizer and a small GPT-2 or BERT on paragraphs; returns the Hugging Face directory `out`.
 
@@ -71,76 +97,76 @@ def train(
     `bert`: uncased WordPiece, single sentences, passages and pairs of consecutive passages (`[CLS] A [SEP] B
     [SEP]`), mostly of at most 48 tokens, 15 % masked (80 % `[MASK]`, 10 % random, 10 % kept; Devlin et al. 2019,
     section 3.1), loss at masked positions; no next-sentence loss. Both: AdamW, no dropout, linear warm-up over 5 %
-    of the steps and linear decay to zero, gradient norm clipped at 1, float32 weights.
+    of the steps and linear decay to zero, gradient norm clipped at 1, float32 weights. `changes` are made to the
+    `SETTINGS` of that kind.
 
-    `tokens` is the budget in tokens seen (padding not counted), `batch_size` in rows or examples, `checkpoints` the
-    steps whose weights are kept (default: 0 and eight from steps/128 to the last, doubling). `bf16` runs the matrix
-    products in bfloat16. The weights depend on the arguments, the data and the number of threads alone: a run that
-    was killed resumes from `out/resume.pt` and ends in the same weights, bit for bit.
+    `tokens` is the budget in tokens seen (padding not counted), `checkpoints` the steps whose weights are kept
+    (default: 0 and eight from steps/128 to the last, doubling). The loss is recorded every `every` steps (default: 100
+    times), and at every fourth of these, at checkpoints and at the end what `measure` gives of the run too (default:
+    the held-out loss, as `held_out`). The weights depend on the arguments, the data and the number of threads alone: a
+    run that was killed resumes from `out/resume.pt` and ends in the same weights, bit for bit.
 
     Written to `out`: config.json, model.safetensors (float16), the tokenizer, training.json (settings, losses,
     versions), unigram.safetensors (`counts` [d_vocab], int64: the corpus without added special tokens) and
     checkpoints/step-N. Losses are in nats per predicted token.
 
-    Raises ValueError for empty or too short text, for a bad shape, for numbers that are not above 0, for a seed outside
-    0 … 2**63 − 1, and where `out/resume.pt` belongs to other settings or data; TypeError for numbers that must be
-    whole and are not; FileExistsError where `out` holds anything else than an unfinished run.
+    Raises ValueError for too short text, for a bad shape, for an unknown setting, for numbers that are not above 0, for
+    a seed outside 0 … 2**63 − 1, and where `out/resume.pt` belongs to other settings or data; TypeError for numbers
+    that must be whole and are not; FileExistsError where `out` holds anything else than an unfinished run.
     """
-    if kind not in SHAPES:
-        raise ValueError(f"kind is {kind!r}; expected 'gpt2' or 'bert'")
-    chosen: dict[str, Any] = dict(d_model=d_model, n_layers=n_layers, n_heads=n_heads)
-    chosen |= dict(batch_size=batch_size, learning_rate=learning_rate)
-    shape = {name: SHAPES[kind][name] if value is None else value for name, value in chosen.items()}
-    for name in ("d_model", "n_layers", "n_heads", "batch_size"):
-        shape[name] = whole_number(shape[name], name, least=1)
-    if not 0 < shape["learning_rate"] < math.inf:
-        raise ValueError(f"learning_rate is {shape['learning_rate']}; expected a number above 0")
-    tokens, context = whole_number(tokens, "tokens", least=1), whole_number(context, "context", least=1)
-    vocab_size, seed = whole_number(vocab_size, "vocab_size"), check_seed(seed)
-    if checkpoints is not None:
-        checkpoints = sorted({whole_number(step, "checkpoints") for step in checkpoints})
+    settings = settings_of(kind, texts, tokens=tokens, seed=seed, checkpoints=checkpoints, every=every, **changes)
     if threads is not None:
         threads = whole_number(threads, "threads", least=1)
-    if shape["d_model"] % shape["n_heads"]:
-        raise ValueError(f"d_model {shape['d_model']} is not a multiple of n_heads {shape['n_heads']}")
-    if not 0 < vocab_size <= 2**16:
-        raise ValueError(f"vocab_size is {vocab_size}; expected 1 to 65536 (tokens are kept as uint16)")
-    train_texts, held_out_texts = _paragraphs(texts, "texts"), _paragraphs(held_out, "held_out")
 
     out = Path(out)
-    settings = dict(kind=kind, tokens=tokens, seed=seed, vocab_size=vocab_size, context=context, **shape, bf16=bf16)
-    settings |= dict(checkpoints=checkpoints, texts=_fingerprint(train_texts), held_out=_fingerprint(held_out_texts))
     state = _read_resume(out, settings)
 
     threads_before = torch.get_num_threads()
     torch.set_num_threads(threads or threads_before)
     try:
-        if state is None:
-            tokenizer = train_tokenizer(kind, train_texts, vocab_size)
-        else:
-            tokenizer = Tokenizer.from_str(state["tokenizer"])
-        make = Rows if kind == "gpt2" else Sentences
-        data, unseen = make(tokenizer, train_texts, context), make(tokenizer, held_out_texts, context)
-        Run(out, settings, tokenizer, data, unseen).fit(state, progress)
+        known = None if state is None else Tokenizer.from_str(state["tokenizer"])
+        Run(out, settings, *texts.read(settings, known), measure=measure or held_out_loss).fit(state, progress)
     finally:
         torch.set_num_threads(threads_before)
     return out
 
 
-def _paragraphs(texts: Iterable[str], name: str) -> list[str]:
-    if isinstance(texts, str):
-        raise ValueError(f"{name} is one string; expected a sequence of strings, one a paragraph")
-    kept = [text for text in texts if text.strip()]
-    if not kept:
-        raise ValueError(f"{name} holds no text; expected a sequence of strings, one a paragraph")
-    return kept
-
-
-def _fingerprint(texts: list[str]) -> str:
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()
+def settings_of(
+    kind: Kind,
+    texts: Texts,
+    *,
+    tokens: int,
+    seed: int,
+    checkpoints: Sequence[int] | None,
+    every: int | None,
+    **changes: Unpack[Settings],
+) -> dict[str, Any]:
+    """What decides the weights of a run but for the threads, as `train` records it; raises as `train` does."""
+    if kind not in SETTINGS:
+        raise ValueError(f"kind is {kind!r}; expected 'gpt2' or 'bert'")
+    settings: dict[str, Any] = {**SETTINGS[kind], **changes}
+    if unknown := sorted(set(settings) - set(Settings.__annotations__)):
+        expected = f"expected some of {', '.join(Settings.__annotations__)}"
+        raise ValueError(f"unknown settings {', '.join(unknown)}; {expected}")
+    for name in ("context", "d_model", "n_layers", "n_heads", "batch_size"):
+        settings[name] = whole_number(settings[name], name, least=1)
+    settings["vocab_size"] = whole_number(settings["vocab_size"], "vocab_size")
+    if not 0 < settings["learning_rate"] < math.inf:
+        raise ValueError(f"learning_rate is {settings['learning_rate']}; expected a number above 0")
+    if settings["d_model"] % settings["n_heads"]:
+        raise ValueError(f"d_model {settings['d_model']} is not a multiple of n_heads {settings['n_heads']}")
+    if not 0 < settings["vocab_size"] <= 2**16:
+        raise ValueError(f"vocab_size is {settings['vocab_size']}; expected 1 to 65536 (tokens are kept as uint16)")
+    if kind == "gpt2":
+        check_choice("separator", settings["separator"], SEPARATORS)
+    check_choice("decay", settings["decay"], ("linear", "none"))
+    tokens, seed = whole_number(tokens, "tokens", least=1), check_seed(seed)
+    if checkpoints is not None:
+        checkpoints = sorted({whole_number(step, "checkpoints") for step in checkpoints})
+    if every is not None:
+        every = whole_number(every, "every", least=1)
+    settings |= dict(kind=kind, tokens=tokens, seed=seed, checkpoints=checkpoints, every=every)
+    return settings | texts.fingerprints
 
 
 def _build(settings: dict[str, Any]) -> Any:
@@ -173,8 +199,10 @@ def _bert(vocab_size: int, d_model: int, n_layers: int, n_heads: int, context: i
 class Run:
     """One training run: the plan of its batches, its model and optimiser, and what it writes."""
 
-    def __init__(self, out: Path, settings: dict[str, Any], tokenizer: Tokenizer, data: Any, held_out: Any) -> None:
-        self.out, self.settings, self.tokenizer = out, settings, tokenizer
+    def __init__(
+        self, out: Path, settings: dict[str, Any], tokenizer: Tokenizer, data: Any, held_out: Any, measure: Measure
+    ) -> None:
+        self.out, self.settings, self.tokenizer, self.measure = out, settings, tokenizer, measure
         self.data, self.held_out, self.seed = data, held_out, settings["seed"]
         self.plan: list[np.ndarray] = []
         planned = epoch = 0
@@ -196,7 +224,8 @@ class Run:
         parameters = list(self.model.parameters())
         matrices, vectors = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim == 1]
         groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, fused=True, **OPTIMISER[settings["kind"]])
+        chosen = {name: settings[name] for name in ("betas", "eps", "weight_decay")}
+        self.optimiser = torch.optim.AdamW(groups, fused=True, **chosen)
 
     def fit(self, state: dict[str, Any] | None, progress: bool) -> None:
         step, seen, seconds, losses, window = 0, 0, 0.0, [], []
@@ -218,7 +247,7 @@ class Run:
         write_resume(self.out, resume())
         if step == 0 and step in self.kept:
             self.keep(step)
-        every = max(1, self.steps // 100)
+        every = self.settings["every"] or max(1, self.steps // 100)
         held_out = next((row["held_out"] for row in reversed(losses) if "held_out" in row), math.nan)
         quiet = not (progress and sys.stderr.isatty())
         with tqdm(total=self.steps, initial=step, unit="step", desc="train", disable=quiet) as bar:
@@ -236,7 +265,8 @@ class Run:
                             losses.append(dict(step=step, tokens=seen, loss=math.fsum(window) / len(window)))
                             window.clear()
                             if marked or step % (4 * every) == 0:
-                                held_out = losses[-1]["held_out"] = self.evaluate(HELD_OUT_TOKENS)["loss"]
+                                losses[-1] |= self.measure(self)
+                                held_out = losses[-1]["held_out"]
                             bar.set_postfix(loss=f"{losses[-1]['loss']:.3f}", held_out=f"{held_out:.3f}")
                         now = time.monotonic()
                         if losses and (now - logged >= LOG_SECONDS or step == self.steps):
@@ -255,8 +285,10 @@ class Run:
         self.finish(seen, losses, seconds + time.monotonic() - began)
 
     def update(self, step: int) -> float:
-        warm_up = max(1, round(WARM_UP * self.steps))
-        share = min((step + 1) / warm_up, (self.steps - step) / max(1, self.steps - warm_up))
+        warm_up = self.settings["warm_up"]
+        rising = warm_up if isinstance(warm_up, int) else max(1, round(warm_up * self.steps))
+        falling = (self.steps - step) / max(1, self.steps - rising) if self.settings["decay"] == "linear" else 1.0
+        share = min((step + 1) / max(1, rising), falling)
         for group in self.optimiser.param_groups:
             group["lr"] = self.settings["learning_rate"] * share
         rng = np.random.default_rng((self.seed, 1, step))
@@ -268,7 +300,8 @@ class Run:
             raise FloatingPointError(f"the loss is {loss.item()} at step {step}; pass learning_rate below {rate}")
         self.optimiser.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        if self.settings["clip"] is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings["clip"])
         self.optimiser.step()
         return loss.item()
 
@@ -321,8 +354,7 @@ class Run:
             tokenizer_object=self.tokenizer, model_max_length=self.settings["context"], **options
         )
         packages = ("torch", "transformers", "tokenizers", "numpy", "safetensors")
-        record: dict[str, Any] = dict(settings=self.settings)
-        record |= dict(optimiser=dict(name="AdamW", warm_up=WARM_UP, clip=1.0, **OPTIMISER[kind]))
+        record: dict[str, Any] = dict(settings=self.settings, optimiser="AdamW")
         record |= dict(steps=self.steps, tokens=seen, epochs=self.epochs, corpus_tokens=int(self.data.counts.sum()))
         record |= dict(parameters=self.model.num_parameters(), seconds=round(seconds), threads=torch.get_num_threads())
         record |= dict(held_out=self.evaluate(), losses=losses, checkpoints=sorted(self.kept))
@@ -333,18 +365,23 @@ class Run:
             self.save(temporary)
             counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(tokenizer))
             counts.save(temporary / "unigram.safetensors")
-            (temporary / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+            (temporary / FINISHED).write_text(json.dumps(record, indent=1) + "\n")
         for file in whole.iterdir():
             os.replace(file, self.out / file.name)
         whole.rmdir()
-        (self.out / _RESUME).unlink()
+        (self.out / UNFINISHED).unlink()
+
+
+def held_out_loss(run: Run) -> dict[str, float]:
+    """The loss on the first of the held-out text."""
+    return {"held_out": run.evaluate(HELD_OUT_TOKENS)["loss"]}
 
 
 def write_resume(out: Path, state: dict[str, Any]) -> None:
     """A checksum, and what torch saves, which has none."""
     content = io.BytesIO()
     torch.save(state, content)
-    with replacing(out / _RESUME) as temporary:
+    with replacing(out / UNFINISHED) as temporary:
         temporary.write_bytes(checksum(content.getvalue()).encode() + content.getvalue())
 
 
@@ -360,9 +397,9 @@ def load_resume(path: Path) -> dict[str, Any]:
 
 
 def _read_resume(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    path = out / _RESUME
+    path = out / UNFINISHED
     if not path.exists():
-        if out.exists() and any(not item.name.startswith(f".{_RESUME}.") for item in out.iterdir()):
+        if out.exists() and any(not item.name.startswith(f".{UNFINISHED}.") for item in out.iterdir()):
             raise FileExistsError(f"{out} is not empty and holds no unfinished run; pass another out or empty it")
         return None
     state = load_resume(path)

@@ -1,0 +1,161 @@
+"""What takes the effect of b_LN on word frequency away: short runs that differ in one setting from a plain recipe."""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.checks import check_same
+from interp.frequency.divergences import kl, perplexity
+from interp.frequency.measures import correlations
+from training.data import Texts
+from training.run import FINISHED, UNFINISHED, Run, Settings, load_resume, settings_of, train
+
+log = logging.getLogger(__name__)
+
+POSITIONS = 20_480  # held-out ones that are measured, in rows spread over the text
+EVERY = 50  # steps; the loss is recorded as often, b_LN every fourth time
+_ROWS_AT_ONCE = 16
+
+PLAIN: Settings = {
+    **dict(vocab_size=4096, context=64, d_model=128, n_layers=4, n_heads=4, batch_size=16, separator="newline"),
+    **dict(learning_rate=1.5e-3, warm_up=200, decay="linear", betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1),
+    **dict(clip=None, bf16=False),
+}
+"""The recipe that the runs differ from in one setting; batches have 1,024 tokens."""
+RUNS: dict[str, Settings] = {
+    "plain": {},
+    "beta2-0.95": {"betas": (0.9, 0.95)},
+    "width-192": {"d_model": 192, "n_heads": 6},
+    "layers-6": {"n_layers": 6},
+    "context-128": {"context": 128, "batch_size": 8},
+    "bfloat16": {"bf16": True},
+    "rate-2e-3": {"learning_rate": 2e-3},
+    "rate-constant": {"decay": "none"},
+    "warm-up-5%": {"warm_up": 0.05},
+    "clip-1": {"clip": 1.0},
+    "end-of-text": {"separator": "end of text"},
+    "vocabulary-1000": {"vocab_size": 1000},
+    "decay-0": {"weight_decay": 0.0},
+    "beta2-0.95-clip-1": {"betas": (0.9, 0.95), "clip": 1.0},
+}
+"""What each run changes in `PLAIN`."""
+
+
+def study(texts: Texts, names: Sequence[str], *, tokens: int, seeds: Sequence[int], out: Path) -> Path:
+    """Train the runs of these names with each of the seeds, in `out/NAME/seed-N`; those that are finished are kept.
+
+    Raises ValueError for a run that is there with other settings or text.
+    """
+    for seed in seeds:
+        for name in names:
+            where = out / name / f"seed-{seed}"
+            given: Any = {**PLAIN, **RUNS[name], "tokens": tokens, "seed": seed, "checkpoints": (), "every": EVERY}
+            if (where / FINISHED).is_file():
+                check_same(f"the run in {where}", _state(where)["settings"], settings_of("gpt2", texts, **given))
+                continue
+            log.info("%s, seed %d", name, seed)
+            train("gpt2", texts, out=where, measure=bias_effect, threads=1, progress=False, **given)
+    return out
+
+
+@torch.inference_mode()
+def bias_effect(run: Run) -> dict[str, float]:
+    """What b_LN does to the predictions of a GPT-2 at `POSITIONS` held-out positions.
+
+    `held_out` and `held_out_without`: NLL with b_LN and without it, nats per token. `kl` and `kl_without`: KL(u‖q), u
+    the frequencies of the training text, q the mean prediction. `slope` and `spearman` of b_LN W_U on log u, over types
+    with u > 0. `norm`: ‖b_LN‖. `cosine`: of b_LN with the mean of the output embeddings.
+    """
+    embeddings, bias = run.model.lm_head.weight, run.model.transformer.ln_f.bias
+    effect = embeddings @ bias
+    shifts = torch.stack([torch.zeros_like(effect), -effect])
+    summed, nll, n = np.zeros((len(shifts), len(effect))), np.zeros(len(shifts)), 0
+    for rows in _spread(run.held_out):
+        logits, targets = run.held_out.predict(run.model, rows, np.random.default_rng(0))
+        for i, shift in enumerate(shifts):
+            predicted = (logits + shift).log_softmax(-1)
+            nll[i] -= predicted.gather(1, targets[:, None]).sum(dtype=torch.float64).item()
+            summed[i] += predicted.exp_().sum(0, dtype=torch.float64).numpy()
+        n += len(targets)
+    u, seen = run.data.counts / run.data.counts.sum(), run.data.counts > 0
+    line = correlations(np.log(u[seen]), effect.double().numpy()[seen])
+    found = dict(zip(["held_out", "held_out_without"], (nll / n).tolist(), strict=True))
+    found |= dict(zip(["kl", "kl_without"], [kl(u, q) for q in summed / n], strict=True))
+    found |= {name: line[name] for name in ("slope", "spearman")}
+    return found | {
+        "norm": bias.norm().item(),
+        "cosine": torch.cosine_similarity(bias, embeddings.mean(0), dim=0).item(),
+    }
+
+
+def _spread(held_out: Any) -> Iterator[np.ndarray]:
+    """The starts of rows, a few at a time, at even distances in the text."""
+    starts = np.concatenate(held_out.batches(_ROWS_AT_ONCE, None))
+    chosen = starts[np.linspace(0, len(starts) - 1, min(len(starts), POSITIONS // held_out.context)).astype(int)]
+    yield from np.split(chosen, range(_ROWS_AT_ONCE, len(chosen), _ROWS_AT_ONCE))
+
+
+def histories(out: Path) -> pd.DataFrame:
+    """What was measured in each run of `out`, those that are not finished too: a row for each step, with `run`, `seed`,
+    `planned` (the tokens that the run is to see) and what `bias_effect` gives.
+
+    Raises FileNotFoundError where nothing has been measured.
+    """
+    rows = []
+    for name in RUNS:
+        files = (out / name).glob("seed-*/*")
+        for where in sorted({file.parent for file in files if file.name in (FINISHED, UNFINISHED)}):
+            state = _state(where)
+            about = {"run": name, "seed": state["settings"]["seed"], "planned": state["settings"]["tokens"]}
+            rows += [about | row for row in state["losses"] if "kl" in row]
+    if not rows:
+        raise FileNotFoundError(f"{out} has no run of this study in which something was measured")
+    return pd.DataFrame(rows)
+
+
+def _state(where: Path) -> dict[str, Any]:
+    """Settings and losses of a run that is finished or not."""
+    if (where / FINISHED).is_file():
+        return dict(json.loads((where / FINISHED).read_text(encoding="utf-8")))
+    return load_resume(where / UNFINISHED)
+
+
+def ends(measured: pd.DataFrame) -> list[dict[str, str]]:
+    """The last step of each run that was measured, a row each, as people read it."""
+    last = measured.groupby(["run", "seed"], sort=False).tail(1)
+    rows = []
+    for row in last.to_dict("records"):
+        perplexities = [perplexity(row[name]) for name in ("held_out", "held_out_without")]
+        of = "" if row["tokens"] >= row["planned"] else f" of {row['planned'] / 1e6:.2f}"
+        shown = {"run": row["run"], "seed": str(row["seed"]), "tokens": f"{row['tokens'] / 1e6:.2f}{of} M"}
+        shown |= {"KL(u‖q)": f"{row['kl']:.3f}", "without b_LN": f"{row['kl_without']:.3f}"}
+        shown |= {"rise": f"{row['kl_without'] - row['kl']:.3f}", "ratio": f"{row['kl_without'] / row['kl']:.1f}"}
+        shown |= {"perplexity": f"{perplexities[0]:.1f}", "without": f"{perplexities[1]:.1f}"}
+        shown |= {"Spearman": f"{row['spearman']:.2f}", "slope": f"{row['slope']:.3f}"}
+        rows.append(shown | {"‖b_LN‖": f"{row['norm']:.2f}", "cosine": f"{row['cosine']:.2f}"})
+    return rows
+
+
+def courses(measured: pd.DataFrame) -> list[dict[str, str]]:
+    """What removing b_LN adds to KL(u‖q), at the steps that all runs are measured at: a row for each run."""
+    kept = measured[measured["step"] % (4 * EVERY) == 0]
+    rows = []
+    for (run, seed), part in kept.groupby(["run", "seed"], sort=False):
+        rises = (part["kl_without"] - part["kl"]).map("{:.3f}".format)
+        rows.append(
+            {"run": str(run), "seed": str(seed)} | dict(zip(part["step"].map("{:,}".format), rises, strict=True))
+        )
+    return rows
+
+
+def markdown(rows: Sequence[dict[str, str]]) -> str:
+    """Rows as a Markdown table."""
+    head = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [head, ["---"] * len(head), *([row.get(column, "") for column in head] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
