@@ -15,6 +15,8 @@ from toys import HELD_OUT, ROOT, TEXTS, TINY
 from training import command, data as training_data, run as training
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
+from interp.corpora import unigrams
+
 SCRIPT = ROOT / "tools" / "train.py"
 KINDS = ("gpt2", "bert")
 VOCAB = {"gpt2": 300, "bert": 90}
@@ -147,6 +149,12 @@ def test_directory(finished: tuple[str, Path]) -> None:
     ids = tokenizer(TEXTS, add_special_tokens=False).input_ids
     expected = np.bincount([i for row in ids for i in row], minlength=VOCAB[kind])
     assert load_file(out / "unigram.safetensors")["counts"].tolist() == expected.tolist()
+
+
+def test_the_counts_are_taken_for_the_model_beside_them(finished: tuple[str, Path]) -> None:
+    _, out = finished
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert unigrams.load(out / "unigram.safetensors").tokenizer == unigrams.tokenizer_hash(tokenizer)
 
 
 def test_tokenizers(finished: tuple[str, Path]) -> None:

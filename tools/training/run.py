@@ -363,7 +363,8 @@ class Run:
         with replacing_directory(whole, listed=os.listdir) as temporary:
             tokenizer.save_pretrained(temporary)
             self.save(temporary)
-            counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(tokenizer))
+            read = transformers.AutoTokenizer.from_pretrained(temporary)
+            counts = Unigrams(self.data.counts, "the training text", tokenizer_hash(read))
             counts.save(temporary / "unigram.safetensors")
             (temporary / FINISHED).write_text(json.dumps(record, indent=1) + "\n")
         for file in whole.iterdir():
