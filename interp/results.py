@@ -4,24 +4,32 @@ import json
 import os
 import platform
 import subprocess
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pandas as pd
 
+from interp.analyses import load, names
+from interp.declare import find
 from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
-from interp.findings import Finding
+from interp.findings import Finding, findings_table
 
-__all__ = ["Result", "provenance"]
+if TYPE_CHECKING:
+    from interp.figures.figure import Figure
+    from interp.figures.section import Section
+
+__all__ = ["Result", "load_result", "provenance"]
 
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
+_WIDE = 118  # columns of a terminal
 DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
 """The packages of which a half-done computation is not continued by another version."""
 
@@ -84,6 +92,100 @@ class Result:
         name, table = next(iter(self.tables.items()))
         return {name: (f"{name}: {self.where}", table.head(_SHOWN_ROWS))}
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # before dataclass gives it one of all rows
+
+    def __repr__(self) -> str:
+        """At most six lines: of what it is, what was found, and what there is."""
+        where = f": {self.where}" if {"model", "corpus"} <= set(self.provenance) else ""
+        told = [*map(str, self.findings)]
+        if len(told) > 3:
+            told[2:] = [f"… and {len(told) - 2} more findings: print(result.summary())"]
+        tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
+        lines = [f"{type(self).__name__}{where}", *told, f"tables: {tables}", "also: summary(), figures(), to_csv(…)"]
+        return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the findings, and the figure that stands at the top of the page."""
+        return self._section.html(self.where) if self.analysis in names() else None
+
+    @property
+    def _section(self) -> "Section":
+        """What the page says of the result. Raises ValueError for a result of no analysis, which has no page."""
+        if self.analysis not in names():
+            raise ValueError(f"{type(self).__name__} has no page and no figures of its own; interp.plots draws it")
+        section: Section = find(load(self.analysis).section)(self)
+        return section
+
+    def summary(self) -> str:
+        """What was found, to print: each finding with its number, interval, control and rule.
+
+        Examples:
+            >>> import interp
+            >>> text = interp.corpora.batches(interp.load("tiny-gpt2"), "bundled", limit=30, bos=True)
+            >>> effect = interp.frequency.bias_effect(interp.load("tiny-gpt2"), text, scales=[0, 1], progress=False)
+            >>> print(effect.summary())  # doctest: +ELLIPSIS
+            BiasEffect: tiny-gpt2 on bundled text
+            <BLANKLINE>
+            Does ...
+        """
+        told = [f"{one}\n{textwrap.indent(textwrap.fill(one.rule, _WIDE - 2), '  ')}" for one in self.findings]
+        return "\n\n".join([f"{type(self).__name__}: {self.where}", *(told or self._section.notes)])
+
+    def figures(self) -> "dict[str, Figure]":
+        """The figures of the page by name; each has `save`, for a paper.
+
+        Raises ValueError for a result that has no page, such as a sweep of probes.
+
+        Examples:
+            >>> import interp
+            >>> from interp.testing import toy_decoder
+            >>> classes = {"first": [7, 8]}
+            >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+            >>> list(study.figures())[:2]
+            ['dimension_means', 'attention']
+        """
+        return dict(self._section.figures)
+
+    def to_csv(self, directory: str | os.PathLike[str]) -> Path:
+        """Write each table, and the findings, as `directory/<table>.csv`; arrays beyond
+        `interp.dense.MOST_ROWS` rows are left out. The directory then holds nothing else.
+
+        Raises FileExistsError for a directory that holds what interp did not write.
+
+        Examples:
+            >>> import interp, tempfile
+            >>> from interp.testing import toy_decoder
+            >>> classes = {"first": [7, 8]}
+            >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+            >>> with tempfile.TemporaryDirectory() as directory:
+            ...     written = study.to_csv(f"{directory}/csv")
+            ...     print((written / "outliers.csv").is_file())
+            True
+        """
+        target = Path(directory)
+        arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
+        with replacing_directory(target) as temporary:
+            for name, table in (self.tables | arrays | {"findings": findings_table(self.findings)}).items():
+                table.to_csv(temporary / f"{name}.csv", index=False)
+        return target
+
+    def to_latex(self, table: str) -> str:
+        """A table, or the `findings`, as LaTeX with the rules of booktabs and four significant digits.
+
+        Raises ValueError for a name that is no table of the result.
+
+        Examples:
+            >>> found = Result(provenance={})
+            >>> print(found.to_latex("findings").splitlines()[0])
+            \\begin{tabular}{llllllllll}
+        """
+        known = self.tables | {"findings": findings_table(self.findings)}
+        if table not in known:
+            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(known)}")
+        return known[table].to_latex(index=False, escape=True, float_format="{:.4g}".format, na_rep="–")
+
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.
 
@@ -133,6 +235,38 @@ class Result:
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
         return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
+
+
+def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> Result:
+    """A result that was saved: of the directory of a run, or of the folder of the result in it.
+
+    Args:
+        analysis: which, where a run has several: `"frequency"`, `"attention"`, ….
+
+    Raises FileNotFoundError where there is no result, ValueError where there are several and none is named, and where
+    it cannot be read.
+
+    Examples:
+        >>> import interp, tempfile
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = study.save(directory)
+        ...     print(type(load_result(directory)).__name__, type(load_result(saved)).__name__)
+        AttentionStudy AttentionStudy
+    """
+    run = Path(directory)
+    if (run / "result.json").is_file():
+        analysis, run = analysis or run.resolve().name, run.resolve().parent
+    held = [name for name in names() if (run / name / "result.json").is_file()]
+    if analysis is None and len(held) > 1:
+        raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
+    if not held or analysis not in (None, *held):
+        inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
+        found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
+        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
+    return load(analysis or held[0]).kind.load(run)
 
 
 def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None) -> Dense:

@@ -18,8 +18,8 @@ __all__ = ["Plot", "css_colour", "dashes", "draw", "draw_note", "draw_shape", "n
 
 _POINT = 0.5  # of a plotly pixel, in print
 _DASHES: dict[str, Any] = {
-    "solid": "-", "dash": (0, (4, 2)), "dot": (0, (1.4, 1.4)), "dashdot": (0, (4, 1.5, 1, 1.5)), "longdash": (0, (9, 2)),
-    "longdashdot": (0, (9, 2, 1, 2)),
+    "solid": "-", "dash": (0, (4, 2)), "dot": (0, (1.4, 1.4)), "dashdot": (0, (4, 1.5, 1, 1.5)),
+    "longdash": (0, (9, 2)), "longdashdot": (0, (9, 2, 1, 2)),
 }  # fmt: skip
 _SYMBOLS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "x": "X", "triangle-up": "^"}
 _SYMBOLS |= {"triangle-down": "v", "triangle-left": "<", "triangle-right": ">"}
@@ -164,7 +164,7 @@ def _marker(trace: Any, look: Mapping[str, Any]) -> dict[str, Any]:
     symbol = look.get("symbol", trace.marker.symbol)
     if isinstance(symbol, int | np.integer):
         symbol = list(_SYMBOLS)[symbol]
-    symbol, _, opened = str(symbol or "circle").partition("-open")
+    symbol = str(symbol or "circle").removesuffix("-open")
     size = 6 if trace.marker.size is None else np.max(trace.marker.size)
     style = {"marker": _SYMBOLS[symbol], "markersize": max(2.0, 0.55 * float(size)), "markeredgewidth": 0.7}
     fill = {"markerfacecolor": "white"} if _is_open(trace) else {}
@@ -316,7 +316,6 @@ def draw_note(plot: Plot, note: Any) -> None:
     shift = (0.75 * (note.xshift or 0), 0.75 * (note.yshift or 0))
     across = {"left": "left", "right": "right"}.get(note.xanchor, "center")
     along = {"top": "top", "bottom": "bottom"}.get(note.yanchor, "center")
-    plot.axes.annotate(
-        words(note.text), (x, y), xycoords=over, xytext=shift, textcoords="offset points", ha=across, va=along, zorder=4,
-        gid="note", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8} if note.bgcolor else None,
-    )  # fmt: skip
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8} if note.bgcolor else None
+    how: dict[str, Any] = {"ha": across, "va": along, "zorder": 4, "gid": "note", "bbox": ground}
+    plot.axes.annotate(words(note.text), (x, y), xycoords=over, xytext=shift, textcoords="offset points", **how)

@@ -13,11 +13,12 @@ LEVELS = (
     {"models"},
     {"corpora"},
     {"options", "dense", "findings"},
+    {"analyses"},
     {"results"},
     {"run"},
     {"hooks", "figures", "testing"},
     {"frequency", "attention", "encoding", "probing", "generation"},
-    {"analyses", "plots"},
+    {"plots"},
     {"pages", "survey"},
     {"cli"},
 )
