@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from interp.attention import AttentionStudy
 from interp.attention.patterns import AttentionInText
+from interp.declare import Several, listed
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
 from interp.figures.style import (
     AMBER,
@@ -94,7 +95,7 @@ def means_by_dimension(study: AttentionStudy) -> go.Figure:
     return out
 
 
-def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = None) -> go.Figure:
+def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = None) -> go.Figure:
     """Attention to each class by layer, averaged over heads, against what uniform attention would give (figure 2).
 
     Args:
@@ -112,7 +113,7 @@ def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = No
     """
     subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
     out = figure("Attention by class of the key", _BLOCK, "attention summed over the class", subtitle=subtitle)
-    names = study.special if classes is None else list(classes)
+    names = study.special if classes is None else listed(classes)
     styles = class_styles(study.provenance["key_classes"])
     for number, name in enumerate(names):
         shift = 0.1 * (number - (len(names) - 1) / 2)
@@ -131,7 +132,7 @@ def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = No
     return out.update_yaxes(rangemode="tozero")
 
 
-def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> go.Figure:
+def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> go.Figure:
     """Mean of outlier dimensions by token class and state, in one panel each (figure 3); the first three by default.
 
     Raises ValueError for a dimension that does not exist, and where there is no outlier to choose.
@@ -144,7 +145,7 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
         >>> [panel.text for panel in outlier_values(study, dims=[3, 5]).layout.annotations]
         ['dimension 3', 'dimension 5']
     """
-    chosen = _named(study)[:3] if dims is None else list(dims)
+    chosen = _named(study)[:3] if dims is None else listed(dims)
     known = set(study.dims["dim"])
     if not chosen or not set(chosen) <= known:
         raise ValueError(f"expected dimensions in 0 … {max(known)}, found {chosen}")
@@ -245,7 +246,7 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> go.
     return out.update_layout(height=120 + 220 * -(-len(layers) // wide), margin_t=96)
 
 
-def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int] | None = None) -> go.Figure:
+def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] | None = None) -> go.Figure:
     """What each outlier dimension contributes to the scores of one layer, by class and head (the paper's table 1).
 
     Args:
@@ -261,7 +262,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int]
         >>> outlier_contributions(study, layer=1, dims=[3, 5]).data[0].z.shape  # heads; dimensions and classes
         (4, 4)
     """
-    chosen = _outlying(study, layer) if dims is None else list(dims)
+    chosen = _outlying(study, layer) if dims is None else listed(dims)
     if not chosen:
         raise ValueError(f"no dimension is an outlier in state {layer}, which enters block {layer}; give dims")
     part = study.scores(layer=layer, dim=chosen)

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import matplotlib
 import numpy as np
 import plotly.graph_objects as go
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.patches import Patch
@@ -78,7 +77,8 @@ def save(
         "svg": {"Title": title, "Description": below, "Creator": "interp", "Date": None},
         "png": {"Title": title, "Description": below, "Software": "interp"},
     }
-    with matplotlib.rc_context(_settings()), replacing(target) as temporary:
+    settings: Any = _settings()
+    with matplotlib.rc_context(settings), replacing(target) as temporary:
         drawn(figure, width=width, style=style).savefig(temporary, format=ending, dpi=_DPI, metadata=about[ending])
     return target
 
@@ -86,9 +86,16 @@ def save(
 def _settings() -> dict[str, Any]:
     installed = {font.name for font in fontManager.ttflist}
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-    widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
+    widths: tuple[str, ...] = (
+        "axes.linewidth",
+        "xtick.major.width",
+        "ytick.major.width",
+        "grid.linewidth",
+        "hatch.linewidth",
+    )
+    default: Any = matplotlib.rcParamsDefault
     return {
-        **matplotlib.rcParamsDefault,
+        **default,
         "font.family": ["DejaVu Sans", *(name for name in _SCRIPTS if name in installed)],
         **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
         **dict.fromkeys(widths, 0.5),
@@ -180,7 +187,7 @@ def _axes(
     rows, columns = (1 + max(place[side] for place in places.values()) for side in (0, 1))
     grid = out.add_gridspec(rows, columns)
     layout, plots = figure.layout, []
-    made: dict[str, Axes] = {}
+    made: dict[str, Any] = {}
     labels = {side: [layout[_key(pair[side])].title.text or "" for pair in places] for side in (0, 1)}
     for (x, y), (row, column) in places.items():
         matched = made.get(str(layout[_key(y)].matches or ""))

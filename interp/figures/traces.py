@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.patches import Patch
@@ -32,7 +31,7 @@ _GREY = np.array([0.2126, 0.7152, 0.0722])  # luminance of red, green and blue
 class Plot:
     """A pair of axes, the traces on it, and where each category of an axis lies."""
 
-    axes: Axes
+    axes: Any
     x: go.layout.XAxis
     y: go.layout.YAxis
     traces: Sequence[Any]
@@ -288,7 +287,7 @@ def _colours(scale: Any) -> Colormap:
     return colormaps["cividis"]
 
 
-def _scale_beside(axes: Axes, scale: ScalarMappable, bar: Any) -> None:
+def _scale_beside(axes: Any, scale: ScalarMappable, bar: Any) -> None:
     drawn = axes.figure.colorbar(scale, ax=axes, pad=0.02, aspect=25)
     drawn.outline.set_linewidth(0.4)
     if bar.title.text:
@@ -297,7 +296,11 @@ def _scale_beside(axes: Axes, scale: ScalarMappable, bar: Any) -> None:
 
 def draw_shape(plot: Plot, shape: Any) -> None:
     """A line across the axes; plotly's others are not in use."""
-    style = {"color": css_colour(shape.line.color), "linewidth": _POINT * (shape.line.width or 2), "zorder": 1.5}
+    style: dict[str, Any] = {
+        "color": css_colour(shape.line.color),
+        "linewidth": _POINT * (shape.line.width or 2),
+        "zorder": 1.5,
+    }
     style["linestyle"] = dashes(shape.line.dash)
     if str(shape.xref).startswith("x") and not str(shape.xref).endswith("domain"):
         plot.axes.axvline(shape.x0, **style)
