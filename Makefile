@@ -5,6 +5,9 @@ STAMP := $(VENV)/.installed
 
 .PHONY: test test-tl4 check matrix lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
 
+# Python compiles what it imports; to compile all 20,000 files of a venv takes pip the better part of a minute
+INSTALL := pip install --quiet --disable-pip-version-check --no-compile
+
 # One process per core, and no threads in them: some tests compare numbers to the last bit
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
@@ -32,15 +35,18 @@ types-for-mypy:
 types-for-pyright:
 	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 
-# Bridges, and whole commands on them, with a TransformerLens that has no hooked models
+# Bridges, and whole commands on them, with a TransformerLens that has no hooked models. What is the same as in the other
+# venv is found there. How pages look, and how runs are stopped and shared out, does not depend on TransformerLens.
 TL4 := $(VENV)-tl4
+PACKAGES = import sysconfig; print(sysconfig.get_path("purelib"))
 test-tl4: $(STAMP)
 	test -x $(TL4)/bin/python || $(PYTHON) -m venv $(TL4)
+	$(BIN)/python -c '$(PACKAGES)' > "$$($(TL4)/bin/python -c '$(PACKAGES)')/shared.pth"
 	sed 's/^transformer-lens==.*/transformer-lens==4.3.0/' constraints.txt > $(TL4)/constraints.txt
-	$(TL4)/bin/pip install --quiet --disable-pip-version-check torch -c $(TL4)/constraints.txt
-	$(TL4)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]' -c $(TL4)/constraints.txt
+	$(TL4)/bin/$(INSTALL) -e '.[dev]' -c $(TL4)/constraints.txt
 	INTERP_HOOKED_PYTHON=$(CURDIR)/$(BIN)/python $(subst $(BIN)/,$(TL4)/bin/,$(PYTEST)) \
-		tests/bridge tests/e2e tests/cli --jaxtyping-packages=
+		tests/bridge tests/cli/test_cli.py $(patsubst %,tests/e2e/test_%.py,bundled findings oracles survey) \
+		--jaxtyping-packages=
 
 # All tests with the lowest versions that pyproject.toml allows
 lowest: $(STAMP)
@@ -48,7 +54,7 @@ lowest: $(STAMP)
 
 # To renew the outputs that they keep: TQDM_DISABLE=1 PYTHONWARNINGS=ignore .venv/bin/jupyter execute --inplace FILES
 notebooks: $(STAMP)
-	$(BIN)/python -m pytest --nbmake notebooks
+	$(PYTEST) --nbmake notebooks
 
 demo: $(STAMP)
 	$(BIN)/interp report --out runs/demo --overwrite
@@ -57,14 +63,14 @@ docs: $(STAMP)
 	$(BIN)/mkdocs build --strict
 
 bench: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' -c constraints.txt
+	$(BIN)/$(INSTALL) -e '.[bench]' -c constraints.txt
 	$(BIN)/python benchmarks
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "interp needs Python 3.11 or newer; make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check torch -c constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
+	$(BIN)/$(INSTALL) torch -c constraints.txt
+	$(BIN)/$(INSTALL) -e '.[dev,docs]' -c constraints.txt
 	touch $(STAMP)
 
 clean:

@@ -10,6 +10,8 @@ from typing import Any
 from griffe import Alias, Extension, Function, Module, Parameters
 from latex2mathml.converter import convert
 
+from interp.analyses import load
+from interp.columns import COMMON
 from interp.declare import Options, find
 
 _ROOT = Path(__file__).parents[1]
@@ -20,18 +22,30 @@ _LINKS |= {
     "](README.md)": "](index.md)",
     "](README.ja.md)": "](index.ja.md)",
 }
+_COLUMNS = re.compile(r"<!-- columns: (\w+) -->")
 _BLOCK = re.compile(r'<div class="arithmatex">\\\[(.+?)\\\]</div>', re.S)
 _INLINE = re.compile(r'<span class="arithmatex">\\\((.+?)\\\)</span>', re.S)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Put files of the root, the README for one, in place of empty pages; their links start at the root."""
+    """Put files of the root, the README for one, in place of empty pages; their links start at the root. Put tables of
+    columns where a page asks for them."""
     if page.file.src_uri not in _OF_ROOT:
-        return markdown
+        return _COLUMNS.sub(_table_of_columns, markdown)
     text = (_ROOT / _OF_ROOT[page.file.src_uri]).read_text(encoding="utf-8")
     for found, wanted in _LINKS.items():
         text = text.replace(found, wanted)
     return text
+
+
+def _table_of_columns(asked: re.Match[str]) -> str:
+    """The columns of an analysis with their meaning, but for those of several; or these."""
+    known = COMMON
+    if asked[1] != "common":
+        known = {name: one for name, one in load(asked[1]).kind.columns.items() if COMMON.get(name) != one}
+    cells = ([f"`{name}`", *(text.replace("|", "\\|") for text in one)] for name, one in known.items())
+    rows = [f"| {' | '.join(row)} |" for row in cells]
+    return "\n".join(["| Column | Heading | Meaning |", "|---|---|---|", *rows])
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -24,8 +24,8 @@ from typing import TypeAlias
 
 import xxhash
 
-__all__ = ["CONTENTS", "FIGURES", "FULL", "GENERATOR", "Listed", "check_own", "check_page", "checksum", "contents"]
-__all__ += ["remove", "replacing", "replacing_directory", "result_names", "tidy", "uninterrupted"]
+__all__ = ["CONTENTS", "FIGURES", "FULL", "GENERATOR", "OPTIONS", "Listed", "check_own", "check_page", "checksum"]
+__all__ += ["contents", "remove", "replacing", "replacing_directory", "result_names", "tidy", "uninterrupted"]
 
 try:
     import fcntl
@@ -39,6 +39,8 @@ CONTENTS = ".interp"
 """The list of what interp wrote in a folder, inside it."""
 FIGURES = "figures"
 """The folder of a result in which its page keeps the figures."""
+OPTIONS = "options.yaml"
+"""The file of a result that repeats the command which made it."""
 GENERATOR = '<meta name="generator" content="interp">'
 """What a page of interp's has in its head."""
 
@@ -69,7 +71,7 @@ def result_names(folder: Path) -> Collection[str] | None:
     check_own(folder / FIGURES)
     tables = saved.get("tables", [path.stem for path in folder.glob("*.parquet")])
     arrays = (f"{name}.safetensors" for name in saved.get("arrays", []))
-    return ["result.json", FIGURES, *(f"{name}.parquet" for name in tables), *arrays]
+    return ["result.json", OPTIONS, FIGURES, *(f"{name}.parquet" for name in tables), *arrays]
 
 
 def check_own(target: Path, listed: Listed = contents) -> None:

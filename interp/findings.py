@@ -51,16 +51,24 @@ class Finding:
     form: str = "{:.3f}"
 
     @property
+    def number(self) -> str:
+        """The value with its unit and interval."""
+        if math.isnan(self.value):
+            return "undefined"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{self.form.format(self.value)}{unit} {within(self.low, self.high, self.form)}"
+
+    @property
+    def beside(self) -> str:
+        """What it is compared with, and the control's number; empty where there is nothing."""
+        if math.isnan(self.control):
+            return self.compared_with
+        return f"{self.compared_with}: {self.form.format(self.control)}"
+
+    @property
     def grounds(self) -> str:
         """The number with its interval and its control."""
-        beside = f"; {self.compared_with}" if self.compared_with else ""
-        if not math.isnan(self.control):
-            beside += f": {self.form.format(self.control)}"
-        if math.isnan(self.value):
-            return f"{self.measure} undefined{beside}"
-        unit = f" {self.unit}" if self.unit else ""
-        ends = within(self.low, self.high, self.form)
-        return f"{self.measure} {self.form.format(self.value)}{unit} {ends}{beside}"
+        return f"{self.measure} {self.number}" + (f"; {self.beside}" if self.beside else "")
 
     def __str__(self) -> str:
         return f"{self.question} {self.verdict.capitalize()}: {self.grounds}."

@@ -3,7 +3,9 @@
 Texts are what is drawn independently; tokens of a text are not, so the texts, in groups (`interp.run.groups`), are left
 out one after the other.
 
-Source: Busing, Meijer and van der Leeden, "Delete-m Jackknife for Unequal m", Statistics and Computing 9, 1999.
+Sources: Busing, Meijer and van der Leeden, "Delete-m Jackknife for Unequal m", Statistics and Computing 9, 1999;
+MacKinnon, Nielsen and Webb, "Fast and Reliable Jackknife and Bootstrap Methods for Cluster-Robust Inference", Journal
+of Applied Econometrics 38, 2023.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,13 +58,16 @@ def jackknife(
 ) -> Jackknife:
     """Correct a value for bias, and give half the width of its 95 % interval, from its values without each group.
 
-    With G groups of sizes m_g, `n = Σ m_g`, `h_g = n / m_g` and pseudo-values `p_g = h_g θ − (h_g − 1) θ₋g`,
+    With G groups of sizes m_g of n positions,
 
         corrected = G θ − Σ (1 − m_g/n) θ₋g
-        variance = 1/G Σ e_g²,    e_g = (p_g − corrected) / √(h_g − 1)
+        variance = (G − 1)/G Σ (θ₋g − θ̄₋)²,    θ̄₋ the mean of the θ₋g
 
-    (Busing et al. 1999). Half the width is t(.975, ν) standard errors, `ν = 2 / (2/(G − 1) + κ/G)` with the excess
-    kurtosis κ of the e_g, if it is above 0: the variance of few heavy-tailed values is less certain (Satterthwaite).
+    The correction is that of Busing et al. (1999) for groups of unequal sizes. Their variance takes positions for
+    independent; those of a text are alike, so a long text is worth less than its positions, and the variance is that of
+    the jackknife over clusters (MacKinnon, Nielsen and Webb 2023). Where groups are as large as one another the two are
+    the same. Half the width is t(.975, ν) standard errors, `ν = 2 / (2/(G − 1) + κ/G)` with the excess kurtosis κ of
+    the θ₋g, if it is above 0: the variance of few heavy-tailed values is less certain (Satterthwaite).
 
     Args:
         whole: θ, the value of the whole corpus; any number of values.
@@ -85,7 +90,7 @@ def jackknife(
     share = (sizes / sizes.sum()).reshape(-1, *[1] * whole.ndim)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # of infinite, constant and enormous values
         corrected = groups * whole - ((1 - share) * without).sum(0)
-        errors = (whole / share - (1 / share - 1) * without - corrected) / np.sqrt(1 / share - 1)
+        errors = (without - without.mean(0)) * np.sqrt(groups - 1)
         largest = np.abs(errors).max(0)
         scaled = errors / largest
         centred = scaled - scaled.mean(0)

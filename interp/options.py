@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 else:
     Text = KeyClasses = Counts = Pairs = Any
 
-PAIRS = "Minimal pairs: file (.jsonl, .json, .csv, .tsv, .parquet, .gz), directory of .jsonl, 'blimp' or 'bundled'."
+PAIRS = (
+    "Minimal pairs: file (.jsonl, .json, .csv, .tsv, .parquet, .gz), directory of .jsonl, 'blimp', 'jblimp', "
+    "'multiblimp/LANGUAGE' (deu, hin …) or 'bundled'."
+)
 CORPUS = "File (.txt, .jsonl, .json, .csv, .tsv, .parquet, .gz of these), a named corpus, or 'bundled'."
 
 

@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["BUNDLED", "HUB_CORPORA", "TEXT_SUFFIXES", "bundled_models", "cached", "check_matplotlib", "check_mauve"]
-__all__ += ["corpus_file", "hub_answers", "is_counts", "model_directory", "printable", "short_name", "text_suffix"]
+__all__ = ["BUNDLED", "HUB_CORPORA", "HUB_PAIRS", "TEXT_SUFFIXES", "bundled_models", "cached", "check_matplotlib"]
+__all__ += ["check_mauve", "corpus_file", "hub_answers", "is_counts", "model_directory", "printable"]
+__all__ += ["published_pairs", "short_name", "text_suffix"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 """The folder of the models and texts that ship with the package."""
@@ -33,6 +34,8 @@ HUB_CORPORA: dict[str, dict[str, Any]] = {
     "blimp": {"path": "nyu-mll/blimp", "split": "train", "column": "sentence_good"},
 }
 """Named corpora: what `datasets.load_dataset` is asked for, and the column that holds the text."""
+HUB_PAIRS = {"blimp": "nyu-mll/blimp", "jblimp": "polm-stability/jblimp", "multiblimp": "jumelet/multiblimp"}
+"""Named minimal pairs: their datasets on the hub. Those of multiblimp are named with a language: `multiblimp/deu`."""
 
 
 def bundled_models() -> list[str]:
@@ -168,6 +171,23 @@ def corpus_file(name: str) -> Path | None:
     if path.stat().st_size == 0:
         raise ValueError(f"corpus {path} is empty: it has no text in it")
     return path
+
+
+def published_pairs(name: str) -> bool:
+    """Whether a name is that of published minimal pairs on the hub, and of no file.
+
+    Raises FileNotFoundError for those that are not in the cache while the hub cannot be reached.
+
+    Examples:
+        >>> published_pairs("my_pairs.csv")
+        False
+    """
+    dataset = HUB_PAIRS.get(name.partition("/")[0])
+    if dataset is None or os.path.exists(name):
+        return False
+    if not os.path.isdir(dataset):
+        _check_hub("datasets", dataset, "the path of the files of these pairs, or 'bundled'")
+    return True
 
 
 def is_counts(name: str) -> bool:

@@ -19,6 +19,7 @@ from interp.attention.figures import (
     outlier_values,
 )
 from interp.attention.sinks.figures import massive_writers, sink_heads, sink_positions, sink_scores
+from interp.encoding.atlas.figures import direction_atlas
 from interp.encoding.figures import (
     dimension_slopes,
     direction_cosines,
@@ -31,7 +32,15 @@ from interp.encoding.figures import (
     steering,
 )
 from interp.figures.views import show_images
-from interp.frequency.figures import bands, bias_curve, kl_by_scale, outlier_parts, projection, random_directions
+from interp.frequency.figures import (
+    bands,
+    bias_curve,
+    bias_ratio,
+    kl_by_scale,
+    outlier_parts,
+    projection,
+    random_directions,
+)
 from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
 from interp.probing.atlas.figures import (
     pair_similarity,
@@ -58,13 +67,13 @@ from interp.results import Result
 
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",
-    "bias_curve", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
-    "dimension_slopes", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement", "general_probes",
-    "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension", "neuron_overlap", "neurons",
-    "outlier_contributions", "outlier_parts", "outlier_values", "pair_similarity", "probability_fit",
-    "probe_ablation", "probe_view", "projection", "pruned_texts", "pruning", "random_dims", "random_dims_by_state",
-    "random_directions", "shared_units", "show_images", "sink_heads", "sink_positions", "sink_scores",
-    "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
+    "bias_curve", "bias_ratio", "contribution_table", "contributions", "contributions_by_layer", "dimension_means",
+    "dimension_slopes", "direction_atlas", "direction_cosines", "dynamics", "embedding_scatter", "gate_agreement",
+    "general_probes", "generation_tradeoff", "kl_by_scale", "massive_writers", "means_by_dimension",
+    "neuron_overlap", "neurons", "outlier_contributions", "outlier_parts", "outlier_values", "pair_similarity",
+    "probability_fit", "probe_ablation", "probe_view", "projection", "pruned_texts", "pruning", "random_dims",
+    "random_dims_by_state", "random_directions", "shared_units", "show_images", "sink_heads", "sink_positions",
+    "sink_scores", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
     "unit_consistency", "unit_depth", "unit_separability",
 ]  # fmt: skip
 

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import pandas as pd
 
 from interp.analyses import load, names
+from interp.columns import COMMON, Column
 from interp.declare import find
 from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
+from interp.exports import export, latex
 from interp.findings import Finding, findings_table
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ class Result:
 
     A table whose rows grow with the model is an `interp.dense.Dense`; its field says how to read it from a tidy table:
     `field(metadata={"dims": …})`, and `fewer` where there is (see `Dense.of_table`). A subclass sets `analysis`, the
-    name of its folder in a run directory.
+    name of its folder in a run directory, and `columns`, what the columns of its tables are called and mean where they
+    are not those of `interp.columns.COMMON`.
 
     Examples:
         >>> import tempfile
@@ -56,6 +59,7 @@ class Result:
     """
 
     analysis: ClassVar[str]
+    columns: ClassVar[Mapping[str, Column]] = COMMON
 
     provenance: dict[str, Any]
 
@@ -108,7 +112,9 @@ class Result:
 
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the findings, and the figure that stands at the top of the page."""
-        return self._section.html(self.where) if self.analysis in names() else None
+        if self.analysis not in names():
+            return None
+        return self._section.html(f"{load(self.analysis).title}: {self.where}")
 
     @property
     def _section(self) -> "Section":
@@ -148,11 +154,11 @@ class Result:
         """
         return dict(self._section.figures)
 
-    def to_csv(self, directory: str | os.PathLike[str]) -> Path:
-        """Write each table, and the findings, as `directory/<table>.csv`; arrays beyond
-        `interp.dense.MOST_ROWS` rows are left out. The directory then holds nothing else.
+    def to_csv(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write each table, and the findings, as `directory/<analysis>_<table>.csv`; arrays of more than
+        `interp.dense.MOST_ROWS` rows are left out.
 
-        Raises FileExistsError for a directory that holds what interp did not write.
+        Raises FileExistsError where such a file is there, before anything is written.
 
         Examples:
             >>> import interp, tempfile
@@ -160,31 +166,29 @@ class Result:
             >>> classes = {"first": [7, 8]}
             >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
             >>> with tempfile.TemporaryDirectory() as directory:
-            ...     written = study.to_csv(f"{directory}/csv")
-            ...     print((written / "outliers.csv").is_file())
-            True
+            ...     study.to_csv(directory)[-1].name
+            'attention_findings.csv'
         """
-        target = Path(directory)
         arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
-        with replacing_directory(target) as temporary:
-            for name, table in (self.tables | arrays | {"findings": findings_table(self.findings)}).items():
-                table.to_csv(temporary / f"{name}.csv", index=False)
-        return target
+        return export(arrays | self._known, directory, self.analysis, ["csv"])
 
     def to_latex(self, table: str) -> str:
-        """A table, or the `findings`, as LaTeX with the rules of booktabs and four significant digits.
+        """A table, or the `findings`, as LaTeX with the rules of booktabs; see `interp.exports.latex`.
 
         Raises ValueError for a name that is no table of the result.
 
         Examples:
-            >>> found = Result(provenance={})
-            >>> print(found.to_latex("findings").splitlines()[0])
-            \\begin{tabular}{llllllllll}
+            >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
+            \\toprule
         """
-        known = self.tables | {"findings": findings_table(self.findings)}
-        if table not in known:
-            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(known)}")
-        return known[table].to_latex(index=False, escape=True, float_format="{:.4g}".format, na_rep="–")
+        if table not in self._known:
+            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._known)}")
+        return latex(self._known[table])
+
+    @property
+    def _known(self) -> dict[str, pd.DataFrame]:
+        """The tables, and the findings as one."""
+        return self.tables | {"findings": findings_table(self.findings)}
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.

@@ -94,13 +94,15 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
         return find(analysis.answer).passes(model, read, **(known | own[analysis.name]))
 
     reading = {name: one for name, one in possible.items() if one.reads in ("text", "masked text")}
-    _log.info("reading %s in rows of %s tokens", source.name, f"{plain.settings['context']:,}")
+    later = {name: one for name, one in possible.items() if name not in reading}
+    steps = len(later) + 1
+    rows = f"{plain.settings['context']:,}"
+    _log.info("reading %s in rows of %s tokens", source.name, rows, extra={"step": 1, "steps": steps})
     results = yield from side_by_side(*map(asked, reading.values()))
     found: dict[str, Result] = dict(zip(reading, results, strict=True))
-    for name, one in possible.items():
-        if name not in reading:
-            _log.info("%s", one.title)
-            found[name] = yield from asked(one)
+    for step, (name, one) in enumerate(later.items(), 2):
+        _log.info("%s", one.title, extra={"step": step, "steps": steps})
+        found[name] = yield from asked(one)
     return [found[name] for name in possible]
 
 

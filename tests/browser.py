@@ -113,7 +113,7 @@ class Browser:
         self.run(
             "(async () => { for (let i = 0; i < 2400; i++) { await new Promise(done => setTimeout(done, 50));"
             "if (document.readyState === 'complete' && document.documentElement.dataset.drawn === String(latest)"
-            "&& !document.querySelector('.plot:not(.js-plotly-plot)')) return; }"
+            "&& plots.every(plot => plot.matches('.js-plotly-plot') || !isShown(plot))) return; }"
             "throw new Error('figures were not drawn within two minutes') })()"
         )
 

@@ -72,6 +72,7 @@ def _marked(text: str) -> str:
 def _llama2() -> Any:
     backend = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")  # in training, as SentencePiece does
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     backend.decoder = decoders.Sequence(parts)
     special = ["<unk>", "<s>", "</s>", *BYTES]

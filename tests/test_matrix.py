@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from families import ENCODERS, FAMILIES, JAPANESE, MECAB, family, why_not
+from families import ENCODERS, FAMILIES, JAPANESE, family, why_not
 from toys import every_table, toy
 
 import interp
@@ -105,7 +105,7 @@ ANALYSES: dict[str, Analysis] = {
     "encoding.pruning_curve": lambda s: encoding.pruning_curve(s.model, s.texts, fit=s.fit, **quiet),
     "encoding.steer": lambda s: s.forward(encoding.steer(s.model, s.token, 2.0, s.fit, **quiet)),
     "encoding.steering_report": lambda s: encoding.steering_report(s.model, s.fit, tokens=[s.token], **quiet),
-    "encoding.study": lambda s: encoding.study(s.model, s.texts[: s.few], **s.small, **quiet),
+    "encoding.study": lambda s: encoding.study(s.model, s.texts[: s.few], **s.small, atlas=True, **quiet),
     "frequency.bias_effect": lambda s: frequency.bias_effect(s.model, s.texts, unigram=s.counts, **quiet),
     "generation.generate": lambda s: generation.generate(s.model, [s.sentence], max_new_tokens=4, **quiet),
     "generation.prompts": lambda s: s.prompts.ids,
@@ -236,6 +236,9 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
         "dynamics": "step adj_r2 spearman kl_unigram_model loss",
+        "atlas": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
+        "subspaces": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "
+        "by_construction p p_adjusted",
     },
     probing.ProbingStudy: {
         "tasks": "task n_pairs",
@@ -270,6 +273,7 @@ UNKNOWN = {
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
+    "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 
@@ -361,8 +365,6 @@ def test_cell_in_japanese(name: str, analysis: str, subjects: dict[str, Subject]
     if name not in subjects:
         subjects[name] = Japanese(name)
     refused = _ENCODER if name in ENCODERS else {}
-    if name in (*MECAB, "byt5"):
-        refused = refused | {"probing.scores.word_surprisal": "words need a fast tokenizer"}
     check_cell(subjects[name], analysis, refused.get(analysis))
 
 

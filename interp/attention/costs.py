@@ -13,7 +13,7 @@ from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
 from interp.run.groups import MOST
 
-__all__ = ["cost", "dry_run"]
+__all__ = ["cost", "dry_run", "profile_sums", "sink_sums"]
 
 _AT_ONCE = 2**22  # scores, see interp.models.qk
 _COPIES = 5  # of those: scaled, masked, their softmax, without a dimension
@@ -82,7 +82,7 @@ def cost(
     sums = 8 * (rows * (2 * d_model + size.d_head + 1 + 4 * MOST) + (n_layers + 1) * classes + MOST + 1)
     sums += of_texts if of_texts <= MOST_BYTES else 0
     massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
-    profiles = massive + 8 * (5 * (2 * size.n_layers + 1) * classes * d_model + 2 * classes)
+    profiles = massive + 8 * sum(profile_sums(size, n, classes) for n in (size.n_layers, size.n_layers + 1))
     by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1
     others = 8 * (by_class + 16 * size.n_layers * d_model)
     means, centring = n_layers * once, n_layers * centred
@@ -112,11 +112,21 @@ def cost(
 def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:
     """Bytes of the sums of sinks and of writers, and for each token of a batch: queries, keys, their directions and
     sums from the end in float32, and what enters a block and is added to it."""
-    ranges, d_model = len(position_bins(size.context or TOKENS_PER_ROW)), size.d_model
-    sums = n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
+    sums, d_model = sink_sums(size, n_layers, n_classes), size.d_model
     if not size.encoder:
         sums += MOST * (1 + 2 * d_model * (3 + 2 * size.n_layers)) + 2 * d_model + 2
     return 8 * sums, 4.0 * (4 * d_model + 8 * size.n_heads * size.d_head)
+
+
+def sink_sums(size: Shape, n_layers: int, n_classes: int) -> int:
+    """Numbers that `interp.attention.sinks.Sinks` sums."""
+    ranges = len(position_bins(size.context or TOKENS_PER_ROW))
+    return n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
+
+
+def profile_sums(size: Shape, n_states: int, n_classes: int) -> int:
+    """Numbers that a `DimensionProfile` keeps."""
+    return 5 * n_states * n_classes * size.d_model + n_classes
 
 
 def _per_token(size: Shape) -> float:

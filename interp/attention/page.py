@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.attention import figures as plots
 from interp.attention.profile import noise_count
 from interp.attention.sinks import figures as sink_plots
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
+from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
@@ -142,15 +142,17 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
         fall = study.changes.loc[study.changes["set"] == "outlier", "change"].min()
         rows[name] = {"n_dims": width, "n_outlier_dims": study.outliers["dim"].nunique(), "share_for_90": share}
         rows[name] |= means.add_prefix("attention_").to_dict() | {"largest_fall": fall}
+        rows[name] |= study.sink_summary.set_index("measure")["value"].add_prefix("sink_").to_dict()
     numbers = numbers_of(rows)
     classes = shared(studies, lambda one: one.special)
     figures = {f"attention_{i}": _attention(having, name) for i, (name, having) in enumerate(classes)}
     figures["spread"] = _spread(studies)
+    figures |= {name: _sink_rates(having) for name, having in shared(studies, _with_sinks)}
     what = "The share of dimensions that makes 90 % of what sets a class of keys apart"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
 
 
-def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figure:
+def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
     """Attention to a class of keys by depth, mean over heads; dotted what uniform attention would give."""
     title, y = f"Attention to {plain(CLASS_NAME.get(key_class, key_class))}", "attention summed over the class"
     out = figure(title, DEPTH, y, subtitle="mean over heads; dotted: uniform")
@@ -165,12 +167,29 @@ def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figu
     return out.update_yaxes(rangemode="tozero")
 
 
+def _with_sinks(study: AttentionStudy) -> list[str]:
+    return [] if study.sinks.empty else ["sinks"]
+
+
+def _sink_rates(studies: Mapping[str, AttentionStudy]) -> Figure:
+    """The sink rate of the first position by depth."""
+    each = {f"{study.provenance['epsilon']:g}" for study in studies.values()}
+    subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(each))} of the attention"
+    out = figure("Attention sinks at the first position", DEPTH, "sink rate", subtitle=subtitle)
+    lines = {}
+    for name, study in studies.items():
+        first = study.sink_rates[study.sink_rates["first_position"] == 0]
+        lines[name] = by_depth(first.set_index("layer")["rate"], layers_of(name, study.provenance))
+    draw_runs(out, lines, list(studies))
+    return out.update_yaxes(rangemode="tozero")
+
+
 def _spread_of(study: AttentionStudy) -> pd.Series:
     """How many dimensions make 90 % of what sets a class apart, by layer, head and class."""
     return study.gaps.arrays["n_dims_90_abs"].to_series()
 
 
-def _spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
+def _spread(studies: Mapping[str, AttentionStudy]) -> Figure:
     """How many dimensions make 90 % of what sets a class of keys apart, as a share of all, by depth."""
     subtitle = "of the sum of |gap|; mean over heads and classes"
     out = figure("How many dimensions set a class apart", DEPTH, "share of dimensions for 90 %", subtitle=subtitle)

@@ -10,6 +10,7 @@ import torch
 
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
+from interp.attention.columns import MEANINGS
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -70,6 +71,7 @@ class AttentionStudy(Result):
     """
 
     analysis: ClassVar[str] = "attention"
+    columns: ClassVar = MEANINGS
 
     scores: Dense = field(metadata=SCORES)
     gaps: Dense = field(metadata=GAPS)
@@ -184,7 +186,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
     correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
-    of_sinks = _sink_observers(model, classes, chosen, options)
+    of_sinks = _sink_observers(model, prepared, classes, chosen, options)
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
         Reading("attention", prepared, [attention, residual, inputs, correlations, massive, *of_sinks]),
@@ -238,12 +240,13 @@ def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches
 
 
 def _sink_observers(
-    model: Model, classes: TokenClasses, layers: list[int], options: AttentionOptions
+    model: Model, text: Batches, classes: TokenClasses, layers: list[int], options: AttentionOptions
 ) -> list[Sinks | MassiveWriters]:
     """What is read for sinks, where they are asked for."""
     if not options.sinks:
         return []
     sinks = Sinks(model, classes, layers=layers, epsilon=options.epsilon)
+    sinks.check_rows(text)
     return [sinks] if why_no_writers(model) else [sinks, MassiveWriters(model)]
 
 

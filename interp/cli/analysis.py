@@ -3,8 +3,8 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,8 @@ def command_of(analysis: Analysis) -> flags.Command:
     described = PAIRS if source == "pairs" else CORPUS
     if source in analysis.paper:
         described += f" --paper takes {analysis.paper[source]!r} if it is left out."
-    own = [flags.parameter(source, str, described, metavar="NAME", autocompletion=flags.complete_corpus)]
+    complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
+    own = [flags.parameter(source, str, described, metavar="NAME", autocompletion=complete)]
     own += flags.parameters(analysis.options, ModelOptions)
     if analysis.paper:
         own.append(flags.parameter("paper", bool, f"The paper's protocol: {analysis.paper_help}.", "--paper"))
@@ -81,11 +82,10 @@ def command_of(analysis: Analysis) -> flags.Command:
             page = pages.write_page(out)
         if "context" in (about := found.provenance):
             typer.echo(f"read in rows of {about['context']:,} tokens ({about['layout']})", err=True)
-        show(found.shown, page, as_json=as_json)
+        show(found.shown, page, as_json=as_json, found=[found])
 
     written = f"Writes DIR/{analysis.name}/*.parquet, result.json and DIR/index.html."
-    going_on = "A run that was killed resumes where it stopped."
-    command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} {going_on}"
+    command.__doc__ = f"{analysis.title}.\n\n{analysis.help} {written} A run that was killed resumes where it stopped."
     return command
 
 
@@ -170,8 +170,9 @@ def report(
     corpora.load(corpus, limit=options.get("limit"), column=options.get("column"))
     with unfinished(out, job) as directory:
         results = {}
+        steps = _Steps(names)
         for name, place in places.items():
-            with _steps(short_name(name)):
+            with steps.of(name):
                 loaded = models.load(name, **how)
                 results[place] = ask_all(loaded, corpus, **options, directory=directory / short_name(name))
         if not save(results, directory, job):
@@ -182,7 +183,7 @@ def report(
                     check_own(place / analysis, result_names)
                     remove(place / analysis)
         page = pages.write_page(out)
-    show({}, page, as_json=as_json)
+    show({}, page, as_json=as_json, found=[result for found in results.values() for result in found])
 
 
 def _check_settings(options: Mapping[str, Any]) -> None:
@@ -192,23 +193,49 @@ def _check_settings(options: Mapping[str, Any]) -> None:
         raise ValueError(f"--settings names {foreign[0]!r}, which is no analysis; expected of {', '.join(known)}")
 
 
-@contextmanager
-def _steps(name: str) -> Iterator[None]:
-    """Say on stderr what a survey of one model is doing, and since when."""
-    start = time.monotonic()
+class _Steps:
+    """Says on stderr what a report is doing, since when, and about how long it will yet take: as if every step of a
+    model took the same, and a model as long as it has parameters."""
 
-    def tell(record: logging.LogRecord) -> bool:
-        minutes, seconds = divmod(int(time.monotonic() - start), 60)
-        if os.environ.get("RANK", "0") == "0":
-            typer.echo(f"{minutes}:{seconds:02d} {name}: {record.getMessage()}", err=True)
-        return False
+    def __init__(self, names: Sequence[str]) -> None:
+        from interp.models.shapes import shape
 
-    log = logging.getLogger("interp")
-    level = log.level
-    log.addFilter(tell)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeFilter(tell)
-        log.setLevel(level)
+        self.sizes = dict.fromkeys(names, 1)
+        if len(names) > 1:
+            with suppress(ValueError, OSError):  # of a kind whose shape nobody knows; loading it says what is wrong
+                self.sizes = {name: shape(name).parameters for name in names}
+        self.start = time.monotonic()
+        self.done = 0.0
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """While this model is asked."""
+        before = self.done
+
+        def tell(record: logging.LogRecord) -> bool:
+            passed = time.monotonic() - self.start
+            minutes, seconds = divmod(int(passed), 60)
+            at = ""
+            if steps := getattr(record, "steps", None):
+                step = getattr(record, "step", 1)
+                self.done = before + self.sizes[name] * (step - 1) / steps
+                at = f", step {step} of {steps}{self._left(passed)}"
+            if os.environ.get("RANK", "0") == "0":
+                typer.echo(f"{minutes}:{seconds:02d} {short_name(name)}{at}: {record.getMessage()}", err=True)
+            return False
+
+        log = logging.getLogger("interp")
+        level = log.level
+        log.addFilter(tell)
+        log.setLevel(logging.INFO)
+        try:
+            yield
+            self.done = before + self.sizes[name]
+        finally:
+            log.removeFilter(tell)
+            log.setLevel(level)
+
+    def _left(self, passed: float) -> str:
+        """How long all models will yet take; nothing where nothing has been done."""
+        left = sum(self.sizes.values()) - self.done
+        return f", about {dryrun.duration(passed * left / self.done)} left" if self.done else ""

@@ -18,9 +18,11 @@ import typer
 from interp.analyses import load, names, others
 from interp.cli.analysis import command_of, report
 from interp.cli.commands import compare, corpora, figures, models, page, unigrams
+from interp.cli.config import expanded
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
 from interp.cli.output import Stopped
+from interp.cli.results import show
 from interp.disk import FULL
 
 __all__ = ["app", "main", "run"]
@@ -56,7 +58,7 @@ def _not_imported() -> None:
     """In place of the command of another package, until `_call` imports it."""
 
 
-_ALONE: dict[str, Command] = {"page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
+_ALONE: dict[str, Command] = {"show": show, "page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
 _ALONE |= {"models": models, "corpora": corpora, "merge": _merge}
 for name in ("report", *names()):
     if name in others():
@@ -86,7 +88,7 @@ def _call(args: list[str], **how: Any) -> Any:
         raise ValueError(f"interp {args[0]} runs in one process; start it without torchrun")
     if args[0] in others():
         app.command(args[0])(_command(args[0]))
-    return app(args, **how)
+    return app(expanded(args, app), **how)
 
 
 def run(application: Callable[..., Any], given: list[str]) -> int:

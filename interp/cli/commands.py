@@ -16,6 +16,7 @@ from interp.options import CORPUS, ModelOptions, TextOptions
 from interp.paths import (
     BUNDLED,
     HUB_CORPORA,
+    HUB_PAIRS,
     bundled_models,
     cached,
     check_matplotlib,
@@ -191,10 +192,11 @@ def corpora(as_json: flags.JsonFlag = False) -> None:
     have, text = cached("datasets"), BUNDLED / "text.txt"
     rows = [("bundled", "--corpus", "bundled", _size(text), str(text))]
     rows += [("bundled", "--pairs", "bundled", "", "generated: interp.corpora.pairs.generate")]
-    for name, source in HUB_CORPORA.items():
-        path = have.get(source["path"])
+    texts = [(name, "--corpus", source["path"]) for name, source in HUB_CORPORA.items() if name not in HUB_PAIRS]
+    for name, option, source in texts + [(name, "--pairs", source) for name, source in HUB_PAIRS.items()]:
+        path = have.get(source)
         here = ("cached", _size(path)) if path else ("hub", "")
-        rows.append((name, "--pairs" if name == "blimp" else "--corpus", *here, source["path"]))
+        rows.append((f"{name}/LANGUAGE" if name == "multiblimp" else name, option, *here, source))
     table = pd.DataFrame(rows, columns=["name", "option", "where", "size", "source"])
     show({"corpora": ("texts for --corpus and minimal pairs for --pairs", table)}, as_json=as_json)
 

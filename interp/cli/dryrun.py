@@ -13,7 +13,8 @@ from interp.declare import Analysis, find
 from interp.options import ModelOptions, PairOptions
 from interp.paths import corpus_file, model_directory
 
-__all__ = ["DryRunFlag", "MeasureFlag", "budget_of", "budget_of_all", "check_measure", "say_all", "say_one"]
+__all__ = ["DryRunFlag", "MeasureFlag", "budget_of", "budget_of_all", "check_measure", "duration", "say_all"]
+__all__ += ["say_one"]
 
 if TYPE_CHECKING:
     from interp.run.budget import Budget, Cost
@@ -149,7 +150,7 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
             numbers[name] |= {"batches": seen.n_batches, "seconds": per_text}
             lines.append(f"measured: {seen.seconds:,.2f} s for the first batch, {memory.shown(seen.peak)} at most")
             if per_text is not None:
-                lines.append(f"all passes over the text: {seen.n_batches:,} batches each, about {_duration(per_text)}")
+                lines.append(f"all passes over the text: {seen.n_batches:,} batches each, about {duration(per_text)}")
         texts.append(f"{name}: " + "\n".join(lines))
     if as_json:
         typer.echo(json.dumps(numbers if len(numbers) > 1 else next(iter(numbers.values())), ensure_ascii=False))
@@ -162,7 +163,8 @@ def _whole(seen: "Measured", budget: "Budget") -> float:
     return seen.seconds * (seen.n_batches or 0) * budget.text_flops / budget.first_flops
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import typer
 
-from interp.paths import HUB_CORPORA, bundled_models, cached
+from interp.paths import HUB_CORPORA, HUB_PAIRS, bundled_models, cached
 
-__all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "complete_corpus", "complete_model", "flag"]
-__all__ += ["numbers", "pairs_of", "parameter", "parameters", "read", "signed", "with_flags"]
+__all__ = ["Command", "JsonFlag", "ModelFlag", "OutFlag", "OverwriteFlag", "complete_corpus", "complete_model"]
+__all__ += ["complete_pairs", "flag", "numbers", "pairs_of", "parameter", "parameters", "read", "signed", "with_flags"]
 
 Command: TypeAlias = Callable[..., None]
 _LARGEST = 2**63 - 1
@@ -31,6 +31,11 @@ def complete_model(incomplete: str) -> list[str]:
 def complete_corpus(incomplete: str) -> list[str]:
     """The bundled text, named corpora, and files."""
     return [name for name in ("bundled", *HUB_CORPORA, *_paths(incomplete)) if name.startswith(incomplete)]
+
+
+def complete_pairs(incomplete: str) -> list[str]:
+    """The bundled minimal pairs, published ones, and files."""
+    return [name for name in ("bundled", *HUB_PAIRS, *_paths(incomplete)) if name.startswith(incomplete)]
 
 
 def _paths(incomplete: str) -> list[str]:
@@ -144,7 +149,8 @@ def _read(item: dataclasses.Field[Any], value: Any) -> Any:
     if kind is int:
         least = item.metadata["least"] if item.metadata["least"] is not None else -_LARGEST
         if not least <= value <= _LARGEST:
-            raise ValueError(f"Invalid value for '{name}': found {value}, expected {least} or more, at most {_LARGEST}")
+            expected = f"{least:,} or more" if value < least else "a smaller number"
+            raise ValueError(f"Invalid value for '{name}': found {value}, expected {expected}")
     if kind is dict:
         return _mapping(value, name)
     return kind(value) if isinstance(value, str) else value

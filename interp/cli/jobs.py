@@ -19,6 +19,7 @@ from interp.disk import remove, replacing
 __all__ = ["COMMAND", "Job", "in_parts", "is_grouped", "merge"]
 
 COMMAND = "command.json"
+_CONFIG = "YAML file of options, each on a line (seed: 1); flags beside it win. A result has one that repeats its run."
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,14 @@ def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
 
     def decorate(function: Callable[..., None]) -> Command:
         @functools.wraps(function)
-        def command(*, shard: str | None = None, **given: Any) -> None:
+        def command(*, shard: str | None = None, config: str | None = None, **given: Any) -> None:
+            assert config is None, "interp.cli.config puts its options in the command line"
             with _part(shard, given.get("device")):
                 function(Job(name, {key: value for key, value in given.items() if key != "out"}), **given)
 
         _, *own = inspect.signature(function).parameters.values()
-        return signed(command, [*own, parameter("shard", str, told, metavar="I/N")])
+        more = [parameter("shard", str, told, metavar="I/N"), parameter("config", str, _CONFIG, metavar="FILE")]
+        return signed(command, [*own, *more])
 
     return decorate
 

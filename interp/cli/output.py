@@ -4,18 +4,23 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from interp.cli.config import keep
 from interp.cli.jobs import COMMAND, Job
 from interp.disk import FULL, check_own, remove, result_names, tidy, uninterrupted
 
-__all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "resumable", "save", "show"]
-__all__ += ["unfinished"]
+if TYPE_CHECKING:
+    from interp.results import Result
+
+__all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "on_terminal", "resumable"]
+__all__ += ["save", "show", "unfinished"]
 
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
@@ -131,22 +136,50 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
         job.save(unfinished / _SAVING)
         for directory, some in results.items():
             for result in some:
-                result.save(directory, overwrite=True)
+                keep(job, result.save(directory, overwrite=True))
     distributed.meet([])
     return distributed.writes()
 
 
-def show(tables: Mapping[str, tuple[str, Any]], written: Path | None = None, *, as_json: bool) -> None:
-    """What a command found, on stdout: its tables `{name: (title, table)}` to read, or one JSON object of all."""
+def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, found: Iterable["Result"] = ()) -> None:
+    """What a command has to say, on stdout: its tables `{name: (title, table)}`, the findings of results and what it
+    wrote, to read, or one JSON object of all."""
+    results = list(found)
     if as_json:
-        records = {name: table.to_json(orient="records", double_precision=15) for name, (_, table) in tables.items()}
-        every = {name: json.loads(text) for name, text in records.items()}
-        typer.echo(json.dumps(every | ({"written": str(written)} if written else {}), ensure_ascii=False))
+        records: dict[str, Any] = {name: _records(table) for name, (_, table) in tables.items()}
+        if results:
+            from interp.findings import findings_table
+
+            records["findings"] = [
+                {"run": one.where, "analysis": one.analysis, **record}
+                for one in results
+                for record in _records(findings_table(one.findings))
+            ]
+        if written:
+            records["written"] = str(written[0]) if len(written) == 1 else [*map(str, written)]
+        typer.echo(json.dumps(records, ensure_ascii=False))
         return
     for title, table in tables.values():
         _print_table(table, title)
-    if written:
-        typer.echo(f"written to {written}")
+    for where, some in groupby(results, key=lambda one: one.where):
+        if findings := [finding for one in some for finding in one.findings]:
+            typer.echo("\n".join([_titled(f"findings: {where}"), *map(str, findings)]))
+    for path in written:
+        typer.echo(f"written to {path}")
+
+
+def _records(table: Any) -> list[Any]:
+    found: list[Any] = json.loads(table.to_json(orient="records", double_precision=15))
+    return found
+
+
+def _titled(title: str) -> str:
+    """A title, marked where other programs read on, so that they can leave it out."""
+    return title if on_terminal() else f"# {title}"
+
+
+def on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()  # None: it was closed
 
 
 _HEADINGS = {"kl_unigram_model": "KL(u‖q)", "kl_model_unigram": "KL(q‖u)", "js": "JS"}
@@ -154,21 +187,46 @@ _HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
 
 def _print_table(table: Any, title: str) -> None:
-    """A ruled table with short headings on a terminal; elsewhere the columns' own names, separated by tabs."""
-    rows = table.map(lambda value: f"{value:.4f}" if isinstance(value, float) else str(value)).to_numpy().tolist()
-    if sys.stdout is None or not sys.stdout.isatty():  # None: it was closed
-        typer.echo("\n".join(map("\t".join, [list(table.columns), *rows])))
+    """Ruled tables with short headings on a terminal, as many as it takes to fit its width; elsewhere one with the
+    columns' own names, separated by tabs."""
+    rows = table.map(_shown).to_numpy().tolist()
+    if not on_terminal():
+        typer.echo("\n".join([_titled(title), *map("\t".join, [list(table.columns), *rows])]))
         return
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    ruled = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        words = all(isinstance(value, str) for value in table[column])
-        ruled.add_column(_HEADINGS.get(column, column), justify="left" if words else "right", no_wrap=True)
-    for row in rows:
-        ruled.add_row(*row)
     console = Console(markup=False, highlight=False)
     console.print(title)
-    console.print(ruled)
+    headings = [_HEADINGS.get(column, column) for column in table.columns]
+    widths = [max(map(cell_len, column)) + 3 for column in zip(headings, *rows, strict=True)]
+    numbers = [column for column, kind in enumerate(table.dtypes) if kind.kind == "f"]
+    for columns in _side_by_side(widths, min(numbers, default=0), console.width):
+        ruled = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for column in columns:
+            words = all(isinstance(value, str) for value in table.iloc[:, column])
+            ruled.add_column(headings[column], justify="left" if words else "right", no_wrap=True)
+        for row in rows:
+            ruled.add_row(*(row[column] for column in columns))
+        console.print(ruled)
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if 0 < abs(value) < 0.001 else f"{value:.4f}"
+
+
+def _side_by_side(widths: Sequence[int], labels: int, room: int) -> Iterator[list[int]]:
+    """The columns of each table that fits: the first `labels` of them, and as many others as there is room for."""
+    first = list(range(labels))
+    columns, left = [*first], room - sum(widths[:labels])
+    for column in range(labels, len(widths)):
+        if widths[column] > left and len(columns) > labels:
+            yield columns
+            columns, left = [*first], room - sum(widths[:labels])
+        columns.append(column)
+        left -= widths[column]
+    yield columns

@@ -5,7 +5,7 @@ strings: `sentence_good`, `sentence_bad`, `UID` (the task), `pairID` (unique wit
 `linguistics_term`.
 
     pairs = generate(n_per_task=200)                 # the bundled tasks, named in TASKS
-    pairs = load("blimp", tasks=["npi_present_1"])   # the published ones
+    pairs = load("blimp", tasks=["npi_present_1"])   # published ones: also "jblimp", and "multiblimp/deu" of a language
     pairs = load("my_pairs.csv")                     # your own
     pairs = load("my_pairs.csv", good="right", bad="wrong", task="rule")  # with other columns
 """
@@ -27,7 +27,7 @@ from pandas import NA, DataFrame
 from interp.checks import list_of_strings, unicode_text
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
 from interp.declare import Several, listed
-from interp.paths import BUNDLED, TEXT_SUFFIXES, text_suffix
+from interp.paths import BUNDLED, HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
 
 __all__ = ["COLUMNS", "TASKS", "check_pairs", "generate", "load"]
 
@@ -175,8 +175,9 @@ def load(
 ) -> DataFrame:
     """Reads minimal pairs and checks them.
 
-    `source` is "bundled" (`generate()`), "blimp" (`nyu-mll/blimp` on the Hugging Face hub), a directory
-    of .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame.
+    `source` is "bundled" (`generate()`), a name of published pairs ("blimp", "jblimp", or "multiblimp/deu" with the
+    ISO 639-3 code of a language; `interp.paths.HUB_PAIRS` has their datasets on the Hugging Face hub), a directory of
+    .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame.
     The columns are known as they are published:
 
     | | good | bad | UID | pairID | field | linguistics_term |
@@ -200,7 +201,7 @@ def load(
 
     Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
     a table of minimal pairs or has no task of a name in `tasks`, lacks a column (the error lists those it has), or is
-    "bundled" or "blimp", whose columns have no other names; ConnectionError if the hub cannot be reached.
+    "bundled" or a published name, whose columns have no other names; ConnectionError if the hub cannot be reached.
 
     Examples:
         >>> load("bundled", tasks=["reflexive_number"], limit=3)["UID"].tolist()
@@ -211,7 +212,8 @@ def load(
     """
     given = {"sentence_good": good, "sentence_bad": bad, "UID": task}
     named = {column: name for column, name in given.items() if name is not None}
-    if named and isinstance(source, str) and source in ("bundled", "blimp"):
+    published = isinstance(source, str) and published_pairs(source)
+    if named and (published or (isinstance(source, str) and source == "bundled")):
         raise ValueError(f"{source!r} has columns of its own; leave {_NAMED} out, which are for other tables")
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
@@ -225,7 +227,7 @@ def load(
         return made
     else:
         name = repr(str(source))
-        rows = _from_hub("nyu-mll/blimp", tasks) if source == "blimp" else _from_files(Path(source), named)
+        rows = _from_hub(str(source), tasks) if published else _from_files(Path(source), named)
     pairs = DataFrame(rows, columns=["place", *COLUMNS])
     if pairs.empty:
         raise ValueError(f"{name} has no rows; expected one minimal pair per row")
@@ -238,7 +240,7 @@ def load(
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
     pairs = pairs[list(COLUMNS)].reset_index(drop=True)
-    own = source.attrs if isinstance(source, DataFrame) else {"source": Path(source).name}
+    own = source.attrs if isinstance(source, DataFrame) else {"source": source if published else Path(source).name}
     pairs.attrs["source"] = str(own.get("source", f"{len(pairs):,} minimal pairs"))
     return pairs
 
@@ -256,27 +258,46 @@ def check_pairs(pairs: DataFrame) -> None:
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
-def _from_hub(name: str, tasks: Several[str] | None) -> Iterator[tuple[str, ...]]:
+def _from_hub(source: str, tasks: Several[str] | None) -> Iterator[tuple[str, ...]]:
+    """Published pairs: of blimp a task is a configuration, of multiblimp a language is."""
     import datasets
 
+    kind = source.partition("/")[0]
+    name = HUB_PAIRS[kind]
     try:
-        configs = datasets.get_dataset_config_names(name)
-        wanted = _known_tasks(tasks, configs, name)
-        loaded = {task: datasets.load_dataset(name, task, split="train").to_pandas() for task in wanted}
+        wanted = _configurations(source, tasks, datasets.get_dataset_config_names(name))
+        loaded = {config: datasets.load_dataset(name, config, split="train").to_pandas() for config in wanted}
     except _UnknownTask:
         raise
     except Exception as error:
-        how = "with no network, give the path of a directory that holds BLiMP's .jsonl files"
+        how = "with no network, give the path of its files: a directory of .jsonl, or a .jsonl or .tsv"
         why = f"{type(error).__name__}: {error}"
         raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({why}); {how}") from error
-    for task, table in loaded.items():
-        yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {task}"), task, {})
+    for config, table in loaded.items():
+        default = config if kind == "blimp" else source
+        yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {config}"), default, {})
+
+
+def _configurations(source: str, tasks: Several[str] | None, known: Sequence[str]) -> Sequence[str]:
+    """The configurations of a dataset to read: tasks, a language, or the only one."""
+    kind, _, language = source.partition("/")
+    if kind == "multiblimp":
+        if language not in known:
+            found = f"no language {language!r}" if language else "a language is missing"
+            listed = f"'multiblimp/CODE', with a code of {', '.join(known)}"
+            raise _UnknownTask(f"{found} in {source!r}; expected {listed}")
+        return [language]
+    if language:
+        raise _UnknownTask(f"{kind!r} has one language, found {source!r}; leave /{language} out")
+    return _known_tasks(tasks, known, HUB_PAIRS[kind]) if kind == "blimp" else known
 
 
 def _from_files(path: Path, named: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     if not os.path.exists(path):
         kinds = f"a directory of .jsonl files, or a file ({', '.join(TEXT_SUFFIXES[1:])}, .gz of these)"
-        raise FileNotFoundError(f"no such file or directory: {str(path)!r}; expected 'bundled', 'blimp', {kinds}")
+        raise FileNotFoundError(
+            f"no such file or directory: {str(path)!r}; expected 'bundled', {', '.join(map(repr, HUB_PAIRS))}, {kinds}"
+        )
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})

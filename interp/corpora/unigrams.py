@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -157,9 +157,16 @@ def tokenizer_hash(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         options = {key: str(value) for key, value in tokenizer.init_kwargs.items() if key not in _NO_OPTIONS}
-        described: Any = [type(tokenizer).__name__, tokenizer.get_vocab(), tokenizer.get_added_vocab(), options]
-    else:
-        described = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _AROUND_A_TEXT}
+        return _hash([type(tokenizer).__name__, tokenizer.get_vocab(), tokenizer.get_added_vocab(), options])
+    return _backend_hash(backend.to_str())
+
+
+@lru_cache(maxsize=4)  # what reads few sentences many times asks for it each time
+def _backend_hash(described: str) -> str:
+    return _hash({key: value for key, value in json.loads(described).items() if key not in _AROUND_A_TEXT})
+
+
+def _hash(described: Any) -> str:
     return xxhash.xxh3_128(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from interp.attention.costs import profile_sums, sink_sums
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
 from interp.declare import listed
@@ -26,14 +27,14 @@ _BLOCK = 2**22  # numbers of W_U that are read together
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.encoding.study` with these options: a pass for the regression; one each for pruning, log-odds
-    and the means of neurons; one each for steering, and the effects of neurons, twice.
+    and the means of neurons, in which an atlas reads too; one each for steering, and the effects of neurons, twice.
 
     Pruning reads 5,000 positions and the effects of neurons 500, of as many as the text has, a token for four
     characters; of a text that is no file here these are none to speak of.
 
     Raises as `interp.models.shapes.shape`.
     """
-    keys = ("orders", "bases", "shifts", "weights", "ratios")
+    keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas")
     size, asked = shape(name), EncodingOptions(**{key: options[key] for key in keys if key in options})
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
@@ -55,6 +56,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     fitted = replace(fitted, sums=fitted.sums + 8 * (size.d_model + 1))
     passes = [fitted, _pruned(size, asked, _share(_PRUNED, tokens, mask)), odds]
     passes += [steered, *([] if size.encoder else _neurons(size, _share(_SCANNED, tokens, mask)))]
+    passes += [_directions(size, options.get("context"))] if asked.atlas else []
     for number, _ in enumerate(options.get("steps") or []):  # each checkpoint is a second model
         read = predictions(size, 1, "dynamics", text="text, by checkpoints")
         passes.append(replace(read, step=10 + number, copies=4 * size.parameters))
@@ -62,6 +64,19 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     between = max(fit, 16 * n * size.d_vocab)
     lines = [f"token probability: {n} ways to steer a token, {len(listed(asked.orders))} orders in which dimensions go"]
     return Cost(passes=tuple(passes), between=between, numbers={"steered": n}, lines=lines)
+
+
+def _directions(size: Shape, context: int | None) -> Pass:
+    """Mean predictions and inputs by group of texts; of decoders the profile of the residual stream, sinks and keys,
+    attention being computed from queries and keys again."""
+    found = predictions(size, 1, "directions", grouped=True, step=1)
+    sums = MOST * (3 + size.d_model) + 1
+    if size.encoder:
+        return replace(found, sums=found.sums + 8 * sums)
+    sums += profile_sums(size, size.n_layers + 1, 1) + sink_sums(size, size.n_layers, 1)
+    sums += size.n_layers * MOST * 2 * size.n_key_value_heads * size.d_head
+    held, again = 4.0 * 8 * size.n_heads * size.d_head, size.attention(size.row(context)) / 2
+    return replace(found, sums=found.sums + 8 * sums, per_token=held, flops=found.flops + again)
 
 
 def _share(positions: int, tokens: int | None, mask: float) -> float:

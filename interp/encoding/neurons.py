@@ -57,8 +57,7 @@ class _LastMLP:
         view(model).refuse_drawn()
         w = view(model).W_out(model.cfg.n_layers - 1).to(model.W_U.device, head.wide)
         self.w = w - w.mean(1, keepdim=True) if self.centred else w
-        assert head.gamma is not None
-        self.w_scaled = self.w * head.gamma
+        self.w_scaled = head.of_residual(w)
 
     def logit_variances(self) -> Float[Tensor, " neurons"]:
         """The variance over the vocabulary of cos(w̃, W_U[:, w]): `ŵ C ŵ` with C the covariance of the unit columns."""

@@ -24,6 +24,9 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     weights: Several[Weights] = option(("least_norm",), "How the shift by the regression is shared among dimensions.")
     ratios: Several[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
     steps: Several[int] | None = option(None, "Training steps whose checkpoints are studied too, for the dynamics.")
+    atlas: bool = option(
+        False, "Compare the directions of word frequency, outlier dimensions, neurons, principal axes and sinks' keys."
+    )
     seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
 
 
@@ -40,6 +43,7 @@ ANALYSIS = Analysis(
     sides="interp.encoding.page:sides",
     cost="interp.encoding.costs:dry_run",
     impossible="interp.encoding.tables:why_impossible",
+    more={"atlas": True},
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",)},
     paper_help="axes by |Spearman| and at random, steering by the regression",
 )

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.encoding import figures as plots
+from interp.encoding.atlas.figures import direction_atlas
 from interp.encoding.figures import way_of_steering
 from interp.encoding.tables import EncodingStudy
 from interp.figures.draw import add_series, only
+from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import GREY, figure, run_styles
@@ -31,6 +32,13 @@ DEFINITIONS = {
     "by log r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
     "weights Ω: here A_j²/‖A‖² (least norm), |A_j|/Σ|A| (weighted), or the same on the tenth of the dimensions with "
     "the largest |A_j| (top).",
+    "Directions": "In the space of the unembedding's input h. −A and unigram are the slopes of log α and of the log "
+    "word frequency on the output embeddings, PC their principal axes. Of the residual stream come outlier dimensions, "
+    "what the neurons write that change the loss most along log u, and where it has to move for keys to grow towards "
+    "those of attention sinks, through the final norm: (x − mean x) ⊙ γ.",
+    "Overlap": "Mean squared cosine of the principal angles of two subspaces: 1 where one lies in the other. Random "
+    "rotations of one of them are the control, for cosines in closed form; p is adjusted over all pairs (Benjamini and "
+    "Hochberg).",
     "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
     "mean) ⊙ γ.",
 }
@@ -41,7 +49,8 @@ def section(study: EncodingStudy) -> Section:
     figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
     figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
-    figures |= {"steering": plots.steering(study), "directions": plots.direction_cosines(study)}
+    figures["steering"] = plots.steering(study)
+    figures["directions"] = plots.direction_cosines(study) if study.atlas.empty else direction_atlas(study)
     tables = {
         "−log α on the output embeddings": study.regression,
         "How much text the fit needs": study.few_shot,
@@ -52,6 +61,9 @@ def section(study: EncodingStudy) -> Section:
         figures["neurons"] = plots.neurons(study)
         strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
         tables["Neurons of the largest effect on entropy"] = strongest
+    if not study.atlas.empty:
+        tables["Cosines of directions, beside random rotations"] = study.atlas
+        tables["Overlaps of subspaces, beside random rotations"] = study.subspaces
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
     return Section("fit", study.findings, tuple(_notes(study)), DEFINITIONS, figures, tables, study.provenance)
@@ -62,6 +74,8 @@ def _notes(study: EncodingStudy) -> Iterator[str]:
     named = zip(missed["shift"], missed["weights"], missed["all"], strict=True)
     if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
         yield f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}."
+    if absent := study.provenance.get("atlas", {}).get("absent"):
+        yield f"Not in the atlas of directions: {'; '.join(f'{name} ({why})' for name, why in absent.items())}."
 
 
 def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
@@ -88,7 +102,7 @@ def _ranked(study: EncodingStudy) -> pd.DataFrame:
     return study.pruning.query("order == 'spearman'")
 
 
-def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
+def _fit(studies: Mapping[str, EncodingStudy]) -> Figure:
     """Adjusted R² of −log α on the output embeddings, and that of α shuffled."""
     out = figure("Token probability from the output embedding", "adjusted R² of −log α", "")
     chance = {"name": "α shuffled", "color": GREY, "symbol": "circle-open"}
@@ -101,7 +115,7 @@ def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
     return out.update_yaxes(autorange="reversed", type="category")
 
 
-def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:
+def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")

@@ -27,7 +27,8 @@ from interp.models.sites import Model
 from interp.run.observers import observe
 from interp.run.passes import Passes, Reading, runs
 
-__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "raw_head", "regressions"]
+__all__ = ["Fit", "Regression", "directions", "few_shot", "fit", "fit_arrays", "frequency_directions", "raw_head"]
+__all__ += ["regressions"]
 
 _DRAWS = 1_000
 _OUTLIERS = 3
@@ -299,6 +300,25 @@ def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[li
     return list(budgets[: len(alphas)]), alphas
 
 
+def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, Float[np.ndarray, " d_model"]]:
+    """`b_LN`, `-A`, `E[h]` and `unigram` as `directions` has them, with their lengths; the first and the last only
+    where there are any.
+
+    Args:
+        u: the unigram distribution.
+    """
+    head = raw_head(model)
+    found: dict[str, Float[np.ndarray, " d_model"]] = {}
+    if head.b_ln is not None and bool(head.b_ln.any()):
+        found["b_LN"] = head.b_ln.detach().double().cpu().numpy()
+    found["-A"] = -fit.slope
+    found["E[h]"] = fit.mean_input
+    seen = head.real.cpu().numpy() & (u > 0)
+    if seen.sum() > model.cfg.d_model + 1:
+        found["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
+    return found
+
+
 def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
     """Cosines of the directions that carry word frequency in the space that the unembedding reads.
 
@@ -318,16 +338,7 @@ def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: i
     """
     seed = check_seed(seed)
     fit.require(model)
-    head = raw_head(model)
-    u = unigrams_of(model, fit.batches, unigram).distribution
-    found: dict[str, Float[np.ndarray, " d_model"]] = {}
-    if head.b_ln is not None and bool(head.b_ln.any()):
-        found["b_LN"] = head.b_ln.double().cpu().numpy()
-    found["-A"] = -fit.slope
-    found["E[h]"] = fit.mean_input
-    seen = head.real.cpu().numpy() & (u > 0)
-    if seen.sum() > model.cfg.d_model + 1:
-        found["unigram"] = -regressions(head.embeddings, [u], use=seen)[0].slope
+    found = frequency_directions(model, fit, unigrams_of(model, fit.batches, unigram).distribution)
     first = fit.components[0]
     found["PC1"] = first * np.sign(first @ found["-A"] or 1.0)
     z = (fit.mean_input - fit.mean_input.mean()) / fit.mean_input.std()

@@ -15,6 +15,10 @@ from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.declare import listed
 from interp.encoding import neurons
+from interp.encoding.atlas.findings import atlas_findings
+from interp.encoding.atlas.sources import Seen, check_unhooked, look
+from interp.encoding.atlas.tables import atlas_tables, most_dims
+from interp.encoding.columns import MEANINGS
 from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
@@ -45,9 +49,12 @@ class EncodingStudy(Result):
     - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
     - `directions`, `neurons` (empty for encoders), `dynamics` (of `steps`, or as it ships with a model): see the
       functions.
+    - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces, see `interp.encoding.atlas.tables`; empty
+      unless asked for with `atlas`. `provenance["atlas"]` has the dimensions, neurons and heads, and what is `absent`.
     """
 
     analysis: ClassVar[str] = "encoding"
+    columns: ClassVar = MEANINGS
 
     regression: pd.DataFrame
     types: pd.DataFrame
@@ -58,10 +65,13 @@ class EncodingStudy(Result):
     directions: pd.DataFrame
     neurons: pd.DataFrame
     dynamics: pd.DataFrame
+    atlas: pd.DataFrame
+    subspaces: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return linear(self.regression, self.dynamics), *removable(self.pruning), *steered(self.steering)
+        found = linear(self.regression, self.dynamics), *removable(self.pruning), *steered(self.steering)
+        return (*found, *atlas_findings(self.atlas, self.subspaces))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -113,19 +123,25 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     model's own training, as `interp.encoding.training.checkpoints` finds them: in `checkpoints/step-N` of the directory
     it is from, or by its name on the hub (Pythia). Each is loaded and reads the text once, in this process alone.
 
+    With `atlas` the directions that other questions find are compared with these: see `interp.encoding.atlas`.
+
     Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, weights, ratios,
-    a seed, counts or another text that they refuse.
+    a seed, counts or another text that they refuse; RuntimeError for an atlas while somebody else has hooks on the
+    prediction head.
 
     Examples:
         >>> from interp.testing import toy_decoder
         >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
-        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'dynamics']
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'dynamics', 'atlas',
+         'subspaces']
     """
     if why := why_impossible(model):
         raise ValueError(why)
     orders, bases = listed(options.orders), listed(options.bases)
+    if options.atlas:
+        check_unhooked(model)
     steered: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     check_orders(orders, bases)
     check_asked(**steered)
@@ -140,18 +156,22 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
     kept = _checkpoints(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
-    pruned, steering, of_neurons = yield from side_by_side(
+    pruned, steering, of_neurons, seen = yield from side_by_side(
         _pruning(model, fitted, options),
         steering_report.passes(model, fitted, other=other, **steered, seed=seed),
         _neurons(model, fitted, unigram, seed),
+        _seen(model, fitted, unigram, options),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
     tables |= {"few_shot": few_shot(model, fitted), "steering": steering, "neurons": of_neurons}
     tables["pruning"], intervals = pruned
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
+    compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
+    tables |= compared
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
     asked["intervals"] = steering.attrs.pop("intervals") | {"pruning": intervals}
+    asked |= {"atlas": about_atlas} if about_atlas else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 
@@ -172,6 +192,13 @@ def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[
         return pd.DataFrame(columns=["layer", "neuron"])
     share = min(1.0, _SCANNED / fitted.n_tokens)
     return (yield from neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
+
+
+def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen | None]:
+    """What the atlas is made of, where it is asked for."""
+    if not options.atlas:
+        return None
+    return (yield from look(model, fitted, unigram.distribution, most=most_dims(model.cfg.d_model)))
 
 
 def _types(model: Model, fitted: Fit) -> pd.DataFrame:

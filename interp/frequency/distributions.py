@@ -89,10 +89,6 @@ class LogitsObserver(Observer):
         """What `read` is given besides, for each position that is read."""
         return []
 
-    def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
-        """The group of texts of each position that is read, on the CPU."""
-        return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
-
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
         """The model's logits, from what flows at the site `logits`; −∞ on rows of the vocabulary that are no tokens."""
         return real_logits(self.head.finished(unembedded), self.head.real)

@@ -4,17 +4,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.declare import Direction
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
+from interp.figures.figure import Figure
 from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, panels, scale_styles, translucent
 from interp.frequency import BiasEffect
 from interp.frequency.directions import nearest
 from interp.models.head import Bias
 
-__all__ = ["bands", "bias_curve", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
+__all__ = ["bands", "bias_curve", "bias_ratio", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
 
 _MOST_CURVES = 5
 _LOOKS = {
@@ -31,7 +31,7 @@ _KIND = {"norm": "of equal norm", "effect": "of equal effect"}
 _RANDOM = {"color": GREY, "symbol": "circle-open"}
 
 
-def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
+def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """Mean predicted probability against unigram probability with the bias scaled by λ (the paper's figures 2, 3).
 
     Per bin of log u the geometric mean of q, its band ± one geometric SD over types, and the lines q = u
@@ -70,7 +70,49 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
 
-def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
+def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
+    """How many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by u(w).
+
+    Per bin of log u the geometric mean over types, its band ± one geometric SD. Of more than five λ, five evenly spaced
+    ones are drawn.
+
+    Raises:
+        ValueError: a bias that was not part of the run, or a run without λ = 1 or with no other.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w0 w0 w1 w1 w2"] * 20
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, scales=[0, 1], progress=False)
+        >>> [trace.name for trace in bias_ratio(effect).data if trace.name]
+        ['λ = 0 (removed)', 'λ = 1 (as trained)']
+    """
+    only(effect.kl, "bias", bias)
+    q = effect.probabilities(bias=bias).pivot(index="token_id", columns="scale", values="probability")
+    if 1.0 not in q or len(q.columns) < 2:
+        raise ValueError(f"a ratio needs λ = 1 and another λ; this result has {', '.join(f'{one:g}' for one in q)}")
+    u = effect.types.set_index("token_id")["unigram"]
+    bins = only(effect.curve, "bias", bias).drop_duplicates("bin").set_index("bin")[["unigram_low", "unigram_high"]]
+    places = pd.Series(np.searchsorted(bins["unigram_low"], u[u > 0] * (1 + 1e-9)) - 1, u.index[u > 0])
+    centres = np.sqrt(bins.prod(axis=1)).to_numpy()
+    title = f"How scaling {BIAS_NAME[bias]} changes predictions"
+    y = "times as probable as in the trained model"
+    out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
+    for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
+        log_ratio = np.log(q[scale] / q[1.0]).reindex(places.index).groupby(places).agg(["mean", "std"])
+        log_ratio = log_ratio.set_axis(centres[log_ratio.index])
+        look["name"] += " (removed)" if scale == 0 else ""
+        ends = (np.exp(log_ratio["mean"] + sign * log_ratio["std"].fillna(0)) for sign in (-1, 1))
+        add_band(out, *ends, translucent(look["color"], 0.13), legendgroup=look["name"], showlegend=False)
+        hover = "u = %{x:.2g}<br>%{y:.3g} times as probable"
+        add_series(out, np.exp(log_ratio["mean"]), look, hover=hover, legend=True)
+    add_series(out, pd.Series(1.0, centres[[0, -1]]), CHANCE | {"name": "λ = 1 (as trained)"}, hoverinfo="skip")
+    ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
+    return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+
+
+def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """What a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
 
     `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, `−A W_U` for slope; at most 1,500 types,
@@ -104,7 +146,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     return out
 
 
-def kl_by_scale(effect: BiasEffect) -> go.Figure:
+def kl_by_scale(effect: BiasEffect) -> Figure:
     """KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval where the text has
     groups enough for one.
 
@@ -131,7 +173,7 @@ def kl_by_scale(effect: BiasEffect) -> go.Figure:
     return out.update_yaxes(rangemode="tozero")
 
 
-def random_directions(effect: BiasEffect) -> go.Figure:
+def random_directions(effect: BiasEffect) -> Figure:
     """ΔKL(u‖q) of b_LN and each direction at the λ nearest to 0, with its interval, among random directions of its norm
     and of its effect.
 
@@ -152,7 +194,7 @@ def random_directions(effect: BiasEffect) -> go.Figure:
     scale = nearest(effect.controls["scale"].tolist(), 0)
     biases = effect.controls["bias"].drop_duplicates().tolist()
     names = [f"{effect.controls['draw'].nunique()} random directions {kind}" for kind in _KIND.values()]
-    out = panels("Beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
+    out = panels("The effect beside random directions", f"ΔKL(u‖q) at λ = {scale:g}, nats", names=names)
     beside = effect.controls[effect.controls["scale"] == scale]
     own = effect.kl[effect.kl["scale"] == scale].set_index("bias").loc[biases]
     for panel, kind in enumerate(_KIND, 1):
@@ -168,7 +210,7 @@ def random_directions(effect: BiasEffect) -> go.Figure:
     return out.update_yaxes(autorange="reversed", type="category")
 
 
-def bands(effect: BiasEffect) -> go.Figure:
+def bands(effect: BiasEffect) -> Figure:
     """What each edit at the λ nearest to 0 changes by band of word frequency: the NLL of the true token, and the
     calibration error of the band's probability, with 95 % intervals.
 
@@ -203,7 +245,7 @@ def bands(effect: BiasEffect) -> go.Figure:
     return out.update_xaxes(dtick=1)
 
 
-def outlier_parts(effect: BiasEffect) -> go.Figure:
+def outlier_parts(effect: BiasEffect) -> Figure:
     """KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without them,
     with 95 % intervals, beside random parts of it of their norm.
 

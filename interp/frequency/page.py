@@ -4,13 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
+import pandas as pd
 
 from interp.declare import Direction
+from interp.figures.draw import add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
-from interp.figures.style import BIAS_NAME, figure
+from interp.figures.style import BIAS_NAME, GREY, Style, figure, run_styles
 from interp.frequency import figures as plots
+from interp.frequency.directions import nearest
 from interp.frequency.tables import BiasEffect
 from interp.models.head import Bias
 from interp.words import within
@@ -44,8 +47,10 @@ DEFINITIONS = {
 def section(effect: BiasEffect) -> Section:
     """What the page says of `interp frequency`; every number comes from the result."""
     first, *others = effect.kl["bias"].unique()
-    main = f"curve_{first}"
-    figures = {main: plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    scaled = {1.0} < set(effect.kl["scale"])
+    figures = {f"ratio_{first}": plots.bias_ratio(effect, first)} if scaled else {}
+    figures |= {f"curve_{first}": plots.bias_curve(effect, first), "kl": plots.kl_by_scale(effect)}
+    main = next(iter(figures))
     figures |= {f"projection_{bias}": plots.projection(effect, bias) for bias in [first, *others] if bias != "fc"}
     figures |= {f"curve_{bias}": plots.bias_curve(effect, bias) for bias in others}
     tables = {"KL, perplexity by bias and scale": effect.kl, "Projection on word frequency": effect.projection}
@@ -73,12 +78,20 @@ def _notes(effect: BiasEffect) -> Iterator[str]:
 def sides(effects: Mapping[str, BiasEffect]) -> Sides:
     numbers = numbers_of({name: _numbers(effect) for name, effect in effects.items()})
     figures = {f"kl_{bias}": _kl(having, bias) for bias, having in shared(effects, lambda one: one.kl["bias"].unique())}
+    for bias, having in shared(effects, lambda one: one.controls["bias"].unique()):
+        figures[f"controls_{bias}"] = _controls(having, bias)
+    for bias, having in shared(effects, lambda one: one.bands["bias"].unique()):
+        figures[f"bands_{bias}"] = _bands(having, bias)
+    for _, having in shared(effects, lambda one: one.outliers["of"].unique()[:1]):
+        figures["outliers"] = _outlier_parts(having)
     added = numbers.reindex(columns=["kl", "kl_without_ln"]).diff(axis=1)["kl_without_ln"]
     return Sides(DEFINITIONS, numbers, figures, extremes("What removing b_LN adds to KL(u‖q)", added, "{:+z.3f} nats"))
 
 
 def _numbers(effect: BiasEffect) -> dict[Any, Any]:
-    """KL and perplexity as trained and without each bias, and how the projections follow word frequency."""
+    """KL and perplexity as trained and without each bias, how the projections follow word frequency; of what was asked
+    besides, ranks among random directions, what the rarest band loses, and KL from outlier dimensions alone and without
+    them."""
     row: dict[Any, Any] = {}
     for short, measure in (("kl", "kl_unigram_model"), ("perplexity", "perplexity")):
         values = effect.kl.set_index(["scale", "bias"])[measure]
@@ -86,12 +99,67 @@ def _numbers(effect: BiasEffect) -> dict[Any, Any]:
             row[short] = values[1.0].iloc[0]
         if 0.0 in values:
             row |= values[0.0].add_prefix(f"{short}_without_").to_dict()
-    return row | effect.projection.set_index("bias")["spearman"].add_prefix("spearman_").to_dict()
+    row |= effect.projection.set_index("bias")["spearman"].add_prefix("spearman_").to_dict()
+    for one in _farthest(effect.ranks).itertuples():
+        row |= {f"rank_{one.bias}_{one.kind}": one.rank, "n_controls": one.n_controls}
+    for one in _farthest(effect.bands).groupby("bias", sort=False).tail(1).itertuples():
+        row[f"excess_nll_rarest_{one.bias}"] = one.excess_nll
+    parts = effect.outliers[effect.outliers["of"] == "outliers"].set_index("part")["kl_unigram_model"]
+    return row | parts.drop("all", errors="ignore").add_prefix("kl_outliers_").to_dict()
 
 
-def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> go.Figure:
+def _farthest(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the λ nearest to 0."""
+    return table[table["scale"] == nearest(table["scale"].tolist(), 0)] if len(table) else table
+
+
+def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
     """KL(u‖q) against the scale of a bias."""
     out = figure(f"Distance from word frequency as {BIAS_NAME[bias]} goes", "scale λ of the bias", "KL(u‖q), nats")
     kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}
     draw_runs(out, {name: values[bias].sort_index() for name, values in kl.items()}, list(effects))
     return out.update_yaxes(rangemode="tozero")
+
+
+def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
+    """What taking a bias away does to KL(u‖q), beside random directions, each run on a line."""
+    kinds = {"norm": "random, of equal norm", "effect": "random, of equal effect"}
+    title = f"ΔKL(u‖q) without {BIAS_NAME[bias]}, beside random directions"
+    out = figure(title, "ΔKL(u‖q), nats", "", subtitle="at the λ nearest to 0, with 95 % interval")
+    for number, (name, look) in enumerate(run_styles(list(effects)).items()):
+        drawn = _farthest(only(effects[name].controls, "bias", bias))
+        for (kind, words), symbol in zip(kinds.items(), ("circle-open", "x-thin-open"), strict=True):
+            points = drawn.loc[drawn["kind"] == kind, "delta_kl"].round(4)
+            points = pd.Series(look["name"], points)
+            random: Style = {"name": words, "color": GREY, "symbol": symbol}
+            add_series(out, points, random, hover="%{x:+.3f}", mode="markers", legend=not number)
+        own = _farthest(only(effects[name].kl, "bias", bias)).set_index("bias")
+        bars = error_bars(*(own[f"delta_kl{end}"] for end in ("", "_low", "_high")))
+        value = pd.Series(look["name"], own["delta_kl"].round(4))
+        how: dict[str, Any] = {"mode": "markers", "size": 11, "legend": False, "error_x": bars}
+        add_series(out, value, look, hover="%{x:+.3f}", **how)
+    return out.update_yaxes(autorange="reversed", type="category")
+
+
+def _bands(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
+    """What the tokens of each band of word frequency lose without a bias."""
+    title, x = (
+        f"What rare and frequent words lose without {BIAS_NAME[bias]}",
+        "share of the text in more frequent words",
+    )
+    out = figure(title, x, "Δ NLL, nats", subtitle="by band of word frequency, at the λ nearest to 0")
+    lines = {}
+    for name, effect in effects.items():
+        table = _farthest(only(effect.bands, "bias", bias)).set_index("band")["delta_nll"]
+        lines[name] = table.set_axis((table.index - 0.5) / len(table))
+    draw_runs(out, lines, list(effects))
+    return out.update_xaxes(range=[0, 1])
+
+
+def _outlier_parts(effects: Mapping[str, BiasEffect]) -> Figure:
+    """KL(u‖q) from the outlier dimensions of the head's input alone, and without them."""
+    names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
+    out = figure("Outlier dimensions of the head's input", "", "KL(u‖q), nats")
+    own = {name: only(effect.outliers, "of", "outliers").set_index("part") for name, effect in effects.items()}
+    draw_runs(out, {name: table["kl_unigram_model"].rename(names) for name, table in own.items()}, list(effects))
+    return out.update_xaxes(type="category", categoryorder="array", categoryarray=list(names.values()))

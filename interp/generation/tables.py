@@ -26,6 +26,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.declare import listed
 from interp.findings import Finding
 from interp.frequency import bias_effect
+from interp.generation.columns import MEANINGS
 from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
@@ -58,6 +59,7 @@ class GenerationStudy(Result):
     """
 
     analysis: ClassVar[str] = "generation"
+    columns: ClassVar = MEANINGS
 
     texts: pd.DataFrame
     metrics: pd.DataFrame

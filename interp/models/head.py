@@ -116,6 +116,14 @@ class PredictionHead:
             return self.b_last
         return self._ln_effect
 
+    def of_residual(self, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_model"]:
+        """What vectors in a decoder's last residual stream are in the unembedding's input, up to the scale of the final
+        norm: `(v − mean v) ⊙ γ`; an RMSNorm takes off no mean, and without a norm they stay as they are."""
+        if self.gamma is None:
+            return vectors
+        centred = vectors if self.norm == "rms" else vectors - vectors.mean(-1, keepdim=True)
+        return centred * self.gamma.to(vectors)
+
     def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
         """BERT's `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: what the head's norm gives before `·γ + b`."""
         assert self.W_fc is not None

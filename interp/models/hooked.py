@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import torch
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -153,9 +155,19 @@ class HookedDecoder(_Hooked):
         )
 
     def run(self, batch: Read, stop: int | None) -> Any:
+        return self.model(batch.tokens, attention_mask=self._mask(batch), stop_at_layer=stop)
+
+    @property
+    def starts_within(self) -> bool:
+        return self.model.cfg.positional_embedding_type != "shortformer"  # every block of which reads the positions
+
+    def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
+        return self.model(resid, attention_mask=self._mask(batch), start_at_layer=layer)
+
+    def _mask(self, batch: Read) -> Tensor | None:
         # Right padding changes nothing at real positions of a causal model, unless it pads on the left by default.
         left = self.model.tokenizer is not None and self.model.tokenizer.padding_side == "left"
-        return self.model(batch.tokens, attention_mask=batch.mask if left else None, stop_at_layer=stop)
+        return batch.mask if left else None
 
 
 class HookedEncoder(_Hooked):
@@ -175,3 +187,14 @@ class HookedEncoder(_Hooked):
     def run(self, batch: Read, stop: int | None) -> Any:
         run = self.model if stop is None else self.model.encoder_output
         return run(batch.tokens, one_zero_attention_mask=None if bool(batch.mask.all()) else batch.mask)
+
+    @property
+    def starts_within(self) -> bool:
+        return True
+
+    def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
+        hidden = rearrange(batch.mask == 0, "batch pos -> batch 1 1 pos")
+        added = torch.where(hidden, -torch.inf, 0.0) if bool(hidden.any()) else None
+        for block in list(self.model.blocks)[layer:]:
+            resid = block(resid, added)
+        return self.model.unembed(self.model.mlm_head(resid))

@@ -116,6 +116,13 @@ class QKCircuit:
         row = self.W_K_stored[:, dim].repeat_interleave(self._groups, 0)
         return self.rotate(row.expand(1, length, -1, -1))[0]
 
+    def towards(self, k: Float[Tensor, "*n kv_head d_head"]) -> Float[Tensor, "*n kv_head d_model"]:
+        """`γ ⊙ W_K k`: where what the attention's norm gives has to move for the key of a head, before RoPE, to grow
+        fastest along a vector."""
+        found = einsum(self.W_K_stored.to(k), k, "head d_model d_head, ... head d_head -> ... head d_model")
+        gamma = self._attention.gamma if self._attention.normed_before else None
+        return found if gamma is None else found * gamma.to(found)
+
     def rotate(self, k: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_n k_n` for the vector at each position n."""
         return k if self._attention.rotation is None else self._attention.rotation.forth(k)

@@ -75,16 +75,16 @@ class Spelling:
     def texts(self, ids: Sequence[int]) -> list[str | None]:
         """What each token says by itself, the spaces in it included; None for a special token, for an id without a
         token, and for some bytes of a character without the others."""
-        return [None if said is None else _whole(said) for said in self._said(ids)]
+        return [None if said is None else _whole(said) for said in self.said(ids)]
 
     def in_parts(self, ids: Sequence[int]) -> list[bool]:
         """Which tokens hold some bytes of a character without the others."""
-        return [said is not None and _whole(said) is None for said in self._said(ids)]
+        return [said is not None and _whole(said) is None for said in self.said(ids)]
 
     def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
         """What each token says where it stands: as `texts`, but a token with some bytes of a character says the
         character, if the others stand beside it."""
-        said = self._said(ids)
+        said = self.said(ids)
         texts = [None if one is None else _whole(one) for one in said]
         start = 0
         for parts, run in groupby(one is not None and text is None for one, text in zip(said, texts, strict=True)):
@@ -99,7 +99,7 @@ class Spelling:
         other characters that cannot be seen by their numbers (`<U+200B>`). WordPiece's mark of what goes on with a word
         stays (`##ing`); special tokens are as they are spelled. An id without a token is its number."""
         names = []
-        for token_id, one in zip(ids, self._said(ids), strict=True):
+        for token_id, one in zip(ids, self.said(ids), strict=True):
             token = self._token_of(token_id)
             if one is None:
                 names.append(str(token_id) if token is None else token)
@@ -108,7 +108,8 @@ class Spelling:
                 names.append(mark + _seen(one.decode("utf-8", "interp.bytes")))
         return names
 
-    def _said(self, ids: Sequence[int]) -> list[bytes | None]:
+    def said(self, ids: Sequence[int]) -> list[bytes | None]:
+        """What each token says, in bytes of UTF-8; None for a special token and for an id without a token."""
         tokens = map(self._token_of, ids)
         return [None if token is None else self._utf8(i, token) for i, token in zip(ids, tokens, strict=True)]
 

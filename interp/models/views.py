@@ -180,6 +180,16 @@ class View(ABC):
     def run(self, batch: Read, stop: int | None) -> Any:
         """Run the blocks before block `stop`; None runs the prediction head too, and returns the logits."""
 
+    @property
+    def starts_within(self) -> bool:
+        """Whether a forward pass can begin at a block (`run_from`)."""
+        return False
+
+    def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
+        """Run the blocks from block `layer` on, and the prediction head, on the residual stream that enters that block
+        (layer n_layers: the head alone, on any positions); returns the logits."""
+        raise NotImplementedError
+
     @abstractmethod
     def hook_points(self) -> dict[str, Any]:
         """Every hook point once, by one of its names."""

@@ -9,7 +9,7 @@ let printing = false;
 // A figure is parsed anew each time it is drawn, so that colours and layout always start from what was written.
 function figureOf(id, dark) {
   const recolour = (key, value) => (dark && /color/.test(key) ? darkened(value) : value);
-  return JSON.parse(document.getElementById(id).textContent, recolour);
+  return JSON.parse(document.getElementById(`${id}-data`).textContent, recolour);
 }
 
 function darkened(value) {
@@ -52,18 +52,86 @@ function draw(plot) {
   const legend = plot.querySelector(".legend")?.getBoundingClientRect().height ?? 0;
   const top = legend + (layout.annotations?.some(note => note.yref?.endsWith("domain")) ? 30 : 14);
   Plotly.relayout(plot, {"margin.t": top, height: height + top + layout.margin.b});
+  plot.parentElement.tabIndex = width > plot.parentElement.clientWidth ? 0 : -1;  // what scrolls is reached by key
 }
 
+// What is hidden, in a closed part or another tab, has no width: it is drawn when it is shown.
+const isShown = plot => plot.checkVisibility();
 let latest = 0;
 async function drawAll() {
   const mine = ++latest;
   for (const plot of plots) {
     if (mine !== latest) return;
-    draw(plot);
+    if (isShown(plot)) draw(plot);
+    else Plotly.purge(plot);
     await new Promise(done => setTimeout(done));
   }
   document.documentElement.dataset.drawn = mine;
 }
+
+function drawNew(part) {
+  for (const plot of part.querySelectorAll(".plot:not(.js-plotly-plot)")) if (isShown(plot)) draw(plot);
+}
+
+document.addEventListener("toggle", event => event.target.open && drawNew(event.target), true);
+
+// One model at a time; a choice holds for every question that has that model.
+const tablists = [...document.querySelectorAll("[role=tablist]")].map(list => [...list.children]);
+
+function choose(tab) {
+  for (const tabs of tablists) {
+    const chosen = tabs.includes(tab) ? tab : tabs.find(other => other.dataset.model === tab.dataset.model);
+    if (chosen) drawNew(show(tabs, chosen));
+  }
+}
+
+function show(tabs, chosen) {
+  for (const tab of tabs) {
+    const panel = document.getElementById(tab.getAttribute("aria-controls"));
+    tab.ariaSelected = String(tab === chosen);
+    tab.tabIndex = tab === chosen ? 0 : -1;
+    panel.hidden = tab !== chosen;
+  }
+  return document.getElementById(chosen.getAttribute("aria-controls"));
+}
+
+function step(event) {
+  const tabs = [...event.currentTarget.parentElement.children], place = tabs.indexOf(event.currentTarget);
+  const next = {ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: -1}[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  const tab = tabs.at(next % tabs.length);
+  choose(tab);
+  tab.focus();
+}
+
+for (const tabs of tablists) {
+  for (const tab of tabs) {
+    tab.addEventListener("click", () => choose(tab));
+    tab.addEventListener("keydown", step);
+  }
+  show(tabs, tabs[0]);
+}
+
+// What an address points at is opened, in its tab.
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  for (let part = target; part; part = part.parentElement) {
+    if (part.tagName === "DETAILS") part.open = true;
+    if (part.hidden) choose(document.getElementById(part.getAttribute("aria-labelledby")));
+  }
+  target.scrollIntoView();
+}
+
+addEventListener("hashchange", reveal);
+
+const links = new Map([...document.querySelectorAll("nav ol > li > a")].map(link => [link.hash.slice(1), link]));
+const reading = new IntersectionObserver(entries => {
+  for (const {target, isIntersecting} of entries)
+    links.get(target.getAttribute("aria-labelledby")).ariaCurrent = isIntersecting ? "true" : null;
+}, {rootMargin: "-30% 0px -65% 0px"});
+for (const section of document.querySelectorAll("section")) reading.observe(section);
 
 function sort(table, column) {
   const heading = table.tHead.rows[0].cells[column];
@@ -95,18 +163,20 @@ for (const button of document.querySelectorAll("[data-svg]")) {
 for (const view of document.querySelectorAll("[data-view]"))
   CircuitsVis.render(view.id, CircuitsVis[view.dataset.view], JSON.parse(view.nextElementSibling.textContent));
 
-const closed = () => [...document.querySelectorAll("details:not([open])")];
-let opened = [];
+let opened = [], shown = [];
 addEventListener("beforeprint", () => {
   printing = true;
   latest += 1;
-  opened = closed();
+  opened = [...document.querySelectorAll("details:not([open])")];
+  shown = [...document.querySelectorAll(".part[hidden]")];
   for (const details of opened) details.open = true;
+  for (const panel of shown) panel.hidden = false;
   plots.forEach(draw);
 });
 addEventListener("afterprint", () => {
   printing = false;
   for (const details of opened) details.open = false;
+  for (const panel of shown) panel.hidden = true;
   drawAll();
 });
 darkness.addEventListener("change", drawAll);
@@ -118,4 +188,5 @@ addEventListener("resize", () => {
   clearTimeout(settling);
   settling = setTimeout(drawAll, 150);
 });
+reveal();
 drawAll();

@@ -14,31 +14,33 @@ from dataclasses import dataclass
 from functools import partial
 from html import unescape
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import circuitsvis
 import jinja2
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
-from pandas.api.types import is_numeric_dtype
-from plotly.offline import get_plotlyjs
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from interp.analyses import load, names
 from interp.checks import warn
+from interp.columns import displayed
 from interp.declare import Analysis, find
 from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, replacing_directory
+from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
 from interp.results import Result
+from interp.words import count
 
 __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "showing"]
 __all__ += ["write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
+_MOST_ROWS = 8  # of a table that is open
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
 
@@ -49,6 +51,16 @@ class Run:
 
     directory: Path
     results: dict[str, Result]
+
+
+class _Shown(NamedTuple):
+    """A part as it stands on the page: with its anchor and the name of its model."""
+
+    id: str
+    label: str
+    model: str
+    analysis: Analysis
+    section: Section
 
 
 @contextmanager
@@ -153,22 +165,26 @@ def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
 
 def render(target: Path, title: str, parts: list[Part]) -> Path:
     """Write a page of sections, each with the name of its run; they are ordered by question and analysis."""
-    questions: dict[str, dict[str, list[tuple[str, Section]]]] = {}
-    for label, analysis, part in sorted(parts, key=lambda one: names().index(one[1].group)):
-        questions.setdefault(analysis.group, {}).setdefault(analysis.title, []).append((label, part))
+    questions = _by_question(parts)
+    models = dict.fromkeys(one.model for by_title in questions.values() for of in by_title.values() for one in of)
     groups = {name: load(name) for name in questions}
-    scripts = [get_plotlyjs(), _file("page.js")]
-    if any(part.views for _, _, part in parts):
+    sections = [part for _, _, part in parts]
+    scripts = [_plotly(figure for part in sections for figure in part.figures.values()), _file("page.js")]
+    if any(part.views for part in sections):
         scripts.insert(0, _circuitsvis())
     template = jinja2.Template(
         _file("page.html"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template.globals.update(json=_json, csv=_csv, caption=_caption, cell=_cell, value=_value, numeric=_numeric)
-    template.globals["direction"] = _direction
+    csv = partial(written_as, form="csv")
+    template.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count)
+    template.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
+    template.globals.update(plain_title=_plain_title, description=_description)
     page = template.render(
         title=title,
+        told=" ".join(part.summary for part in sections),
         generator=Markup(GENERATOR),
         questions=questions,
+        models=list(models),
         names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
         fonts=FONTS,
         style=Markup(_file("page.css")),
@@ -183,8 +199,28 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     return target
 
 
+def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:
+    """The parts by question and by title of the analysis."""
+    found: dict[str, dict[str, list[_Shown]]] = {}
+    for label, analysis, part in sorted(parts, key=lambda one: names().index(one[1].group)):
+        by_title = found.setdefault(analysis.group, {})
+        beside = by_title.setdefault(analysis.title, [])
+        place = f"{analysis.group}-{[*by_title].index(analysis.title) + 1}-{len(beside) + 1}"
+        model = part.provenance.get("model")
+        beside.append(_Shown(place, label, Path(model).name if model else label, analysis, part))
+    return found
+
+
+def _plotly(figures: Iterable[go.Figure]) -> str:
+    """plotly.js: its cartesian bundle where that is of the installed version and has every trace."""
+    bundle = _file("plotly/plotly-cartesian.min.js")
+    kinds = {trace.type for figure in figures for trace in figure.data}
+    same = f"(cartesian - minified) v{get_plotlyjs_version()}\n" in bundle[:200]
+    return bundle if same and kinds <= _CARTESIAN else get_plotlyjs()
+
+
 def _file(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _circuitsvis() -> str:
@@ -200,25 +236,28 @@ def _caption(text: str | None) -> Markup:
     return Markup("").join(Markup(piece) if i % 2 else escape(unescape(piece)) for i, piece in enumerate(pieces))
 
 
+def _plain_title(figure: go.Figure) -> str:
+    return unescape(re.sub("<[^>]*>", "", figure.layout.title.text or ""))
+
+
+def _description(figure: go.Figure) -> str:
+    """What a figure shows, for those who do not see it: its title, its axes and its lines."""
+    axes = [axis.title.text for axis in (*figure.select_xaxes(), *figure.select_yaxes()) if axis.title.text]
+    named = [trace.name for trace in figure.data if trace.name and trace.showlegend is not False]
+    told = [_plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
+    told += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
+    return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, told))))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _direction(properties: dict[str, Any]) -> str:
     """How a view of tokens is to be read: `rtl` where most letters of its tokens are of scripts that go leftwards."""
     text = unescape("".join(map(str, properties.get("tokens", ()))))
     letters = Counter(map(unicodedata.bidirectional, text))
     return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
-
-
-def _csv(table: pd.DataFrame) -> str:
-    """As CSV; an apostrophe stands before text that a spreadsheet would run as a formula."""
-    safe = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(_no_formula))
-    return safe.to_csv(index=False, header=[_no_formula(str(name)) for name in table])
-
-
-def _numeric(table: pd.DataFrame) -> list[bool]:
-    return [is_numeric_dtype(kind) for kind in table.dtypes]
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _cell(value: object) -> str:

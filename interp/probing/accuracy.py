@@ -1,6 +1,7 @@
 """Does a model itself prefer the grammatical sentence of a minimal pair, and does it need a probe's neurons for it?"""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,12 +24,13 @@ from interp.probing.judgements import by_task, check_scores, judged
 from interp.probing.options import Score
 from interp.probing.probes import Probe, check_probe
 from interp.probing.scores import sentence_scores
+from interp.run.kept import Kept, execute_from, keep
 from interp.run.observers import observe
-from interp.run.passes import Passes, runs
+from interp.run.passes import Passes, execute, runs
 
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
 
-LEAST_ACCURACY = 0.6  # of the model itself; below, there is no judgement to take away
+LEAST_ACCURACY = 0.6  # of the model itself
 _ROWS = 64
 _LARGEST = 16  # times as many random neurons as found ones, at most
 _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
@@ -41,6 +43,12 @@ class Judged(NamedTuple):
     accuracy: float
     margin: float
     log_probability: float
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, score: Score) -> "Judged":
+        """From the table of `sentence_scores`, of the good sentences before the bad ones."""
+        good, bad = np.split(table[score].to_numpy(), 2)
+        return cls(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
 
 
 @runs
@@ -64,8 +72,8 @@ def minimal_pair_accuracy(
 
     Returns a row for each score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
     difference, difference_low, difference_high, p, p_adjusted, n_pairs): the accuracy with Wilson's 95 % interval, and
-    its difference from that by the first of the scores, with a paired bootstrap over pairs and McNemar's exact test, p
-    adjusted over the tasks of a score (see `interp.probing.uncertainty`).
+    its difference from that by the first of the scores, with an adjusted interval over pairs and McNemar's exact test,
+    p adjusted over the tasks of a score (see `interp.probing.uncertainty`).
 
     Raises ValueError for a table without BLiMP's columns, unknown scores or one twice, TypeError for a table with a
     missing UID, and what `sentence_scores` raises.
@@ -149,16 +157,11 @@ def ablation_effect(
             raise ValueError(f"the probe of {probe.task} at state {probe.state} {reads}; fit it with another λ")
     tested = [pairs.iloc[split_pairs(pairs, probe.task).test[:limit]] for probe in probes]
 
-    def judges(sentences: list[str]) -> Judged:
-        table = sentence_scores(model, sentences, whole_words=whole_words, bos=bos, progress=False)
-        good, bad = np.split(table[score].to_numpy(), 2)
-        return Judged(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
-
     rows: list[tuple[object, ...]] = []
     work, disable = zip(probes, tested, strict=True), None if progress else True
     for probe, chosen in tqdm(work, "ablating", len(probes), unit="task", disable=disable):
-        task = _Task.of(model, chosen, probe, judges, bos)
-        if task.before.accuracy >= LEAST_ACCURACY:
+        task = _Task.of(model, chosen, probe, score, whole_words=whole_words, bos=bos)
+        if task is not None:
             rows += _of_task(task, modes, draws, seed, by_perplexity)
     columns = ["task", "state", "mode", "set", "draw", "n_neurons", "magnitude"]
     columns += [f"{name}_{when}" for name in ("accuracy", "margin", "log_probability") for when in ("before", "after")]
@@ -167,15 +170,17 @@ def ablation_effect(
 
 class _Task(NamedTuple):
     """A task's test sentences as a model judges them, whole and without some neurons; mean and root mean square of
-    every dimension over their tokens."""
+    every dimension over their tokens; and what the model makes of them before the neurons are taken out."""
 
     model: Model
     probe: Probe
     sentences: list[str]
-    judges: Callable[[list[str]], Judged]
+    score: Score
+    scoring: Callable[[], Passes[pd.DataFrame]]
     before: Judged
     means: Float[np.ndarray, " d_model"]
     size: Float[np.ndarray, " d_model"]
+    kept: Kept | None
 
     @classmethod
     def of(
@@ -183,17 +188,29 @@ class _Task(NamedTuple):
         model: Model,
         chosen: pd.DataFrame,
         probe: Probe,
-        judges: Callable[[list[str]], Judged],
+        score: Score,
+        *,
+        whole_words: bool,
         bos: bool | None,
-    ) -> "_Task":
+    ) -> "_Task | None":
+        """None where the model has no judgement to take away."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
-        return cls(model, probe, sentences, judges, judges(sentences), *_moments(model, sentences, probe.state, bos))
+        scoring = partial(sentence_scores.passes, model, sentences, whole_words=whole_words, bos=bos)
+        before = Judged.of(execute(model, scoring(), progress=False), score)
+        if before.accuracy < LEAST_ACCURACY:
+            return None
+        moments = _moments(model, sentences, probe.state, bos)
+        return cls(model, probe, sentences, score, scoring, before, *moments, keep(model, scoring(), probe.state))
 
     def without(self, mode: Mode, dims: Sequence[int]) -> Judged:
         fill = torch.from_numpy(self.means) if mode == "mean" else None
         recipe = ablate_dims(self.model, self.probe.state, dims, where="residual", mode=mode, means=fill)
+        if self.kept is not None:
+            ((_, edit),) = recipe
+            edited = partial(edit, hook=None)
+            return Judged.of(execute_from(self.model, self.scoring(), self.kept, edited), self.score)
         with running(self.model, recipe):
-            return self.judges(self.sentences)
+            return Judged.of(execute(self.model, self.scoring(), progress=False), self.score)
 
 
 def _of_task(

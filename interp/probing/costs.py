@@ -2,14 +2,15 @@
 
 import timeit
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from interp.corpora import pairs
+from interp.corpora.controls import Swap
 from interp.declare import listed
 from interp.models.shapes import Shape, shape
-from interp.probing.atlas.costs import atlas_pass
+from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
 from interp.run.budget import Cost, Pass, setup
 
@@ -72,11 +73,14 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
     passes = [Pass(what="states", sums=shard, **read), untrained, judged]
     if asked.atlas:
-        n_mapped = n_tasks * (1 + (table.attrs["source"] == "bundled pairs"))  # each with its control
+        of_each = len(get_args(Swap)) if table.attrs["source"] == "bundled pairs" else 0  # controls
+        n_mapped = n_tasks * (1 + of_each)
         rows = read["size"][0]
         passes.append(atlas_pass(size, n_tasks=n_mapped, folds=asked.folds, rows=rows, longest=longest))
-        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums}
-        lines.append(f"atlas: {n_mapped:,} tasks and controls, sums of {passes[-1].sums / 2**30:,.2f} GiB in memory")
+        disk = kept_on_disk(size, n_tasks=n_mapped, folds=asked.folds)
+        numbers |= {"n_mapped": n_mapped, "atlas_sums_bytes": passes[-1].sums, "atlas_disk_bytes": disk}
+        sums = f"sums of {disk / 2**30:,.2f} GiB on disk, {passes[-1].sums / 2**30:,.2f} GiB in memory"
+        lines.append(f"atlas: {n_mapped:,} tasks and controls, {sums}")
     return Cost(passes=tuple(passes), between=twice + fitted, numbers=numbers, lines=lines)
 
 

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float
 
 from interp.figures import style
 from interp.figures.draw import add_equal, add_grid, add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
 from interp.figures.views import as_html
 from interp.probing import ProbingStudy
@@ -29,6 +29,7 @@ _SETS = {
     "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
     "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
 }  # fmt: skip
+_GOOD_AND_BAD = {"positiveColor": "#00639c", "negativeColor": "#b34700"}  # white can be read on either
 _NAMED_TASKS = 25
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
@@ -37,7 +38,7 @@ _NEEDS = {
 }  # fmt: skip
 
 
-def sparse_probes(found: Sweep) -> go.Figure:
+def sparse_probes(found: Sweep) -> Figure:
     """Accuracy of L0 probes by state for each λ, beside the share of open gates; means over tasks.
 
     With them the dense probe and what it must beat: words alone, labels flipped within half of the pairs, and the
@@ -55,7 +56,9 @@ def sparse_probes(found: Sweep) -> go.Figure:
         ['λ = 0.2', 'λ = 1', 'bag of words']
     """
     l0 = only(found.probes[found.probes["control"] == "none"], "method", "l0")
-    out = panels("Sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates")
+    out = panels(
+        "Accuracy and size of sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates"
+    )
     for l0_strength, line in _l0_styles(found).items():
         part = l0[l0["l0_strength"] == l0_strength]
         _add_means(out, part, "accuracy", line, 1)
@@ -67,7 +70,7 @@ def sparse_probes(found: Sweep) -> go.Figure:
     return out.update_yaxes(title_text="open gates", tickformat=".0%", rangemode="tozero", col=2)
 
 
-def topk_probes(found: Sweep) -> go.Figure:
+def topk_probes(found: Sweep) -> Figure:
     """Accuracy of top-k probes by state for each k (largest Welch t), and of random bases; means over tasks.
 
     Raises ValueError for a result without top-k probes.
@@ -83,7 +86,12 @@ def topk_probes(found: Sweep) -> go.Figure:
     """
     fitted = only(found.probes[found.probes["control"] == "none"], "method", "topk:welch")
     rotated = _of(found.probes, "topk:welch", "rotation")
-    out = figure("Top-k probes", "hidden state", "accuracy", subtitle="means over tasks; dotted: in a random basis")
+    out = figure(
+        "Probes of the k strongest dimensions",
+        "hidden state",
+        "accuracy",
+        subtitle="means over tasks; dotted: in a random basis",
+    )
     for k, line in scale_styles(fitted["k"], "k").items():
         _add_means(out, fitted[fitted["k"] == k], "accuracy", line)
         dotted = line | {"dash": "dot", "width": 1.2, "symbol": None}
@@ -93,7 +101,7 @@ def topk_probes(found: Sweep) -> go.Figure:
     return out.update_xaxes(dtick=max(1, round(fitted["state"].nunique() / 12)))
 
 
-def gate_agreement(found: Sweep) -> go.Figure:
+def gate_agreement(found: Sweep) -> Figure:
     """Do gates open where |t| is large? Spearman with its largest reachable value, and AUROC, by state; λ below 1.
 
     Raises ValueError for a result without gates.
@@ -109,7 +117,7 @@ def gate_agreement(found: Sweep) -> go.Figure:
     """
     known = _table(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
     subtitle = "means over tasks with open gates; dotted: reachable"
-    out = panels("Gates and Welch's t", "hidden state", subtitle=subtitle)
+    out = panels("Do sparse probes read the strongest dimensions?", "hidden state", subtitle=subtitle)
     for l0_strength, line in _l0_styles(found).items():
         part = known[known["l0_strength"] == l0_strength]
         _add_means(out, part, "spearman", line, 1)
@@ -119,7 +127,7 @@ def gate_agreement(found: Sweep) -> go.Figure:
     return out.update_yaxes(title_text="AUROC of |t| for open gates", col=2)
 
 
-def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
+def random_dims(found: Sweep, state: int | None = None) -> Figure:
     """Accuracy of random dimensions against their number, beside the top 1 % by Welch t, means over tasks; and how
     many of them replace one of the top, median and quartiles over the tasks that have a ratio.
 
@@ -146,7 +154,7 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
     known = found.equivalence.dropna(subset="ratio")
     n_known = f"{(known['state'] == shown).sum()} of {len(top)}"
     subtitle = f"left: state {shown}, range over draws; right: tasks whose top is above chance, there {n_known}"
-    out = panels("Top neurons against random ones", "hidden state", subtitle=subtitle)
+    out = panels("How many random neurons replace the top ones?", "hidden state", subtitle=subtitle)
     line = {"name": "random outside the top", "color": style.GREY, "symbol": "x"}
     add_series(out, mean.round(4), line, error_y=error_bars(mean, low, high), panel=1)
     level = pd.Series(top["top_accuracy"].mean(), mean.index[[0, -1]])
@@ -161,7 +169,7 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
     return out.update_yaxes(title_text="random for one of the top", type="log", tickvals=ticks, col=2)
 
 
-def random_dims_by_state(found: Sweep) -> go.Figure:
+def random_dims_by_state(found: Sweep) -> Figure:
     """Accuracy of the top 1 % of dimensions by Welch t and of 1, 2, 4 … 32 times as many random ones, by hidden state;
     means over tasks (figure 5 of the paper).
 
@@ -181,7 +189,7 @@ def random_dims_by_state(found: Sweep) -> go.Figure:
     top = found.equivalence.groupby("state")["top_accuracy"].mean()
     n_top = int(found.equivalence["n_top"].iloc[0])
     subtitle = "means over tasks; random: also over draws, from outside the top"
-    out = figure("Top neurons against random ones, by depth", "hidden state", "accuracy", subtitle=subtitle)
+    out = figure("Top neurons beside random ones, by depth", "hidden state", "accuracy", subtitle=subtitle)
     for k, line in scale_styles(means.index.get_level_values("k").to_series(), "k").items():
         add_series(out, means[k].round(4), line | {"name": f"{k:g} random"}, hover="state %{x}: %{y:.3f}")
     line = {"name": f"top {n_top} by |t|", "color": style.INK, "width": 2.5, "symbol": "circle"}
@@ -195,7 +203,7 @@ def _of_every_task(random_k: pd.DataFrame) -> list[int]:
     return [int(str(k)) for k in n.index[n == n.max()]]
 
 
-def beyond_words(study: ProbingStudy) -> go.Figure:
+def beyond_words(study: ProbingStudy) -> Figure:
     """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state.
 
     Examples:
@@ -209,7 +217,11 @@ def beyond_words(study: ProbingStudy) -> go.Figure:
     """
     l0_strength, state = study.provenance["l0_strength"], study.provenance["state"]
     probes = study.probes.assign(gain=study.probes["accuracy"] - study.probes["bag_of_words"])
-    out = panels("Beyond the words", "hidden state", subtitle="accuracy of probes and of a bag of words, same split")
+    out = panels(
+        "Do probes tell more than the words alone?",
+        "hidden state",
+        subtitle="accuracy of probes and of a bag of words, same split",
+    )
     sparse = _of(probes, "l0").query("l0_strength == @l0_strength")
     _add_means(out, _of(probes, "dense"), "gain", _DENSE | {"symbol": "circle"}, 1)
     _add_means(out, sparse, "gain", _l0_styles(study).get(l0_strength, {}), 1)
@@ -237,7 +249,7 @@ def transfer_matrix(
     *,
     difference: bool = False,
     measure: Literal["accuracy", "pair_accuracy"] = "pair_accuracy",
-) -> go.Figure:
+) -> Figure:
     """How well each task's sparse probe reads each task; or that minus the probe of λ = 1, all gates open.
 
     Args:
@@ -263,7 +275,7 @@ def transfer_matrix(
     return _matrix(study, sparse, "Transfer between tasks", _words(measure), middle=0.5, reach=0.5)
 
 
-def neuron_overlap(study: ProbingStudy) -> go.Figure:
+def neuron_overlap(study: ProbingStudy) -> Figure:
     """Do tasks share neurons? Jaccard index of open gates, less its chance value.
 
     Raises ValueError for a study of one task, or without L0 probes.
@@ -275,14 +287,14 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
         >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
         >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
         >>> neuron_overlap(study).layout.title.text
-        'Neurons in common'
+        'Neurons that two tasks share'
     """
     table = _table(study, "overlap").set_index(["task_a", "task_b"])
     once = (table["jaccard"] - table["expected"]).unstack()
-    return _matrix(study, once.combine_first(once.T), "Neurons in common", "Jaccard index less chance")
+    return _matrix(study, once.combine_first(once.T), "Neurons that two tasks share", "Jaccard index less chance")
 
 
-def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **scale: float) -> go.Figure:
+def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **scale: float) -> Figure:
     """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
     where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
     out = figure(title, "tested on", "trained on", subtitle=f"{what}, {where}")
@@ -302,7 +314,7 @@ def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **sc
     return out.update_layout(height=520, meta={"least_width": 540})
 
 
-def general_probes(study: ProbingStudy) -> go.Figure:
+def general_probes(study: ProbingStudy) -> Figure:
     """Probes that have never seen a task, on its pairs: mean over tasks with its 95 % interval, by what they were
     trained on.
 
@@ -330,7 +342,7 @@ def general_probes(study: ProbingStudy) -> go.Figure:
     return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
 
 
-def probe_ablation(study: ProbingStudy) -> go.Figure:
+def probe_ablation(study: ProbingStudy) -> Figure:
     """What removing neurons does to the model's own minimal-pair accuracy and margin, task by task.
 
     Raises ValueError for a study without ablation.
@@ -377,7 +389,8 @@ def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
 
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     """The sentences of the table `views` with the probe's score at every token: by heading, the name of a circuitsvis
-    component and its properties, for a page that includes circuitsvis once. A pair has one scale.
+    component and its properties, for a page that includes circuitsvis once. The scale of a pair is that of its scores
+    where the probe was trained; a token beyond it has no colour.
 
     Examples:
         >>> import interp
@@ -390,14 +403,22 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     views = {}
     read = {"eos": -1, "cls": 0}.get(study.provenance["position"])
     for task, pair in study.views.groupby("task", sort=False):
-        limit = float(pair["score"].abs().max())
-        look = {"minValue": -limit, "maxValue": limit, "positiveColor": style.BLUE, "negativeColor": style.VERMILION}
-        for sentence, part in pair.groupby("sentence", sort=False):
-            tokens, scores = part["token"].tolist(), part["score"].tolist()
-            where = "" if read is None else f": {scores[read]:+.1f} at {tokens[read]}"
-            shown = {"tokens": as_html(tokens), "values": [round(score, 3) for score in scores]} | look
+        sentences = dict(iter(pair.groupby("sentence", sort=False)))
+        trained = [part["score"].iloc[slice(None) if read is None else read] for part in sentences.values()]
+        limit = float(max(np.abs(score).max() for score in trained))
+        look = {"minValue": -limit, "maxValue": limit} | _GOOD_AND_BAD
+        for sentence, part in sentences.items():
+            tokens, scores = part["token"].tolist(), part["score"].to_numpy()
+            where = "" if read is None else f": {scores[read]:+.1f} at {tokens[read]} {_mark(sentence, scores[read])}"
+            values = np.where(np.abs(scores) <= limit, scores, 0.0)
+            shown = {"tokens": as_html(tokens), "values": values.round(3).tolist()} | look
             views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", shown)
     return views
+
+
+def _mark(sentence: object, score: float) -> str:
+    """Whether a sentence is on its right side of 0."""
+    return "✓" if (score > 0) == (sentence == "good") else "✗"
 
 
 def _table(found: Sweep, name: str) -> pd.DataFrame:
@@ -413,7 +434,7 @@ def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFram
 
 
 def _add_means(
-    out: go.Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
+    out: Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
 ) -> None:
     """A line over hidden states: means over tasks; in the legend once."""
     look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from interp.figures.draw import add_series
+from interp.figures.draw import add_series, only
+from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Section
-from interp.figures.style import CHANCE, figure, run_styles
+from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
 from interp.probing import figures as plots
 from interp.probing.atlas import figures as atlas_plots
+from interp.probing.atlas.findings import KINDS
 from interp.probing.tables import ProbingStudy
 from interp.probing.uncertainty import averaged
 from interp.words import count, within
@@ -51,8 +52,8 @@ DEFINITIONS = {
     "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
     "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
     "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
-    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, a random half "
-    "of all words called good.",
+    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, or in a "
+    "number, a random half of which is called good.",
     "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
     "minimal-pair accuracy, against random neurons and others of matched magnitude.",
 }
@@ -169,18 +170,57 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
         tested = {"n_tasks": len(study.tasks), "state": state, "model_accuracy": study.tasks["model_accuracy"].mean()}
         rows[name] = tested | table.loc[state].to_dict()
         depth[name] = table.set_axis(table.index / layers_of(name, study.provenance))
+        again = study.consistency.query("score == 'paired' and control == 'none'").groupby("of", sort=False)["overlap"]
+        rows[name] |= again.mean().add_prefix("found_again_").to_dict()
     common = shared(depth, lambda table: [measure for measure in _COMPARED if measure in table])
     numbers, figures = numbers_of(rows), {measure: _probes(having, measure) for measure, having in common}
+    for of, having in shared(studies, lambda one: one.consistency["of"].unique()):
+        figures[f"found_again_{of}"] = _found_again(having, of)
+    figures |= {name: _similar(having) for name, having in shared(studies, _with_similarity)}
     best = numbers.filter(["dense", "l0", "topk"]).max(axis=1)
     what = "What the best probes add to a bag of words in accuracy"
     return Sides(DEFINITIONS, numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
 
 
-def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> go.Figure:
+def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     """Accuracy of probes by relative depth, mean over tasks, from the tables `by_state`; dotted a bag of words."""
     out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
     draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
     for name, style in run_styles(list(tables)).items():
         dotted = CHANCE | {"name": style["name"], "color": style["color"]}
         add_series(out, tables[name]["bag_of_words"].round(4), dotted, legend=False, hoverinfo="skip")
+    return out
+
+
+def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> Figure:
+    """The share of the top 1 % of units that other pairs find again, each run on a line: its tasks, their controls, and
+    the means with labels flipped."""
+    out = figure("Units found again by other pairs", "share of the top 1 %", "", subtitle=KINDS[of])
+    for number, (name, look) in enumerate(run_styles(list(studies)).items()):
+        table = only(only(studies[name].consistency, "score", "paired"), "of", of)
+        grammar = table["control"] == "none"
+        null: Style = {"name": "labels flipped", "color": GREY, "symbol": "x"}
+        none: Style = {"name": "controls, no grammar", "color": GREY, "symbol": "square-open"}
+        drawn = [(table.loc[grammar, "null"], null, not number), (table.loc[~grammar, "overlap"], none, not number)]
+        for values, style, legend in [*drawn, (table.loc[grammar, "overlap"], look, False)]:
+            points = pd.Series(look["name"], values.round(4))
+            add_series(out, points, style, hover="%{x:.3f}", mode="markers", size=8, legend=legend)
+    return out.update_yaxes(autorange="reversed", type="category").update_xaxes(rangemode="tozero")
+
+
+def _with_similarity(study: ProbingStudy) -> list[str]:
+    several = study.similarity["task_a"] != study.similarity["task_b"]
+    return ["pair_similarity"] if several.any() else []
+
+
+def _similar(studies: Mapping[str, ProbingStudy]) -> Figure:
+    """Mean cosine of the differences good minus bad of two tasks, by depth."""
+    out = figure("Differences between tasks", DEPTH, "cosine", subtitle="residual stream; mean over pairs of tasks")
+    lines = {}
+    for name, study in studies.items():
+        table = study.similarity
+        table = table[(table["control_a"] == "none") & (table["control_b"] == "none")]
+        means = table[table["task_a"] != table["task_b"]].groupby("at")["cosine"].mean()
+        lines[name] = means.set_axis(means.index / layers_of(name, study.provenance))
+    draw_runs(out, lines, list(studies))
     return out

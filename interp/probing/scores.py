@@ -5,9 +5,10 @@ Every score is a sum over tokens of their log-probabilities, which one pass coll
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,14 @@ from torch import Tensor
 
 from interp.checks import list_of_strings
 from interp.corpora import Batches
+from interp.corpora.alignment import Aligned, aligned, cuts_words
 from interp.corpora.batching import Batch
 from interp.corpora.sentences import frame, sentence_rows, tokenizer_of
 from interp.corpora.tokens import Unknown, unknown_id
 from interp.corpora.unigrams import tokenizer_hash
 from interp.models.head import prediction_head
 from interp.models.sites import Model, Recipe, check_vocabulary, hook_name, is_encoder
+from interp.models.spelling import Spelling
 from interp.run.observers import Observer
 from interp.run.passes import Passes, Reading, runs
 
@@ -33,7 +36,6 @@ __all__ = ["Sentences", "TokenScores", "sentence_scores", "word_surprisal"]
 
 _LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
-_MARKS = ("Ġ", "▁")  # of byte-level tokenizers, and of SentencePiece
 
 
 class Sentences:
@@ -61,7 +63,7 @@ class Sentences:
         self.ids = np.concatenate([np.array(ids) for ids in own])
         self.unknown = self.ids == unknown_id(self.tokenizer)
         self.unknown_share = Unknown.of(self.ids, self.tokenizer, "the sentences").share
-        self.words = self._aligned("word_ids") if self.encoder and whole_words else None
+        self.words = [one.words for one in self.aligned] if self.encoder and whole_words else None
 
     @property
     def firsts(self) -> Int[np.ndarray, " sentence"]:
@@ -109,24 +111,10 @@ class Sentences:
         tokens = plain.tokens.masked_fill(masked, self.tokenizer.mask_token_id)
         return replace(plain, tokens=tokens, read=read, targets=plain.tokens.where(read, -1))
 
-    def _aligned(self, what: str) -> list[Any]:
-        """The `word_ids` or `offsets` of the tokens of each sentence. Raises ValueError for a slow tokenizer."""
-        if not self.tokenizer.is_fast:
-            found = f"{type(self.tokenizer).__name__}, which is written in Python"
-            raise ValueError(
-                f"words need a fast tokenizer, which says where its tokens stand in a text; found {found}; "
-                "score sentences without whole_words"
-            )
-        options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
-        found = self.tokenizer(self.texts, return_offsets_mapping=what == "offsets", **options)
-        if what == "offsets":
-            return list(found["offset_mapping"])
-        return [[-1 if word is None else word for word in one.word_ids] for one in found.encodings]
-
     @cached_property
-    def offsets(self) -> list[list[tuple[int, int]]]:
-        """Where each token stands in its sentence, in characters. Raises ValueError for a slow tokenizer."""
-        return self._aligned("offsets")
+    def aligned(self) -> list[Aligned]:
+        """Where the tokens of each sentence stand in it. Raises ValueError as `interp.corpora.alignment.aligned`."""
+        return aligned(self.tokenizer, self.texts)
 
 
 def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
@@ -149,7 +137,8 @@ class TokenScores(Observer):
         sentences: which are read.
         whole_words: see `interp.probing.sentence_scores`.
 
-    Raises ValueError for a causal model's tokenizer that marks no beginnings of words, and sentences without a space.
+    Raises ValueError for a causal model's tokenizer without a token that begins with a space, and sentences without a
+    space.
 
     Examples:
         >>> from interp import observe
@@ -223,14 +212,14 @@ class TokenScores(Observer):
 
 
 def _marked(sentences: Sentences) -> Bool[np.ndarray, " d_vocab"]:
-    """Which tokens begin a word after a space, by the mark that a tokenizer writes before them."""
-    vocabulary: Mapping[str, int] = sentences.tokenizer.get_vocab()
-    by_mark = [[token_id for token, token_id in vocabulary.items() if token.startswith(mark)] for mark in _MARKS]
-    begins = np.array(max(by_mark, key=len), dtype=np.int64)
+    """Which tokens begin with a space, before a word or alone, by what they say."""
+    ids = sorted(set(sentences.tokenizer.get_vocab().values()))
     marked = np.zeros(sentences.model.W_U.shape[1], dtype=bool)
-    marked[begins[begins < len(marked)]] = True
+    for token_id, said in zip(ids, Spelling(sentences.tokenizer).said(ids), strict=True):
+        if said is not None and said.startswith(b" ") and token_id < len(marked):
+            marked[token_id] = True
     if not marked.any():
-        what = f"this model's tokenizer marks no beginnings of words (by {' or '.join(_MARKS)})"
+        what = "this model's tokenizer has no token that begins with a space"
         raise ValueError(f"{what}, so nothing says where a word ends; score sentences without whole_words")
     if not any(len(text.split()) > 1 for text in sentences.texts):
         what = f"no sentence has a space in it, such as {sentences.texts[0][:40]!r}"
@@ -255,15 +244,15 @@ def sentence_scores(
 
     With `whole_words` an encoder sees of the word of a masked token only what stands before it (`within_word_l2r` of
     Kauf and Ivanova 2023, ACL, 925-935): seen, the rest of a rare word gives its pieces away. Words are those of the
-    tokenizer (`word_ids`). A causal model's words then end where the next one may begin: with B the tokens that begin
-    with a space, a word w after the words c has
+    tokenizer (`interp.corpora.alignment.aligned`), MeCab's in Japanese BERTs. A causal model's words then end where the
+    next one may begin: with B the tokens that begin with a space, a word w after the words c has
 
         log p(w | c) = Σ_t log p(w_t | c, w_<t) + log Σ_b∈B p(b | c, w) − log Σ_b∈B p(b | c)
 
     (Pimentel and Meister 2024, EMNLP, 18358-18375; Oh and Schuler 2024, EMNLP, 3464-3472), the last term left out for
     the first word of a sentence, which no space precedes. In sum over a sentence only the end of its last word is left,
-    and without a beginning-of-sequence token the division by that of its first. B are the tokens that the tokenizer
-    marks by Ġ or ▁, in languages that write spaces.
+    and without a beginning-of-sequence token the division by that of its first. B goes by
+    what tokens say, `␣the` of any tokenizer and the space of ByT5; it is for languages that write spaces.
 
     Args:
         sentences: strings; each is read alone.
@@ -281,8 +270,8 @@ def sentence_scores(
     Raises:
         ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
             or one longer than the context, no sentence, sentences of which all tokens are unknown, a tokenizer of
-            another model; with `whole_words` an encoder's tokenizer that is not a fast one, a causal model's that marks
-            no beginnings of words, and sentences without a space.
+            another model; with `whole_words` an encoder's tokenizer that does not say where its words are, a causal
+            model's without a token that begins with a space, and sentences without a space.
         TypeError: what is no model, or no list of strings.
 
     Examples:
@@ -321,8 +310,9 @@ def word_surprisal(
 ) -> Passes[pd.DataFrame]:
     """The surprisal of every word of sentences, or of every region, in nats: `−Σ log p` of its tokens.
 
-    A string's words are what its spaces separate. A list of strings is a sentence in regions: put together they are the
-    sentence, spaces and all, `["The keys", " to the cabinet", " are"]`; so is a language written that puts no
+    A string's words are what its spaces separate, or, of a tokenizer that cuts Japanese into words
+    (`BertJapaneseTokenizer`), those words. A list of strings is a sentence in regions: put together they are the
+    sentence, spaces and all, `["The keys", " to the cabinet", " are"]`; so can any language be divided that puts no
     space between words.
 
     Args:
@@ -332,8 +322,9 @@ def word_surprisal(
     Returns a row for each word (sentence, word, text, n_tokens, surprisal): sentence and word are numbers, text is the
     word. NaN where its first token has no probability, which is that of a sentence without anything before it.
 
-    Raises ValueError for a token that stands in two regions, a tokenizer that is not a fast one, and as
-    `sentence_scores` does; TypeError for what is neither a string nor a list of strings.
+    Raises ValueError for a token that stands in two regions, a tokenizer that does not say where its tokens stand in a
+    text (`interp.corpora.alignment.aligned`), and as `sentence_scores` does; TypeError for what is neither a string nor
+    a list of strings.
 
     Examples:
         >>> import interp
@@ -344,8 +335,10 @@ def word_surprisal(
         >>> bool(right < wrong)
         True
     """
-    split = [_words(one) if isinstance(one, str) else list_of_strings(one, "regions") for one in _several(sentences)]
-    found = Sentences(model, ["".join(parts) for parts in split], bos=bos, whole_words=whole_words)
+    given = [one if isinstance(one, str) else list_of_strings(one, "regions") for one in _several(sentences)]
+    texts = [one if isinstance(one, str) else "".join(one) for one in given]
+    found = Sentences(model, texts, bos=bos, whole_words=whole_words)
+    split = [_words(found, number) if isinstance(one, str) else one for number, one in enumerate(given)]
     rows = [_regions(found, number, parts) for number, parts in enumerate(split)]
     observer = TokenScores(found, whole_words=whole_words)
     yield [Reading("scoring", found.batches(), [observer])]
@@ -367,17 +360,22 @@ def _several(sentences: Any) -> list[Any]:
     return list(sentences)
 
 
-def _words(text: str) -> list[str]:
-    """What the spaces of a text separate, each with those before it; the last with those after it too."""
-    parts = [found.group() for found in re.finditer(r"\s*\S+", text)]
-    return [*parts[:-1], parts[-1] + text[sum(map(len, parts)) :]] if parts else [text]
+def _words(sentences: Sentences, number: int) -> list[str]:
+    """The words of a sentence, each with the spaces before it; the last with those after it too."""
+    text = sentences.texts[number]
+    if cuts_words(sentences.tokenizer):
+        one = sentences.aligned[number]
+        ends = [*{word: end for word, (_, end) in zip(one.words, one.offsets, strict=True)}.values()]
+    else:
+        ends = [found.end() for found in re.finditer(r"\S+", text)]
+    return [text[start:end] for start, end in pairwise([0, *ends[:-1], len(text)])]
 
 
 def _regions(sentences: Sentences, number: int, parts: Sequence[str]) -> Int[np.ndarray, " token"]:
     """The region that each token of a sentence stands in, spaces before it left aside."""
     text, ends = sentences.texts[number], np.cumsum([len(part) for part in parts])
     found = []
-    for start, end in sentences.offsets[number]:
+    for start, end in sentences.aligned[number].offsets:
         first = start + len(text[start:end]) - len(text[start:end].lstrip())
         first = start if first == end else first
         region, last = np.searchsorted(ends, [first, max(first, end - 1)], side="right")

@@ -242,10 +242,10 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
     """The tables of the atlas, empty where it is not asked for; the bundled pairs have controls."""
     if not options.atlas:
         return atlas_tables(None)
-    swapped = None
+    swapped: dict[controls.Swap, pd.DataFrame] = {}
     if pairs.attrs["source"] == "bundled pairs":
-        n_per_task = int(pairs.groupby("UID").size().max())
-        swapped = controls.swapped(list(pairs["UID"].unique()), n_per_task=n_per_task)
+        tasks, n_per_task = list(pairs["UID"].unique()), int(pairs.groupby("UID").size().max())
+        swapped = {swap: controls.swapped(tasks, swap=swap, n_per_task=n_per_task) for swap in get_args(controls.Swap)}
     asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
     found, _ = yield from unit_passes(model, pairs, swapped, **asked)
     return atlas_tables(found, places(model), pairs)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -137,6 +137,10 @@ class Observer:
         size = groups.fitting(max(stretches), most, self.stretches_per_group)
         self.add(_SIZE, size)
         return [stretch // size for stretch in stretches]
+
+    def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
+        """The group of texts of each position that is read, on the CPU."""
+        return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
 
     def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
         """`add` the values of each row of a batch to the row's group of texts."""
@@ -302,15 +306,26 @@ def observe(
 
 
 @torch.no_grad()
-def feed(model: Model, batch: Batch, observers: tuple[Observer, ...], hooks: HooksOfOthers) -> None:
-    """Run one batch; what the observers add waits in their scratch."""
+def feed(
+    model: Model,
+    batch: Batch,
+    observers: tuple[Observer, ...],
+    hooks: HooksOfOthers,
+    start: tuple[int, Float[Tensor, "batch pos d_model"]] | None = None,
+) -> None:
+    """Run one batch, from its tokens or `start`ing at a block with the residual stream that enters it; what the
+    observers add waits in their scratch."""
     recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
     stop = depth(name for name, _ in recipe)
-    if stop is None and not batch.reads_all and not head_is_hooked(model):
+    at_head = start is not None and start[0] == model.cfg.n_layers
+    if stop is None and not at_head and not batch.reads_all and not head_is_hooked(model):
         recipe += [(narrowing(model), lambda activation, hook: batch.select(activation)[None])]
     try:
         with firing(model, recipe, expected=hooks):
-            forward(model, batch, stop)
+            if start is None:
+                forward(model, batch, stop)
+            else:
+                view(model).run_from(*start, batch)
     except BaseException:
         for observer in observers:
             observer.discard()

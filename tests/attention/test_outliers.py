@@ -252,7 +252,7 @@ def test_attention_input_profile_is_of_what_keys_read(load_toy, texts):
 @pytest.fixture(scope="module")
 def bert_study():
     model = interp.load("tiny-bert")
-    text = corpora.load("bundled", limit=60)
+    text = corpora.load("bundled", limit=30)
     return model, text, attention.study(model, text, progress=False)
 
 

@@ -10,6 +10,7 @@ from toys import with_tables
 
 from interp import attention, corpora, pages, plots
 from interp.attention.massive import position_bins
+from interp.attention.page import sides
 from interp.attention.sinks.findings import by_chance, sink_findings
 from interp.attention.sinks.positions import Sinks, fewest_queries, sink_dims
 from interp.attention.sinks.writers import MassiveWriters
@@ -302,6 +303,19 @@ class TestRefusals:
             with pytest.raises(ValueError, match="rows of 10 tokens or more, and there was none; give longer texts"):
                 getattr(observer, name)
 
+    def test_no_row_that_counts_is_refused_before_the_pass(self, load_toy, monkeypatch):
+        asked = {"unigram": np.ones(67, dtype=int), "key_classes": CLASSES, "sinks": True, "progress": False}
+        texts = ["w1 w2 w3"] * 30
+        with monkeypatch.context() as patched:
+            patched.setattr("interp.run.passes.observe", lambda *_, **__: pytest.fail("a pass was made"))
+            for model, how, longest in (("gpt2", {"layout": "texts"}, 3), ("gpt2", {"context": 9}, 9), ("bert", {}, 5)):
+                found = f"rows of 10 tokens or more, and the longest row of this text has {longest}; give longer texts"
+                with pytest.raises(ValueError, match=found):
+                    attention.study(load_toy(model), texts, **how, **asked)
+        texts[-1] = " ".join(["w1"] * 10)  # one row is enough
+        study = attention.study(load_toy("gpt2"), texts, layout="texts", ablation=False, **asked)
+        assert study.sinks["n_keys"].unique().tolist() == [1]
+
     def test_a_text_shorter_than_one_row(self, load_toy):
         with pytest.raises(ValueError, match="shorter than one row"):
             attention.study(load_toy("gpt2"), ["w1 w2"], sinks=True, unigram=np.arange(67), progress=False)
@@ -332,6 +346,18 @@ class TestPage:
             plots.sink_positions(without)
         with pytest.raises(ValueError, match="no writers of massive activations; ask"):
             plots.massive_writers(without)
+
+    def test_runs_with_sinks_are_compared(self):
+        study = planted_study("MLP")
+        empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
+        both = sides({"one": study, "other": study})
+        assert both.numbers["sink_rate"].tolist() == [1 / 12, 1 / 12]
+        line = both.figures["sinks"].data[0]
+        assert line.x.tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+        assert line.y.tolist() == pytest.approx([0, 1 / 4, 0])  # one of four heads of block 1
+        alone = sides({"one": study, "other": with_tables(study, **empty)})
+        assert "sinks" not in alone.figures
+        assert alone.numbers["sink_rate"].isna().tolist() == [False, True]
 
 
 class TestFindings:

@@ -17,7 +17,7 @@ from processes import Command, without_room_for_output
 from interp.analyses import analyses
 from interp.attention import AttentionStudy
 from interp.cli import main
-from interp.cli.flags import complete_corpus, complete_model, flag, numbers as parse_scales
+from interp.cli.flags import complete_corpus, complete_model, complete_pairs, flag, numbers as parse_scales
 from interp.corpora import unigrams
 from interp.corpora.unigrams import Unigrams
 from interp.declare import find
@@ -44,7 +44,8 @@ def test_frequency_writes_a_run(hf_directory, corpus, counts, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]
     assert main([*arguments, "--scales", "0:1:0.5", "--out", str(out)]) == 0
-    table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    _, *lines = capsys.readouterr().out.splitlines()
+    table = [line.split("\t") for line in lines]
     assert table[0][:3] == ["bias", "scale", "kl_unigram_model"]
     assert [row[:2] for row in table[1:4]] == [["ln", "0.0000"], ["ln", "0.5000"], ["ln", "1.0000"]]
     kl = pd.read_parquet(out / "frequency/kl.parquet")
@@ -279,8 +280,8 @@ def test_attention_writes_a_run(tmp_path, capsys):
     arguments = ["attention", "--model", "tiny-bert", "--corpus", "bundled", "--limit", "40", "--out", str(out)]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
-    assert printed.splitlines()[0].split("\t") == ["layer", "cls", "sep", "comma_period", "other"]
-    assert printed.splitlines()[1].split("\t")[0] == "0"
+    assert printed.splitlines()[1].split("\t") == ["layer", "cls", "sep", "comma_period", "other"]
+    assert printed.splitlines()[2].split("\t")[0] == "0"
     study = AttentionStudy.load(out)
     assert len(study.scores) == 6 * 4 * 5 * 128
     assert (out / "index.html").stat().st_size < 12e6
@@ -298,7 +299,7 @@ def test_attention_paper(shared, tmp_path, capsys):
         main(["attention", "--model", "tiny-bert", "--corpus", corpus, "--paper", *few, "--out", str(tmp_path / "run")])
         == 0
     )
-    assert capsys.readouterr().out.splitlines()[1].split("\t")[0] == "0"
+    assert capsys.readouterr().out.splitlines()[2].split("\t")[0] == "0"
     study = AttentionStudy.load(tmp_path / "run")
     assert study.provenance["sample"] == 100
     assert study.attention["n_queries"].iloc[0] > 4_000, "attention of all 400 sentences"
@@ -348,7 +349,7 @@ def test_attention_refuses(options, message, tmp_path, monkeypatch, capsys):
 def test_encoding_writes_a_run(tmp_path, capsys):
     arguments = ["encoding", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "5", "--out"]
     assert main([*arguments, str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out.startswith("target\tr2\tadj_r2")
+    assert capsys.readouterr().out.splitlines()[1].startswith("target\tr2\tadj_r2")
     study = EncodingStudy.load(tmp_path / "run")
     assert set(study.pruning["order"]) == {"spearman", "slope", "random", "reverse"}
     assert len(study.neurons) == 4 * 192
@@ -377,7 +378,8 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
     arguments += ["--prompt-tokens", "3", "--new-tokens", "4"]
     tiny = ["--features", "tiny-gpt2", "--n", "12", "--scales", "0,1", "--decoders", "sample,greedy", "--seed", "3"]
     assert main([*arguments, *tiny, "--out", str(run)]) == 0
-    table = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    _, *lines = capsys.readouterr().out.splitlines()
+    table = [line.split("\t") for line in lines]
     assert table[0][:3] == ["decoder", "scale", "diversity"]
     assert [row[:2] for row in table[1:4]] == [["human", "nan"], ["sample", "0.0000"], ["sample", "1.0000"]]
     found = GenerationStudy.load(run)
@@ -448,6 +450,7 @@ def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
     where = {(row["name"], row["option"]): row["where"] for row in json.loads(capsys.readouterr().out)["corpora"]}
     assert where["bundled", "--corpus"] == where["bundled", "--pairs"] == "bundled"
     assert where["blimp", "--pairs"] == "cached"
+    assert where["jblimp", "--pairs"] == where["multiblimp/LANGUAGE", "--pairs"] == "hub"
     assert where["wikipedia", "--corpus"] == "hub"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "o-model").mkdir()
@@ -455,6 +458,7 @@ def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
     assert complete_model("o") == ["openai/gpt9", "o-model/"]
     assert complete_corpus("o") == ["openwebtext", "o-model/", "o.txt"]
     assert complete_model("tiny-b") == ["tiny-bert"]
+    assert complete_pairs("") == ["bundled", "blimp", "jblimp", "multiblimp", "hub/", "o-model/", "o.txt"]
 
 
 def _parameters(name):

@@ -16,6 +16,7 @@ from toys import ROOT
 
 from interp import paths
 from interp.corpora import pairs
+from interp.paths import HUB_PAIRS
 
 LEXICON = json.loads((paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 BALANCED = [task for task, entry in LEXICON["tasks"].items() if entry["balanced"]]
@@ -214,7 +215,7 @@ def test_tasks_and_limit(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="expected 'bundled', 'blimp', a directory"):
+    with pytest.raises(FileNotFoundError, match="expected 'bundled', 'blimp', 'jblimp', 'multiblimp', a directory"):
         pairs.load(tmp_path / "nothing.csv")
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(FileNotFoundError, match=r"no \.jsonl file in the directory.*found: \.txt"):
@@ -302,7 +303,8 @@ def test_multiblimp_as_it_is_published(tmp_path: Path) -> None:
     assert set(found["field"]) == set(found["linguistics_term"]) == {""}
 
 
-def test_columns_that_are_named(tmp_path: Path) -> None:
+def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "hub_answers", lambda: True)
     own = pd.DataFrame({"right": ["She was here."], "wrong": ["She were here."], "rule": [3], "UID": ["not this"]})
     found = pairs.load(own, good="right", bad="wrong", task="rule")
     assert found.iloc[0].tolist() == ["She was here.", "She were here.", "3", "0", "", ""]
@@ -320,7 +322,7 @@ def test_columns_that_are_named(tmp_path: Path) -> None:
         pairs.load(own, good="right", bad="right")
     with pytest.raises(ValueError, match="row 1: rule is 3, which has no words"):
         pairs.load(own, good="right", bad="rule")
-    for source in ("bundled", "blimp"):
+    for source in ("bundled", "blimp", "jblimp", "multiblimp/deu"):
         with pytest.raises(ValueError, match=f"'{source}' has columns of its own; leave good=, bad= and task= "):
             pairs.load(source, good="right")
 
@@ -399,6 +401,7 @@ class FakeHub(types.ModuleType):
 def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     hub = FakeHub()
     monkeypatch.setitem(sys.modules, "datasets", hub)
+    monkeypatch.setattr(paths, "hub_answers", lambda: True)
     assert list(pairs.load("blimp")["UID"]) == ["task_one", "task_one", "task_two", "task_two"]
     assert list(pairs.load("blimp", tasks=["task_two"])["pairID"]) == ["0", "1"]
     with pytest.raises(ValueError, match=r"no task 'task_too' in nyu-mll/blimp; did you mean"):
@@ -410,6 +413,71 @@ def test_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "get_dataset_config_names", offline, raising=False)
     with pytest.raises(ConnectionError, match=r"could not read 'nyu-mll/blimp'.*no route.*a directory"):
         pairs.load("blimp")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """JBLiMP and MultiBLiMP in the files that the hub has of them, in two directories that `datasets` reads."""
+    jblimp, multiblimp = tmp_path / "jblimp", tmp_path / "multiblimp"
+    jblimp.mkdir()
+    two = [
+        {"ID": 4, "good_sentence": "猫に会う。", "bad_sentence": "猫を会う。", "phenomenon": "arg", "paradigm": "case"},
+        {"ID": 9, "good_sentence": "猫しかいない。", "bad_sentence": "猫しか。", "phenomenon": "npi",
+         "paradigm": "sika"},
+    ]  # fmt: skip
+    write_jsonl(jblimp / "validated_minimal_pairs.jsonl", two)
+    configs = ["configs:"]
+    for language, good, bad in (("deu", "Wir gehen.", "Wir geht."), ("hin", "वह जाता है।", "वह जाते है।")):
+        (multiblimp / language).mkdir(parents=True)
+        row = {"sen": good, "wrong_sen": bad, "phenomenon": "SV-#", "lang": language}
+        pd.DataFrame([row]).to_csv(multiblimp / language / "data.tsv", sep="\t", index=False)
+        configs += [f"- config_name: {language}", f"  data_files: {language}/data.tsv"]
+    (multiblimp / "README.md").write_text("\n".join(["---", *configs, "---", ""]))
+    for name in ("jblimp", "multiblimp"):
+        monkeypatch.setitem(HUB_PAIRS, name, str(tmp_path / name))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path
+
+
+def test_jblimp_of_the_hub(hub: Path) -> None:
+    found = pairs.load("jblimp")
+    assert found[["UID", "pairID", "linguistics_term"]].to_numpy().tolist() == [
+        ["case", "4", "arg"],
+        ["sika", "9", "npi"],
+    ]
+    assert found.attrs["source"] == "jblimp"
+    assert pairs.load("jblimp", tasks=["sika"])["sentence_good"].tolist() == ["猫しかいない。"]
+    with pytest.raises(ValueError, match="no task 'sik' in 'jblimp'; did you mean 'sika'"):
+        pairs.load("jblimp", tasks=["sik"])
+    with pytest.raises(ValueError, match="'jblimp' has one language, found 'jblimp/ja'; leave /ja out"):
+        pairs.load("jblimp/ja")
+
+
+def test_multiblimp_of_the_hub(hub: Path) -> None:
+    assert pairs.load("multiblimp/hin")["sentence_bad"].tolist() == ["वह जाते है।"]
+    found = pairs.load("multiblimp/deu")
+    assert found[["sentence_good", "UID"]].to_numpy().tolist() == [["Wir gehen.", "SV-#"]]
+    assert found.attrs["source"] == "multiblimp/deu"
+    with pytest.raises(
+        ValueError, match="a language is missing in 'multiblimp'; expected 'multiblimp/CODE'.* of deu, hin"
+    ):
+        pairs.load("multiblimp")
+    with pytest.raises(ValueError, match="no language 'jpn' in 'multiblimp/jpn'; expected .* of deu, hin"):
+        pairs.load("multiblimp/jpn")
+
+
+def test_published_pairs_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "hub_answers", lambda: False)
+    why = "dataset 'jumelet/multiblimp' is no local file, it is not in the hub's cache and the hub cannot be reached; "
+    with pytest.raises(FileNotFoundError, match=f"{why}connect to the network, or give the path of the files of"):
+        pairs.load("multiblimp/deu")
+
+
+def test_a_directory_with_the_name_of_published_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jblimp").mkdir()
+    write_jsonl(tmp_path / "jblimp" / "own.jsonl", [GOOD])
+    assert pairs.load("jblimp")["UID"].tolist() == ["own"]
 
 
 def test_blimp_as_published(shared: Path) -> None:

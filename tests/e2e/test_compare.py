@@ -77,7 +77,7 @@ def test_key_numbers_are_those_of_the_tables(reported):
 def test_the_page_says_what_was_compared(page):
     text = page.read_text(encoding="utf-8")
     assert "<title>interp · tiny-gpt2, tiny-bert</title>" in text
-    assert text.count("Settings that differ") == 4
+    assert text.count(">Settings that differ <") == 4
     assert "architecture" in text
 
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:no token of class", "ignore:no g
 
 
 SHORT = {"probing": {"steps": 10}}
+QUICK = {"probing": {"methods": ["dense"]}, "encoding": {"orders": ["random"], "bases": ["axis"]}}
 SCALES = SHORT | {"frequency": {"scales": (0, 1)}}
 
 
@@ -106,12 +107,15 @@ def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, 
     table.to_csv(pairs, index=False)
     out = tmp_path / "out"
     arguments = ["report", "--corpus", str(corpus), "--pairs", str(pairs), "--no-bos", "--json"]
-    arguments += ["--settings", json.dumps(SHORT)]
+    arguments += ["--settings", json.dumps(QUICK)]
     models = [part for kind in ("gpt2", "bert") for part in ("--model", str(hf_directory(kind)))]
     assert main([*arguments, *models, "--out", str(out)]) == 0
     captured = capsys.readouterr()
-    assert json.loads(captured.out) == {"written": str(out / "index.html")}
-    assert re.search(r"^\d+:\d\d random-bert: reading c.txt in rows of 24 tokens$", captured.err, re.M)
+    told = json.loads(captured.out)
+    assert told["written"] == str(out / "index.html")
+    assert {one["analysis"] for one in told["findings"]} >= {"frequency", "attention", "encoding", "probing"}
+    said = r"^\d+:\d\d random-bert, step 1 of 2, about [\d.]+ \w+ left: reading c.txt in rows of 24 tokens$"
+    assert re.search(said, captured.err, re.M)
     for kind in ("gpt2", "bert"):
         assert len(list((out / f"random-{kind}").glob("*/result.json"))) == 4
     assert not (out / ".report").exists()

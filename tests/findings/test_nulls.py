@@ -10,6 +10,9 @@ import torch
 from interp import corpora
 from interp.attention.claims import largest_effects
 from interp.attention.findings import steered
+from interp.encoding.atlas.findings import atlas_findings
+from interp.encoding.atlas.sources import Spread
+from interp.encoding.atlas.tables import Member, pair_table, subspace_table
 from interp.encoding.decomposition import decompose
 from interp.encoding.findings import linear, removable
 from interp.encoding.validation import cross_validated
@@ -71,6 +74,25 @@ def test_probabilities_shuffled_over_types():
         return [linear(fits, pd.DataFrame({"step": [0], "adj_r2": [-1.0]}))]
 
     assert max(yes_in_100(found).values()) == 0
+
+
+def test_directions_that_have_nothing_to_do_with_each_other():
+    """Of a text whose groups are all but alike."""
+    kinds = {"word frequency": ("frequency", 4), "principal axes": ("PC", 10), "outlier dimensions": ("dim", 5),
+             "sink keys": ("sink key", 10)}  # fmt: skip
+
+    def found(rng):
+        def drawn(name, kind, k):
+            vectors = rng.standard_normal((1, k, 64))
+            return Member(name, kind, vectors + 1e-3 * rng.standard_normal((21, k, 64)))
+
+        spread = Spread(np.full(20, 100.0), 1)
+        pairs = pair_table([drawn(name, name, 1) for name in ("b_LN", "E[h]", "-A")], spread)
+        return atlas_findings(pairs, subspace_table([drawn(name, *of) for name, of in kinds.items()], spread))
+
+    counts = yes_in_100(found)
+    assert len(counts) == 5
+    assert max(counts.values()) <= 5
 
 
 def test_two_random_orders_of_dimensions():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from interp.attention.findings import steered
+from interp.encoding.atlas.findings import atlas_findings
 from interp.encoding.findings import linear, removable, steered as steers
 from interp.findings import Finding, findings_table, side
 from interp.frequency.findings import findings as of_biases
@@ -236,3 +237,26 @@ def test_text_becomes_more_diverse(change, half, verdict):
     assert "from λ = 1 to 0 its diversity, 0.500, changes by" in str(found)
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
     assert not [*diverse(table.assign(difference=NONE))]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [
+        (0.6, 0.5, 0.7, "yes"),
+        (0.1, 0.05, 0.15, "no"),
+        (0.25, 0.15, 0.35, "cannot tell"),
+        (0.6, NONE, NONE, "cannot tell"),
+    ],
+)
+def test_directions_are_one_or_are_not(value, low, high, verdict):
+    ends = {"value": value, "low": low, "high": high}
+    pair = {"name_a": ["b_LN", "E[h]"], "name_b": "-A", "null_95": 0.2}
+    atlas = pd.DataFrame(pair | {f"cosine_{name}".removesuffix("_value"): one for name, one in ends.items()})
+    sets = {"name_a": "outlier dimensions", "name_b": ["neurons", "sink keys"], "n_dims_a": 5, "n_dims_b": 10}
+    sets |= {f"overlap_{name}".removesuffix("_value"): one for name, one in ends.items()}
+    found = list(atlas_findings(atlas, pd.DataFrame(sets | {"null_high": 0.2})))
+    assert [one.verdict for one in found] == [verdict] * 2
+    assert found[0].question == "Does b_LN point where log-probability grows in the output embeddings (along −A)?"
+    assert found[1].question == "Do the keys of attention sinks lie in outlier dimensions?"
+    assert "(5 and 10 dimensions) is" in str(found[1])
+    assert next(atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[:0])).question.startswith("Does E[h] point")

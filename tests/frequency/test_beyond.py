@@ -11,7 +11,7 @@ import transformers
 import interp
 from interp import corpora
 from interp.encoding import fit
-from interp.frequency import bias_effect
+from interp.frequency import bias_effect, page
 from interp.frequency.bands import band_findings, frequency_bands
 from interp.frequency.directions import FEWEST_CONTROLS, Controls, control_findings, ranks
 from interp.frequency.distributions import MeanPredictions, Variant
@@ -304,6 +304,32 @@ def test_verdict_of_frequent_words():
         (found,) = band_findings(bands, beside)
         verdicts[name] = found.verdict
     assert verdicts == {"above": "yes", "among": "partly", "alone": "cannot tell"}
+
+
+def test_runs_are_compared_in_what_they_were_asked_further(load_toy, ids):
+    """In two runs or more that have it; each number and point is one of the run's own tables."""
+    model = load_toy("gpt2")
+    with torch.no_grad():
+        model.ln_final.b[3] = 40.0  # an outlier dimension
+    asked = {"biases": ["ln"], "scales": [0, 1], "controls": 39, "outliers": True}
+    runs = {name: bias_effect(model, ids, bands=n, **asked, **quiet) for name, n in (("two", 2), ("three", 3))}
+    runs["plain"] = bias_effect(model, ids, biases=["ln"], scales=[0, 1], **quiet)
+    found = page.sides(runs)
+    assert set(found.figures) == {"kl_ln", "controls_ln", "bands_ln", "outliers"}
+    for name in ("two", "three"):
+        effect, row = runs[name], found.numbers.loc[name]
+        rank = effect.ranks.query("scale == 0").set_index("kind")["rank"]
+        assert row[["rank_ln_norm", "rank_ln_effect", "n_controls"]].tolist() == [rank["norm"], rank["effect"], 39]
+        rarest = effect.bands.query("scale == 0").iloc[-1]
+        assert row["excess_nll_rarest_ln"] == rarest["excess_nll"]
+        parts = effect.outliers.query("of == 'outliers'").set_index("part")["kl_unigram_model"]
+        assert row[["kl_outliers_alone", "kl_outliers_without"]].tolist() == parts[["alone", "without"]].tolist()
+    assert found.numbers.loc["plain"].filter(regex="rank|excess|outliers").isna().all()
+    assert [line.x.tolist() for line in found.figures["bands_ln"].data] == [[1 / 4, 3 / 4], [1 / 6, 1 / 2, 5 / 6]]
+    points = [len(one.x) for one in found.figures["controls_ln"].data]
+    assert points == [39, 39, 1] * 2
+    own = found.figures["controls_ln"].data[2]
+    assert own.x.item() == pytest.approx(runs["two"].kl.query("scale == 0")["delta_kl"].item(), abs=1e-4)
 
 
 def test_trained_models_beside_their_controls(shared):

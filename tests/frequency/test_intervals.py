@@ -34,17 +34,13 @@ def measured(p, nll, ids, u):
 
 
 def jackknifed(groups, of, sizes):
-    """Busing et al. 1999, with the loop written out."""
+    """The correction of Busing et al. 1999 and the variance of the jackknife over clusters, written out."""
     n, G = sum(sizes), len(sizes)
     whole = of([row for group in groups for row in group])
     others = [of([row for i, group in enumerate(groups) if i != left for row in group]) for left in range(G)]
     corrected = G * whole - sum((1 - m / n) * other for m, other in zip(sizes, others, strict=True))
-    errors = []
-    for m, other in zip(sizes, others, strict=True):
-        h = n / m
-        errors.append((h * whole - (h - 1) * other - corrected) / np.sqrt(h - 1))
-    variance = sum(error**2 for error in errors) / G
-    degrees = 2 / (2 / (G - 1) + np.maximum(stats.kurtosis(errors), 0) / G)
+    variance = (G - 1) * np.var(others, axis=0)
+    degrees = 2 / (2 / (G - 1) + np.maximum(stats.kurtosis(others), 0) / G)
     return whole, corrected, stats.t.ppf(0.975, degrees) * np.sqrt(variance)
 
 

@@ -9,10 +9,10 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "declare", "disk", "intervals", "memory", "paths", "words"},
+    {"checks", "columns", "declare", "disk", "intervals", "memory", "paths", "words"},
     {"models"},
     {"corpora"},
-    {"options", "dense", "findings"},
+    {"options", "dense", "exports", "findings"},
     {"analyses"},
     {"results"},
     {"run"},
@@ -23,6 +23,7 @@ LEVELS = (
     {"cli"},
 )
 DECLARED = {
+    ("encoding", "attention"),
     ("encoding", "frequency"),
     ("encoding", "generation"),
     ("frequency", "encoding"),

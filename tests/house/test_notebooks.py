@@ -22,7 +22,17 @@ OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(home|root|Users|tmp|usr|opt|var|work|m
 
 def test_there_is_one_a_question():
     names = {path.stem for path in NOTEBOOKS}
-    assert names == {"tour", "tour.ja", "frequency", "attention", "sinks", "encoding", "probing", "recipes"}
+    assert names == {
+        "tour",
+        "tour.ja",
+        "frequency",
+        "attention",
+        "sinks",
+        "encoding",
+        "directions",
+        "probing",
+        "recipes",
+    }
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)

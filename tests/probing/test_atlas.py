@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,11 +16,12 @@ from toys import toy
 import interp
 from interp import plots, probing
 from interp.corpora import controls, pairs
+from interp.corpora.controls import Swap
 from interp.probing.atlas import tables
 from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places
 from interp.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
 from interp.probing.costs import dry_run
-from interp.probing.page import section
+from interp.probing.page import section, sides
 from interp.run import moments
 from interp.run.observers import observe, part_of
 from interp.testing import toy_decoder
@@ -302,10 +303,11 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
     """An atlas of made-up states: in each task six of 300 units differ by this many SDs, four of them in all tasks."""
     rng = np.random.default_rng(seed)
     found = {}
-    for number, control in itertools.product(range(tasks), ["none", "words"] if controls else ["none"]):
+    for number, control in itertools.product(range(tasks), ["none", *get_args(Swap)] if controls else ["none"]):
         x = rng.normal(size=(24, 2, 300))
         shift = np.zeros(300)
-        shift[[*range(4), 10 + number, 20 + number] if control == "none" else [100 + number]] = effect
+        own = {"none": [*range(4), 10 + number, 20 + number], "words": [100 + number], "numbers": [200 + number]}
+        shift[own[control]] = effect
         x[:, 0] += shift
         sums = synthetic(x)
         found[tables.TaskKey(f"task {number}", control)] = task_units(sums)
@@ -315,13 +317,15 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
 
 def test_findings_of_planted_units():
     said = {one.question: one.verdict for one in found_of(2.0, seed=0, controls=True).findings}
-    said.pop("Are units of grammar found again more often than those of a difference that is no grammar?")
+    for swapped in ("word", "number"):
+        said.pop(f"Are units of grammar found again more often than those of a swapped {swapped}, which is no grammar?")
     single = said.pop("Does a single residual dimension tell good sentences from bad?")
     assert single in ("yes", "partly")
     assert said == {
         "Do other pairs of a task find the same residual dimensions?": "yes",
         "Do tasks of one field share more units than tasks of different ones?": "cannot tell",
-        "Do tasks share more units with one another than with controls that are no grammar?": "yes",
+        "Do tasks share more units with one another than with a swapped word, which is no grammar?": "yes",
+        "Do tasks share more units with one another than with a swapped number, which is no grammar?": "yes",
         "Do the differences of different tasks point the same way?": "yes",
     }
     without = [one for one in found_of(2.0, seed=0).findings if one.compared_with == "there are no controls"]
@@ -336,7 +340,7 @@ def test_a_yes_is_rare_where_there_is_nothing():
     for seed in range(10):
         for one in found_of(0.0, seed, tasks=4, controls=True).findings:
             yes[one.question] = yes.get(one.question, 0) + (one.verdict == "yes")
-    assert len(yes) == 6
+    assert len(yes) == 8
     assert max(yes.values()) <= 1, yes
 
 
@@ -360,10 +364,12 @@ def test_bad_input():
         probing.map_units(model, table, folds=8, progress=False)
     with pytest.raises(ValueError, match="folds must be at least 2, found 1"):
         probing.map_units(model, table, folds=1, progress=False)
-    with pytest.raises(ValueError, match="controls has no partner of b"):
+    with pytest.raises(ValueError, match=r"controls \(words\) has no partner of b"):
         probing.map_units(model, table, controls=toy_pairs(("a",)), progress=False)
     with pytest.raises(ValueError, match="partners of c, which are none of the tasks"):
         probing.map_units(model, table, controls=toy_pairs(("a", "b", "c")), progress=False)
+    with pytest.raises(ValueError, match=r"controls \(numbers\) has no partner of a"):
+        probing.map_units(model, table, controls={"words": table, "numbers": toy_pairs(("b",))}, progress=False)
     encoder = toy(model.tokenizer, encoder=True, n_layers=1)
     same_start = table.assign(sentence_good="w9 " + table["sentence_good"], sentence_bad="w9 " + table["sentence_bad"])
     with pytest.raises(ValueError, match="'cls' is for encoders"):
@@ -384,6 +390,12 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
     first, second = (names[column].str.split().str[0] for column in ("sentence_good", "sentence_bad"))
     assert not set(first) & set(second)  # a name is called good, or bad
     assert (names["sentence_good"].str.split().str[1:] == names["sentence_bad"].str.split().str[1:]).all()
+    numbers = controls.swapped(pairs.TASKS, swap="numbers", n_per_task=60)
+    for task, part in numbers.groupby("UID"):
+        good, bad = (part[column].str.extract(r"^In chapter (\w+), (.*)$") for column in part.columns[:2])
+        assert (good[1] == bad[1]).all()  # they differ in the number alone
+        assert len({*good[0]} | {*bad[0]}) == 20, task
+        assert not {*good[0]} & {*bad[0]}
     with pytest.raises(ValueError, match="no task 'mine' in the bundled generator, which alone can make a control"):
         controls.swapped(["mine"])
     with pytest.raises(ValueError, match="n_per_task is 0"):
@@ -396,20 +408,36 @@ def test_a_study_has_the_atlas_where_it_is_asked_for():
     quick: Any = {"bos": True, "progress": False}
     study = probing.study(model, table, atlas=True, states=[6], methods=["dense"], controls=["none"], **quick)
     swapped = controls.swapped(["reflexive_number"], n_per_task=12)
-    alone = probing.map_units(model, table, controls=swapped, **quick)
+    numbers = controls.swapped(["reflexive_number"], swap="numbers", n_per_task=12)
+    alone = probing.map_units(model, table, controls={"words": swapped, "numbers": numbers}, **quick)
     without = tables.atlas_tables(None)
     for name, expected in alone.tables.items():
         pd.testing.assert_frame_equal(study.tables[name], expected)
         assert without[name].empty
         assert list(without[name]) == list(expected)
-    assert set(study.consistency["control"]) == {"none", "words"}
+    assert set(study.consistency["control"]) == {"none", "words", "numbers"}
     shown = section(study)
     assert {"unit_consistency", "unit_depth", "separability_heads"} <= set(shown.figures)
     assert "Top units found again by other pairs, mean over tasks" in shown.tables
 
 
-def test_memory_is_known_before_a_run(hf_directory):
-    """A dry run says how many bytes the sums of the tasks that are read side by side have."""
+def test_runs_are_compared_in_their_units():
+    model, table = toy_decoder(), toy_pairs(("a", "c"))
+    quick: Any = {"states": [1], "methods": ["dense"], "controls": ["none"], "progress": False}
+    runs = {"map": probing.study(model, table, atlas=True, **quick), "plain": probing.study(model, table, **quick)}
+    assert not {name for name in sides(runs).figures if name.startswith(("found_again", "pair"))}
+    found = sides(runs | {"again": runs["map"]})
+    drawn = {name for name in found.figures if name.startswith(("found_again", "pair"))}
+    assert drawn == {"found_again_residual", "found_again_neurons", "found_again_heads", "pair_similarity"}
+    again = runs["map"].consistency.query("score == 'paired'").groupby("of")["overlap"].mean()
+    assert found.numbers.loc["map", "found_again_heads"] == pytest.approx(again["heads"])
+    assert np.isnan(found.numbers.loc["plain", "found_again_heads"])
+    cosines = runs["map"].similarity.query("task_a != task_b").set_index("at")["cosine"]
+    assert found.figures["pair_similarity"].data[0].y.tolist() == pytest.approx(cosines.tolist(), abs=1e-5, nan_ok=True)
+
+
+def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
+    """A dry run says how many bytes the sums of the tasks that are read side by side have, and those kept of all."""
     directory = str(hf_directory("gpt2"))
     model, table = interp.load(directory), toy_pairs(("a", "b", "c"))
     observers: list[UnitSums] = []
@@ -423,23 +451,26 @@ def test_memory_is_known_before_a_run(hf_directory):
     assert cost.passes[-1].what == "units"
     assert cost.numbers["atlas_sums_bytes"] == held
     assert cost.numbers["n_mapped"] == 3
-    assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 42
+    probing.map_units(model, table, position="last", progress=False, directory=tmp_path)
+    on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert cost.numbers["atlas_disk_bytes"] < on_disk < 1.02 * cost.numbers["atlas_disk_bytes"]  # and headers
+    assert dry_run("tiny-gpt2", "bundled", {"atlas": True, "limit": 20}).numbers["n_mapped"] == 63
     assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
 
 
 def test_figures():
     found = found_of(2.0, seed=0, controls=True)
     assert [trace.name for trace in plots.unit_consistency(found).data] == [
-        "grammar", "controls, no grammar", "labels flipped",
+        "grammar", "a word swapped", "a number swapped", "labels flipped",
     ]  # fmt: skip
     grid = plots.shared_units(found).data[0]
-    assert np.shape(grid.z) == (5, 10)  # tasks by tasks, and by their controls
+    assert np.shape(grid.z) == (5, 15)  # tasks by tasks, and by their controls of both kinds
     own = found.consistency.query("score == 'paired' and control == 'none'").set_index("task")["overlap"]
     np.testing.assert_allclose(np.diagonal(grid.z[:, :5]), own.to_numpy(), atol=1e-3)
     assert grid.z[0, 1] == grid.z[1, 0]
-    assert len(plots.unit_separability(found).data) == 2
+    assert len(plots.unit_separability(found).data) == 3
     shares = [sum(trace.y) for trace in plots.unit_depth(found).data]
-    assert shares == pytest.approx([1.0, 1.0])
+    assert shares == pytest.approx([1.0, 1.0, 1.0])
     assert [trace.name for trace in plots.pair_similarity(found).data][2] == "controls of other tasks"
     with pytest.raises(ValueError, match="the table units of this result has no rows: it needs atlas=True"):
         plots.unit_depth(tables.Atlas(provenance={}, **tables.atlas_tables(None)))

@@ -304,7 +304,7 @@ def test_a_tie_is_wrong(made: Any) -> None:
 
 
 def test_words_that_nobody_marks(load_toy: Callable[..., Any], made: Any) -> None:
-    with pytest.raises(ValueError, match="marks no beginnings of words .*score sentences without whole_words"):
+    with pytest.raises(ValueError, match="no token that begins with a space.*score sentences without whole_words"):
         probing.sentence_scores(load_toy("gpt2"), ["w1 w2"], whole_words=True, **QUIET)
     with pytest.raises(ValueError, match="no sentence has a space in it, such as '猫がいる。'"):
         probing.sentence_scores(made("tiny-gpt2").model, ["猫がいる。"], whole_words=True, bos=True, **QUIET)
@@ -328,15 +328,16 @@ class Slow:
 
 def test_a_slow_tokenizer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bert, gpt2 = made("tiny-bert").model, made("tiny-gpt2").model
-    expected = probing.sentence_scores(gpt2, SENTENCES[:1], whole_words=True, bos=True, **QUIET)
+    expected = probing.scores.word_surprisal(gpt2, SENTENCES, whole_words=True, bos=True, **QUIET)
     for model in (bert, gpt2):
         monkeypatch.setattr(model, "tokenizer", Slow(model.tokenizer))
-    slow = probing.sentence_scores(gpt2, SENTENCES[:1], whole_words=True, bos=True, **QUIET)
+    slow = probing.scores.word_surprisal(gpt2, SENTENCES, whole_words=True, bos=True, **QUIET)
     pd.testing.assert_frame_equal(slow, expected)
-    with pytest.raises(ValueError, match="words need a fast tokenizer.*found Slow, which is written in Python"):
+    why = "words need a tokenizer that says where they are .*found Slow, of which nothing tells .*'The boys hurt "
+    with pytest.raises(ValueError, match=why):
         probing.sentence_scores(bert, SENTENCES[:1], whole_words=True, **QUIET)
-    with pytest.raises(ValueError, match="words need a fast tokenizer"):
-        probing.scores.word_surprisal(gpt2, SENTENCES[:1], bos=True, **QUIET)
+    with pytest.raises(ValueError, match=why):
+        probing.scores.word_surprisal(bert, SENTENCES[:1], **QUIET)
 
 
 def test_text_that_is_all_unknown(made: Any) -> None:

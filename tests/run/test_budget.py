@@ -20,7 +20,7 @@ CLASSES = {"first": [7, 8]}
 ASKED: dict[str, dict[str, Any]] = {
     "frequency": {"scales": [0, 0.5, 1]},
     "attention": {"key_classes": CLASSES, "sinks": True},
-    "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"]},
+    "encoding": {"ratios": [2, 0.5], "orders": ["random", "slope"], "atlas": True},
 }
 AT_MOST = {"ablation", "steering"}
 """Passes whose size depends on what is found before: how many dimensions stand out, and which ratios can be."""

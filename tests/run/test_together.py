@@ -19,6 +19,7 @@ from interp.attention.scores import ScoreContributions
 from interp.attention.sinks.positions import Sinks
 from interp.attention.sinks.writers import MassiveWriters
 from interp.corpora.classes import TokenClasses
+from interp.encoding.atlas.sources import DirectionSums
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.steering import LogOdds, SteeredMeans
@@ -42,6 +43,7 @@ def fitted(model: Any) -> encoding.regression.Fit:
 EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "AttentionByClass": lambda model: AttentionByClass(model, CLASSES),
     "DimensionCorrelations": lambda model: DimensionCorrelations(model, LOG_UNIGRAM),
+    "DirectionSums": lambda model: DirectionSums(model, [0, 1]),
     "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
     "LogOdds": lambda model: LogOdds(model, [9, 10]),

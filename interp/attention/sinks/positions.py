@@ -23,13 +23,13 @@ from torch import Tensor
 
 from interp.attention.keys import KeyClassBatch, KeyObserver, attention_hooks
 from interp.attention.massive import position_bins
-from interp.corpora.batching import Batch
+from interp.corpora.batching import Batch, Batches
 from interp.corpora.classes import TokenClasses
 from interp.declare import Several
 from interp.dense import Dense
 from interp.hooks import jointly
 from interp.intervals import from_sums
-from interp.models.qk import QKCircuit, check_layers, qk_circuit
+from interp.models.qk import QKCircuit, Span, check_layers, qk_circuit, span
 from interp.models.sites import Model, Recipe, hook_name
 from interp.run.groups import MOST
 
@@ -116,6 +116,18 @@ class Sinks(KeyObserver):
     def _too_short(self) -> str:
         return f"a sink at epsilon = {self.epsilon:g} is told in rows of {self.fewest} tokens or more,"
 
+    def check_rows(self, text: Batches) -> None:
+        """Raises ValueError for a text none of whose rows is long enough. Reads it as far as the first that is, without
+        the model."""
+        longest, spans = 0, {span(self.model, layer) for layer in self.layers}
+        for batch in text:
+            real = batch.mask.bool()
+            if any(_Counted.of(seen, real, self.starts, self.fewest).here[:, 0].any() for seen in spans):
+                return
+            longest = max(longest, int(real.sum(1).max()))
+        how = "give longer texts or a larger context, or choose a larger epsilon"
+        raise ValueError(f"{self._too_short} and the longest row of this text has {longest}; {how}")
+
     def hooks(self, batch: Batch) -> Recipe:
         recipe = super().hooks(batch)
         classes = self.classes(batch.tokens[:, :1])[:, 0]
@@ -124,7 +136,7 @@ class Sinks(KeyObserver):
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
         circuit = qk_circuit(self.model, layer)
-        counted = _Counted.of(circuit, keys.real, self.starts, self.fewest)
+        counted = _Counted.of(circuit.span, keys.real, self.starts, self.fewest)
         self.add_rows(f"{layer}.counts", counted.counts(), keys.batch)
         names = circuit.query_name, hook_name(self.model, "k", layer)
         scores = jointly(names, partial(self._read_scores, circuit, keys, counted))
@@ -143,9 +155,10 @@ class Sinks(KeyObserver):
         k, k_size = (one.repeat_interleave(q.shape[2] // k.shape[2], 2) for one in (k, k_size))
         q_size = q.norm(dim=-1)
         tiny = torch.finfo(q.dtype).tiny
-        score = (_over_viewers(circuit, q) * k).sum(-1) / circuit.scale
-        cosine = (_over_viewers(circuit, q / q_size.clamp(min=tiny)[..., None]) * k).sum(-1) / k_size.clamp(min=tiny)
-        values = [score, cosine, _over_viewers(circuit, q_size), k_size * counted.viewers[..., None].to(q)]
+        of_viewers = partial(_over_viewers, circuit.span)
+        score = (of_viewers(q) * k).sum(-1) / circuit.scale
+        cosine = (of_viewers(q / q_size.clamp(min=tiny)[..., None]) * k).sum(-1) / k_size.clamp(min=tiny)
+        values = [score, cosine, of_viewers(q_size), k_size * counted.viewers[..., None].to(q)]
         self.add_rows(f"{circuit.layer}.pairs", counted.by_position(torch.stack(values, 1).mT), keys.batch)
 
     @property
@@ -233,10 +246,10 @@ class _Counted(NamedTuple):
     ranges: Float[Tensor, "pos range"]
 
     @classmethod
-    def of(cls, circuit: QKCircuit, real: Bool[Tensor, "batch pos"], starts: Sequence[int], fewest: int) -> "_Counted":
+    def of(cls, seen: Span, real: Bool[Tensor, "batch pos"], starts: Sequence[int], fewest: int) -> "_Counted":
         one = real.to(torch.float32 if real.device.type == "mps" else torch.float64)
-        viewers = _over_viewers(circuit, one)
-        uniform = _over_viewers(circuit, one / circuit.span.up_to(one).clamp(min=1)) / viewers.clamp(min=1)
+        viewers = _over_viewers(seen, one)
+        uniform = _over_viewers(seen, one / seen.up_to(one).clamp(min=1)) / viewers.clamp(min=1)
         places = torch.arange(real.shape[1], device=real.device)
         numbers = torch.bucketize(places, torch.tensor(starts, device=real.device), right=True) - 1
         ranges = torch.nn.functional.one_hot(numbers, len(starts)).to(one)
@@ -252,9 +265,9 @@ class _Counted(NamedTuple):
         return (of * self.here[:, None]) @ self.ranges
 
 
-def _over_viewers(circuit: QKCircuit, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
+def _over_viewers(seen: Span, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
     """For each key, the sum of the values over the queries that see it."""
-    return circuit.span.up_to(values.flip(1)).flip(1)
+    return seen.up_to(values.flip(1)).flip(1)
 
 
 class _Split(NamedTuple):

@@ -1,29 +1,40 @@
 """What the atlas of a model takes, from the model's sizes."""
 
 from interp.models.shapes import Shape
-from interp.probing.atlas.sums import BINS
+from interp.probing.atlas.sums import BINS, bytes_of_sums
 from interp.probing.atlas.tables import FLIPS, bytes_at_once
 from interp.probing.atlas.units import SCORES
 from interp.probing.equivalence import n_top
+from interp.run import moments
 from interp.run.budget import Pass
 
-__all__ = ["atlas_pass"]
+__all__ = ["atlas_pass", "kept_on_disk"]
 
 
 def atlas_pass(size: Shape, *, n_tasks: int, folds: int, rows: int, longest: int) -> Pass:
     """The pass over the sentences of all tasks, controls counted: the sums of those that are read side by side; the top
     units of every task with labels flipped, and mean differences of the residual stream; of a batch the values of a
     place in float64, their bins, and its histogram."""
-    kinds = {
-        "residual": (size.n_layers + 1) * size.d_model, "neurons": size.n_layers * size.d_mlp,
-        "heads": size.n_layers * size.n_heads * size.d_head,
-    }  # fmt: skip
-    units, draws = sum(kinds.values()), 1 + FLIPS
+    kinds, draws = _units(size), 1 + FLIPS
     sets = sum(4 * len(SCORES) * 2 * folds * draws * n_top(number) for number in kinds.values())
     kept = n_tasks * (sets + 4 * kinds["residual"] * (draws + 2 * folds))
     widest = max(size.d_mlp, size.n_heads * size.d_head)
     held = widest * (rows * (6 * 8) + 4 * 8 * folds * BINS)
-    sums = bytes_at_once(units, folds, n_tasks)
+    sums = bytes_at_once(sum(kinds.values()), folds, n_tasks)
     return Pass(
         what="units", text="sentences of units", step=3, sums=sums, copies=kept, per_batch=held, size=(rows, longest)
     )
+
+
+def kept_on_disk(size: Shape, *, n_tasks: int, folds: int) -> int:
+    """Bytes of the checkpoints of an atlas: the sums of every task, and those that scale its histograms."""
+    units = sum(_units(size).values())
+    return n_tasks * (bytes_of_sums(units, folds, FLIPS) + 8 * moments.ROWS[1] * units)
+
+
+def _units(size: Shape) -> dict[str, int]:
+    """How many units of each kind a model has."""
+    return {
+        "residual": (size.n_layers + 1) * size.d_model, "neurons": size.n_layers * size.d_mlp,
+        "heads": size.n_layers * size.n_heads * size.d_head,
+    }  # fmt: skip

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain
 from interp.probing.atlas.findings import KINDS
 from interp.probing.atlas.tables import Atlas
@@ -16,14 +16,18 @@ __all__ = ["pair_similarity", "shared_units", "unit_consistency", "unit_depth", 
 
 _LOOK: dict[str, Style] = {
     "none": {"name": "grammar", "color": style.BLUE, "symbol": "circle"},
-    "words": {"name": "controls, no grammar", "color": style.AMBER, "symbol": "square"},
+    "words": {"name": "a word swapped", "color": style.AMBER, "symbol": "square"},
+    "numbers": {"name": "a number swapped", "color": style.PINK, "symbol": "diamond"},
     "null": {"name": "labels flipped", "color": style.GREY, "symbol": "x"},
 }
 
 
-def unit_consistency(atlas: Atlas) -> go.Figure:
+_SWAPPED = {"none": "", "words": " (word)", "numbers": " (number)"}
+
+
+def unit_consistency(atlas: Atlas) -> Figure:
     """The share of the top 1 % of units that other pairs of the same task find again: a point for each task, its
-    control, and the mean with labels flipped.
+    controls, and the mean with labels flipped.
 
     Raises ValueError for a result without an atlas.
 
@@ -49,9 +53,9 @@ def unit_consistency(atlas: Atlas) -> go.Figure:
 _HOVER = "%{text}: %{y:.3f}<extra></extra>"
 
 
-def shared_units(atlas: Atlas, of: str = "residual") -> go.Figure:
+def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
     """Which tasks share units: the overlap of the top 1 % of two tasks, on the diagonal of a task with its other pairs;
-    behind the line with the controls of tasks.
+    behind each line with the controls of tasks.
 
     Args:
         of: the kind of units: residual, neurons or heads.
@@ -74,20 +78,20 @@ def shared_units(atlas: Atlas, of: str = "residual") -> go.Figure:
     every = every[every["control_a"] == "none"]
     wide = every.pivot(index="task_a", columns=["control_b", "task_b"], values="overlap")
     tasks = own.loc[own["control"] == "none", "task"].tolist()
-    columns = [(kind, task) for kind in ("none", "words") for task in tasks if (kind, task) in wide]
-    names = [_words(task) + " (control)" * (kind == "words") for kind, task in columns]
+    columns = [(kind, task) for kind in _SWAPPED for task in tasks if (kind, task) in wide]
+    names = [_words(task) + _SWAPPED[kind] for kind, task in columns]
     grid = wide.loc[tasks, columns].set_axis(names, axis=1).rename(index=_words)
     out = figure("Units that tasks share", "", "", subtitle=f"{KINDS[of]}: share of the top 1 % in common")
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0)
-    if len(columns) > len(tasks):
-        out.add_vline(x=len(tasks) - 0.5, line=style.THIN | {"color": style.INK})
+    for behind in range(len(tasks), len(columns), len(tasks)):
+        out.add_vline(x=behind - 0.5, line=style.THIN | {"color": style.INK})
     out.update_xaxes(tickangle=-45, tickfont_size=9, showgrid=False)
     out.update_yaxes(tickfont_size=9, showgrid=False)
     return out.update_layout(height=520, meta={"least_width": 640})
 
 
-def unit_separability(atlas: Atlas, of: str = "residual") -> go.Figure:
-    """The AUC of each task's best single unit, chosen on other pairs, with its 95 % interval, and of its control.
+def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
+    """The AUC of each task's best single unit, chosen on other pairs, with its 95 % interval, and of its controls.
 
     Args:
         of: the kind of units: residual, neurons or heads.
@@ -111,7 +115,7 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> go.Figure:
     return out.update_xaxes(tickangle=-45, tickfont_size=10)
 
 
-def unit_depth(atlas: Atlas) -> go.Figure:
+def unit_depth(atlas: Atlas) -> Figure:
     """Where the top units are: the share of them at each hidden state or block, mean over tasks, by kind of unit.
 
     Raises ValueError for a result without an atlas.
@@ -137,7 +141,7 @@ def unit_depth(atlas: Atlas) -> go.Figure:
     return out.update_yaxes(tickformat=".0%", rangemode="tozero").update_yaxes(title_text="of the top 1 %", col=1)
 
 
-def pair_similarity(atlas: Atlas) -> go.Figure:
+def pair_similarity(atlas: Atlas) -> Figure:
     """Do differences good minus bad of different tasks point the same way? Mean cosines by hidden state: of a task with
     its other pairs, with other tasks, with the controls of others, and what labels flipped reach.
 
@@ -156,11 +160,12 @@ def pair_similarity(atlas: Atlas) -> go.Figure:
     if table[~same].empty:
         raise ValueError(f"the table similarity of this result has {_NEEDS}")
     out = figure("Differences between tasks", "hidden state", "cosine", subtitle="residual stream; means over tasks")
+    beside = (table["control_a"] == "none") != (table["control_b"] == "none")
     lines: dict[str, tuple[pd.DataFrame, str, Style]] = {
         "its other pairs": (table[same & grammar], "cosine", {"color": style.INK, "symbol": "diamond"}),
         "other tasks": (table[~same & grammar], "cosine", {"color": style.BLUE, "symbol": "circle"}),
         "controls of other tasks": (
-            table[(table["control_a"] != table["control_b"]) & (table["task_a"] != table["task_b"])], "cosine",
+            table[beside & (table["task_a"] != table["task_b"])], "cosine",
             {"color": style.AMBER, "symbol": "square"},
         ),
         "95 % of flipped labels": (table[~same & grammar], "null_high", {"color": style.GREY, "dash": "dot"}),

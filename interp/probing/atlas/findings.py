@@ -15,9 +15,10 @@ from interp.words import count
 if TYPE_CHECKING:
     from interp.probing.atlas.tables import Atlas
 
-__all__ = ["KINDS", "atlas_findings"]
+__all__ = ["KINDS", "SWAPPED", "atlas_findings"]
 
 KINDS = {"residual": "residual dimensions", "neurons": "MLP neurons", "heads": "dimensions of heads"}
+SWAPPED = {"words": "a swapped word, which is no grammar", "numbers": "a swapped number, which is no grammar"}
 _LEVEL = 0.05
 
 
@@ -65,15 +66,15 @@ def _consistent(part: pd.DataFrame, of: str) -> Finding:
 
 
 def _beyond_controls(consistency: pd.DataFrame) -> Iterator[Finding]:
-    """Of tasks with a control."""
+    """Of tasks with controls, one for each kind of them."""
     part = consistency[(consistency["score"] == "paired") & (consistency["of"] == "residual")]
     wide = part.pivot(index="task", columns="control", values="overlap")
-    if "words" in wide:
-        value, low, high = _over_tasks((wide["none"] - wide["words"]).to_numpy(dtype=np.float64))
+    for kind in (kind for kind in SWAPPED if kind in wide):
+        value, low, high = _over_tasks((wide["none"] - wide[kind]).to_numpy(dtype=np.float64))
         yield Finding(
-            question="Are units of grammar found again more often than those of a difference that is no grammar?",
+            question=f"Are units of grammar found again more often than those of {SWAPPED[kind]}?",
             verdict=side(low, high), measure="the difference in the share of residual dimensions found again is",
-            value=value, low=low, high=high, control=float(wide["words"].mean()), compared_with="share of the controls",
+            value=value, low=low, high=high, control=float(wide[kind].mean()), compared_with="share of the controls",
             rule="yes where the interval lies above 0, no where it lies below", form="{:+z.3f}",
         )  # fmt: skip
 
@@ -109,48 +110,44 @@ def _matrix(
 
 
 def _specific(shared_units: pd.DataFrame) -> Iterator[Finding]:
-    """Tasks share more units with one another than with tasks that are no grammar?"""
-    tasks = shared_units["task_a"].drop_duplicates().tolist()
-    tasks += [task for task in shared_units["task_b"].drop_duplicates() if task not in tasks]
-    question = "Do tasks share more units with one another than with controls that are no grammar?"
+    """Tasks share more units with one another than with controls of other tasks? For each kind of controls."""
+    tasks = pd.concat([shared_units["task_a"], shared_units["task_b"]]).drop_duplicates().tolist()
     rule = "yes where the interval lies above 0, no where it lies below; cannot tell without controls"
+    asked = "Do tasks share more units with one another than with {}?"
     measure, nan = "the difference in shared residual dimensions is", float("nan")
     if len(tasks) < 2:
         return
-    if not {"words"} & {*shared_units["control_a"], *shared_units["control_b"]}:
+    kinds = [kind for kind in SWAPPED if kind in {*shared_units["control_a"], *shared_units["control_b"]}]
+    if not kinds:
         yield Finding(
-            question=question,
-            verdict="cannot tell",
-            measure=measure,
-            value=nan,
-            low=nan,
-            high=nan,
-            rule=rule,
-            compared_with="there are no controls",
-        )
-        return
-    other = _matrix(shared_units, tasks, ("none", "words"))
-    apart = _matrix(shared_units, tasks, ("none", "none")) - other
-    value, low, high = off_diagonal(np.nan_to_num((apart + apart.T) / 2))
-    control = float(other[~np.eye(len(tasks), dtype=bool)].mean())
-    yield Finding(
-        question=question, verdict=side(low, high), measure=measure, value=value, low=low, high=high, control=control,
-        compared_with="shared with controls of other tasks", rule=rule, form="{:+z.3f}",
-    )  # fmt: skip
+            question=asked.format("controls that are no grammar"), verdict="cannot tell", measure=measure, value=nan,
+            low=nan, high=nan, rule=rule, compared_with="there are no controls",
+        )  # fmt: skip
+    own = _matrix(shared_units, tasks, ("none", "none"))
+    for kind in kinds:
+        other = _matrix(shared_units, tasks, ("none", kind))
+        apart = own - other
+        value, low, high = off_diagonal(np.nan_to_num((apart + apart.T) / 2))
+        control = float(other[~np.eye(len(tasks), dtype=bool)].mean())
+        yield Finding(
+            question=asked.format(SWAPPED[kind]), verdict=side(low, high), measure=measure, value=value, low=low,
+            high=high, control=control, compared_with="shared with controls of other tasks", rule=rule,
+            form="{:+z.3f}",
+        )  # fmt: skip
 
 
 def _separable(separability: pd.DataFrame) -> Finding:
     best = separability[separability["of"] == "residual"]
     by_control = {str(name): part["auc"].to_numpy(dtype=np.float64) for name, part in best.groupby("control")}
-    value, low, high = _over_tasks(by_control["none"])
-    control = float(by_control["words"].mean()) if "words" in by_control else float("nan")
+    value, low, high = _over_tasks(by_control.pop("none"))
+    control = max((float(areas.mean()) for areas in by_control.values()), default=float("nan"))
     verdict = side(low, high, than=0.5)
     if verdict == "yes" and not low > control:
         verdict = "partly"
     return Finding(
         question="Does a single residual dimension tell good sentences from bad?", verdict=verdict,
         measure="the AUC of the best one, chosen on other pairs, is", value=value, low=low, high=high, control=control,
-        compared_with="of controls that are no grammar" if "words" in by_control else "there are no controls",
+        compared_with="of controls that are no grammar" if by_control else "there are no controls",
         rule="yes where the interval lies above .5 and above the controls, partly where it lies above .5 alone or "
         "there are no controls, no where it lies below .5",
     )  # fmt: skip

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse, stats
 
 from interp.checks import check_choice, whole_number
+from interp.corpora.controls import Swap
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.findings import Finding
 from interp.models.identity import weight_hash
@@ -27,6 +28,7 @@ from interp.probing.atlas.sums import (
     places,
 )
 from interp.probing.atlas.units import SCORES, TaskUnits, kinds, shared, task_units
+from interp.probing.columns import MEANINGS
 from interp.probing.equivalence import n_top
 from interp.probing.options import Position
 from interp.probing.states import Of, state_rows
@@ -57,13 +59,15 @@ _SIMILARITY = ["at", "task_a", "control_a", "task_b", "control_b", "cosine", "nu
 
 
 class TaskKey(NamedTuple):
-    """A task, and `none`, or `words` for the control that takes its place."""
+    """A task, and `none`, or `words` or `numbers` for the control that takes its place."""
 
     task: str
     control: str
 
 
 Found: TypeAlias = Mapping[TaskKey, TaskUnits]
+Controls: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
+"""Pairs that are no grammar, by what is swapped in them; a table is of words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +76,8 @@ class Atlas(Result):
 
     A unit is a number at a place: `of` the `residual` stream, at a hidden state; of MLP `neurons` after the activation,
     or of the outputs z of attention `heads`, all dimensions of a block's heads side by side, at a block (`at`). The top
-    units are the 1 % of each kind, over all places, with the largest |t|. `control` is `none` for a task, `words` for
-    its partner that is no grammar.
+    units are the 1 % of each kind, over all places, with the largest |t|. `control` is `none` for a task, `words` or
+    `numbers` for its partner that is no grammar.
 
     - `consistency` (task, control, of, score, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
       n_pairs): of the top units by one fold's pairs the share that is in the top by all other pairs, mean over folds;
@@ -99,6 +103,7 @@ class Atlas(Result):
     """
 
     analysis: ClassVar[str] = "atlas"
+    columns: ClassVar = MEANINGS
 
     consistency: pd.DataFrame
     units: pd.DataFrame
@@ -125,7 +130,7 @@ def map_units(
     model: Model,
     pairs: pd.DataFrame,
     *,
-    controls: pd.DataFrame | None = None,
+    controls: Controls | None = None,
     position: Position | None = None,
     folds: int = FOLDS,
     bos: bool | None = None,
@@ -141,14 +146,15 @@ def map_units(
     Args:
         pairs: a table from `interp.corpora.pairs`.
         controls: pairs that differ in something that is no grammar, whose UID is the task that they are the partner of
-            (`interp.corpora.controls.swapped` makes them for the bundled tasks).
+            (`interp.corpora.controls.swapped` makes them for the bundled tasks); of several kinds by what is swapped,
+            `{"words": table, "numbers": table}`.
         position: where a sentence is read, see `collect`.
         folds: of the pairs of each task.
         bos: see `collect`.
 
     Raises ValueError for a task with fewer than six pairs in a fold, which a permutation test at .05 needs, or without
-    a partner among the controls; a task in none of whose pairs a unit differs between the two sentences, as where they
-    are read before they differ; values that are not finite; and as `collect` does.
+    a partner among the controls of each kind; a task in none of whose pairs a unit differs between the two sentences,
+    as where they are read before they differ; values that are not finite; and as `collect` does.
 
     Examples:
         >>> import interp
@@ -168,7 +174,7 @@ def map_units(
 def unit_passes(
     model: Model,
     pairs: pd.DataFrame,
-    controls: pd.DataFrame | None,
+    controls: Controls | None,
     *,
     position: Position | None,
     folds: int,
@@ -227,19 +233,22 @@ def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Ite
     yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
 
 
-def _with_controls(pairs: pd.DataFrame, controls: pd.DataFrame | None) -> pd.DataFrame:
-    columns = list(COLUMNS[:3])
-    if controls is None:
-        return pairs[columns].assign(control="none").reset_index(drop=True)
-    check_pairs(controls)
-    if without := [task for task in pairs["UID"].unique() if task not in set(controls["UID"])]:
-        how = "give each task pairs that differ in no grammar, under its own UID, or leave controls out"
-        raise ValueError(f"controls has no partner of {', '.join(without)}; {how}")
-    if unknown := sorted(set(controls["UID"]) - set(pairs["UID"])):
-        raise ValueError(f"controls has partners of {', '.join(unknown)}, which are none of the tasks; leave them out")
-    return pd.concat(
-        [pairs[columns].assign(control="none"), controls[columns].assign(control="words")], ignore_index=True
-    )
+def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
+    """The pairs of all tasks, and of their partners of each kind."""
+    columns, tasks = list(COLUMNS[:3]), pairs["UID"].unique().tolist()
+    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
+    for kind, table in kinds.items():
+        check_choice("control", kind, get_args(Swap))
+        check_pairs(table)
+        if without := [task for task in tasks if task not in set(table["UID"])]:
+            how = "give each task pairs that differ in no grammar, under its own UID, or leave controls out"
+            raise ValueError(f"controls ({kind}) has no partner of {', '.join(without)}; {how}")
+        if unknown := sorted(set(table["UID"]) - set(tasks)):
+            found = f"controls ({kind}) has partners of {', '.join(unknown)}, which are none of the tasks"
+            raise ValueError(f"{found}; leave them out")
+    tables = [pairs[columns].assign(control="none")]
+    tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
+    return pd.concat(tables, ignore_index=True)
 
 
 def _check_size(key: TaskKey, n_pairs: int, folds: int) -> None:

@@ -1,0 +1,89 @@
+"""Options in a file: `--config FILE`, and the one in every result that repeats its run."""
+
+import json
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+
+from interp.cli.jobs import Job
+from interp.disk import OPTIONS, replacing
+
+__all__ = ["expanded", "keep"]
+
+_CONFIG = "--config"
+_NOT_KEPT = ("dry_run", "measure", "overwrite", "as_json")
+
+
+def keep(job: Job, folder: Path) -> None:
+    """Write beside a result what repeats it: the command, and the options that were given."""
+    given = {name: value for name, value in job.options.items() if name not in _NOT_KEPT and value is not None}
+    how = f"interp {job.command} --config FILE --out DIR"
+    head = f"# interp {metadata.version('interp')}. To repeat the run from the same place: {how}\n"
+    with replacing(folder / OPTIONS) as temporary:
+        text = yaml.safe_dump({"command": job.command, **given}, sort_keys=False, allow_unicode=True, width=10_000)
+        temporary.write_text(head + text, encoding="utf-8")
+
+
+def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
+    """A command line in which the options of `--config FILE` stand as flags; those that are given beside it win.
+
+    Raises FileNotFoundError where there is no such file, ValueError for one that is no YAML of options, or that has an
+    option which the command has not.
+    """
+    name, *rest = arguments
+    at = next((i for i, part in enumerate(rest) if part == _CONFIG or part.startswith(f"{_CONFIG}=")), None)
+    if at is None:
+        return [*arguments]
+    command = typer.main.get_command(application).commands.get(name)  # type: ignore[attr-defined]
+    known = {one.opts[0].removeprefix("--"): one for one in (command.params if command else [])}
+    if "config" not in known:
+        return [*arguments]
+    _, _, path = rest[at].partition("=")
+    if not path:
+        path = rest[at + 1] if at + 1 < len(rest) else ""
+        del rest[at + 1 : at + 2]
+    del rest[at]
+    options = _read(Path(path), name)
+    flags: list[str] = []
+    for option, value in options.items():
+        one = known.get(option.replace("_", "-"))
+        if one is None or _CONFIG in one.opts:
+            listed = ", ".join(sorted({*known} - {"config"}))
+            raise ValueError(f"{path} has the option {option!r}, which interp {name} has not; expected of {listed}")
+        spelled = [*one.opts, *one.secondary_opts]
+        if not any(part.partition("=")[0] in spelled for part in rest):
+            flags += _flags(one, value)
+    return [name, *flags, *rest]
+
+
+def _read(path: Path, name: str) -> dict[str, Any]:
+    if not path.is_file():
+        what = f"{str(path)!r} {'is no file' if path.exists() else 'does not exist'}"
+        raise FileNotFoundError(f"--config {what}; expected a YAML file of options, such as {OPTIONS} beside a result")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"--config {path} is not YAML ({error}); write an option on each line, 'seed: 1'") from None
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"--config {path} holds no options; write one on each line, 'seed: 1'")
+    if (command := found.pop("command", name)) != name:
+        raise ValueError(f"--config {path} is of interp {command}; run that, or take its line 'command' out")
+    return found
+
+
+def _flags(one: Any, value: Any) -> list[str]:
+    """An option as a command line has it."""
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        named = one.opts if value else one.secondary_opts
+        return list(named[:1])
+    if isinstance(value, list) and one.multiple:
+        return [part for item in value for part in (one.opts[0], str(item))]
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    return [f"{one.opts[0]}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value}"]

@@ -1,0 +1,106 @@
+"""`interp show`: what a run found, and its tables, to read or in the formats of other programs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from interp.cli import flags
+from interp.cli.output import check_writable, on_terminal, show as say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.results import Result
+
+__all__ = ["show"]
+
+_ROWS = 20  # of a table on a terminal
+
+
+def show(
+    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.", metavar="RUN")],
+    table: Annotated[str | None, typer.Argument(help="The name of a table, as kl or frequency/kl.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, latex or json; with --out also xlsx.", metavar="A,B,…")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="With --format: write files to this directory.", metavar="DIR")
+    ] = None,
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """What a run found, and its tables.
+
+    Without TABLE the findings, and the names of the tables. With it that table: its first rows on a terminal, else all.
+    --format prints the table as csv, latex or json; with --out it writes files, of every table where none is named.
+    """
+    from interp.exports import check_formats, export, written_as
+
+    formats = [] if form is None else [one.strip() for one in form.split(",")]
+    check_formats(formats)
+    if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
+        raise ValueError(f"--format {form} writes files: add --out; to print, name one table, and csv, latex or json")
+    if out is not None and not formats:
+        raise ValueError("--out writes files; say which with --format: csv, xlsx, latex, json, or several of these")
+    if not directory.is_dir():
+        raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
+    if out is not None:
+        check_writable(out)
+    results = _results(directory)
+    if table is None and out is None:
+        say({"tables": ("tables", _listed(results))}, as_json=as_json, found=results.values())
+        return
+    chosen = {place: found for place, result in results.items() if (found := _tables(result, table))}
+    if not chosen:
+        known = ", ".join(f"{one.analysis}/{name}" for one in results.values() for name in (*one.tables, *one.dense))
+        raise ValueError(f"{directory} has no table {table!r}; expected of {known}")
+    if out is not None:
+        written = [path for place, tables in chosen.items() for path in export(tables, out, place, formats)]
+        say({}, *written, as_json=as_json)
+    elif formats:
+        if len(chosen) > 1:
+            raise ValueError(
+                f"{', '.join(chosen)} have a table {table!r} each; name ANALYSIS/TABLE of one run, or add --out"
+            )
+        [[rows]] = [tables.values() for tables in chosen.values()]
+        typer.echo(written_as(rows, formats[0]), nl=False)
+    else:
+        shown = {
+            f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}")
+            for place, tables in chosen.items()
+            for name, rows in tables.items()
+        }
+        say(shown, as_json=as_json)
+
+
+def _results(directory: Path) -> dict[str, "Result"]:
+    """The results of a run by analysis; of several runs, with the name of the run before it."""
+    from interp.pages.page import find_runs
+
+    named = [(run, name, result) for run in find_runs(directory) for name, result in run.results.items()]
+    return {name if run.directory == directory else f"{run.directory.name}_{name}": one for run, name, one in named}
+
+
+def _tables(result: "Result", wanted: str | None) -> dict[str, "pd.DataFrame"]:
+    """All tables of a result, or the one that is wanted, by its name or with that of the analysis before it."""
+    names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]
+    return {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}
+
+
+def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":
+    import pandas as pd
+
+    rows = [
+        (f"{one.analysis}/{name}", len(one.tables[name] if name in one.tables else one.dense[name]))
+        for one in results.values()
+        for name in (*one.tables, *one.dense)
+    ]
+    return pd.DataFrame(rows, columns=["table", "rows"]).drop_duplicates()
+
+
+def _first(rows: "pd.DataFrame", title: str) -> tuple[str, "pd.DataFrame"]:
+    """A table with its title: on a terminal the first rows."""
+    if len(rows) <= _ROWS or not on_terminal():
+        return title, rows
+    return f"{title} ({_ROWS} of {len(rows):,} rows; all of them with --format csv)", rows.head(_ROWS)

@@ -1,0 +1,175 @@
+"""What the columns of tables are called where people read them, what they mean, and how their numbers are printed."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+
+__all__ = ["COMMON", "Column", "Displayed", "column", "displayed"]
+
+_DIGITS, _MOST_DECIMALS, _WIDE, _ROUNDING = 3, 6, 1e3, 1e-7
+_MISSING = "–"
+
+
+class Column(NamedTuple):
+    """A heading that a person reads, with its unit after a comma, and what it means in a sentence."""
+
+    label: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Displayed:
+    """A column as it is printed: its heading, its cells, and what they are sorted by.
+
+    Args:
+        name: of the column in the table.
+        heading: with its meaning; that of an interval is with its value.
+        cells: as they are printed.
+        values: the column itself.
+        numeric: whether it holds numbers.
+    """
+
+    name: str
+    heading: Column
+    cells: list[str]
+    values: list[Any]
+    numeric: bool
+
+
+COMMON = {
+    "layer": Column("layer", "TransformerLens' number of the block, counted from 0."),
+    "head": Column("head", "The attention head within its layer, counted from 0."),
+    "state": Column("state", "Hidden state: 0 is the embeddings, L + 1 what leaves block L."),
+    "dim": Column("dimension", "The dimension of the residual stream, counted from 0."),
+    "token": Column("token", "The token as it reads; ␣ is a space, <E3> a byte of an incomplete character."),
+    "token_id": Column("token id", "Its number in the vocabulary."),
+    "task": Column("task", "The minimal pairs of one grammatical distinction."),
+    "low": Column("low", "Lower end of the 95 % interval."),
+    "high": Column("high", "Upper end of the 95 % interval."),
+    "p": Column("p", "How often chance alone gives as much."),
+    "p_adjusted": Column("p, adjusted", "p over all tasks together (Benjamini and Hochberg)."),
+    "rank": Column("rank", "Place in the order of size, 1 the largest."),
+    "mode": Column("set to", "What the removed dimensions are set to: zero, or their mean."),
+    "draw": Column("draw", "Which random draw."),
+    "seed": Column("seed", "Seed of the random numbers."),
+    "scale": Column("λ", "What the bias is multiplied by: 1 as trained, 0 removed."),
+    "kl_unigram_model": Column("KL(u‖q), nats", "How far the mean prediction q is from word frequency u."),
+    "js": Column("JS, nats", "Jensen–Shannon divergence of the two distributions; 0 for equal ones, at most log 2."),
+    "perplexity": Column("perplexity", "exp of the mean negative log-likelihood of the true tokens."),
+    "spearman": Column("Spearman ρ", "Rank correlation."),
+    "pearson": Column("Pearson r", "Linear correlation."),
+    "slope": Column("slope", "Of the least-squares line."),
+    "cosine": Column("cosine", "Of the angle between the two directions."),
+    "difference": Column("difference", "Of the two, pair by pair."),
+    "n_tokens": Column("tokens", "How many tokens were read."),
+    "n_types": Column("types", "How many distinct tokens of the vocabulary."),
+    "n_dims": Column("dimensions", "How many dimensions."),
+    "n_pairs": Column("pairs", "How many pairs."),
+    "n_tasks": Column("tasks", "How many tasks."),
+    "n_top": Column("top units", "How many units are the top."),
+    "n_units": Column("units", "How many units there are."),
+    "n_queries": Column("queries", "How many queries it is the mean of."),
+    "n_keys": Column("keys", "How many keys it is the mean of."),
+    "n_heads": Column("heads", "How many heads it is the mean of."),
+}
+"""Columns that mean the same in several analyses."""
+
+
+def column(name: str, known: Mapping[str, Column]) -> Column:
+    """The heading of a column: as it is known, by the known name without `_low` or `_high`, or else its own name.
+
+    Examples:
+        >>> column("layer", COMMON).label, column("perplexity_low", COMMON).label, column("my_own", COMMON).label
+        ('layer', 'perplexity, low', 'my own')
+    """
+    if name in known:
+        return known[name]
+    base, _, end = name.rpartition("_")
+    if end in ("low", "high") and base in known:
+        return Column(f"{known[base].label}, {end}", f"{COMMON[end].meaning}")
+    return Column(name.replace("_", " "))
+
+
+def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list[Displayed]:
+    """A table as it is printed: an interval stands beside its value, empty columns are left out, and all numbers of a
+    column have the same decimals.
+
+    Examples:
+        >>> table = pd.DataFrame({"layer": [0, 1], "perplexity": [12.25, 9.5], "perplexity_low": [11.5, 9.25],
+        ...                       "perplexity_high": [13.0, 9.75], "js": [float("nan")] * 2})
+        >>> for one in displayed(table):
+        ...     print(one.heading.label, one.cells)
+        layer ['0', '1']
+        perplexity ['12.2 [11.5, 13.0]', '9.5 [9.2, 9.8]']
+    """
+    table, shown = table.set_axis(table.columns.map(str), axis=1), []
+    for name, ends in _with_ends([*table], known).items():
+        values = table[name]
+        if values.isna().all():
+            continue
+        numeric = is_numeric_dtype(values) and not is_bool_dtype(values)
+        form = _form(table[[name, *(ends or ())]]) if numeric else _word
+        cells = [_MISSING if numeric and pd.isna(value) else form(value) for value in values]
+        if ends:
+            low, high = (table[end] for end in ends)
+            cells = [
+                cell if math.isnan(a) or math.isnan(b) else f"{cell} [{form(a)}, {form(b)}]"
+                for cell, a, b in zip(cells, low, high, strict=True)
+            ]
+        shown.append(Displayed(name, column(name, known), cells, values.tolist(), numeric))
+    return shown
+
+
+def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
+    """Each column with the two of its interval: `_low` and `_high` of its name, or two that follow it, are called low
+    and high, and are no columns that mean something else."""
+    ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
+    for name, *after in zip(names, names[1:], names[2:], strict=False):
+        own = (f"{name}_low", f"{name}_high")
+        if set(own) <= set(names):
+            ends[name] = own
+        elif _are_ends(*after, known):
+            ends[name] = (after[0], after[1])
+    for pair in [pair for pair in ends.values() if pair]:
+        for end in pair:
+            ends.pop(end, None)
+    return ends
+
+
+def _are_ends(low: str, high: str, known: Mapping[str, Column]) -> bool:
+    if (low, high) == ("low", "high"):
+        return True
+    base = low.removesuffix("_low")
+    return low != base and high == f"{base}_high" and low not in known
+
+
+def _form(table: pd.DataFrame) -> Callable[[Any], str]:
+    """How all numbers of a column and of its interval are printed: three digits of the larger ones, fewer where they
+    say all, or powers of ten where the numbers are small and of very different size."""
+    if all(map(is_integer_dtype, table.dtypes)):
+        return "{:,}".format
+    numbers = table.to_numpy(dtype=float)
+    numbers = numbers[np.isfinite(numbers)]
+    sizes = np.abs(numbers)
+    numbers = numbers[sizes > _ROUNDING * sizes.max(initial=0)]
+    if not len(numbers):
+        return "{:.0f}".format
+    sizes = np.abs(numbers)
+    if sizes.max() > _WIDE * sizes.min() and sizes.min() < 1e-4 and (numbers >= 0).all():
+        return "{:.2e}".format
+    least = next((d for d in range(_DIGITS) if np.array_equal(numbers, numbers.round(d))), _MOST_DECIMALS)
+    size = math.floor(math.log10(np.quantile(sizes, 0.75)))
+    decimals = min(max(_DIGITS - 1 - size, 0), least)
+    return f"{{:z,.{decimals}f}}".format
+
+
+def _word(value: object) -> str:
+    if isinstance(value, dict | list | np.ndarray):
+        return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value, ensure_ascii=False)
+    return _MISSING if value is None or value is pd.NA or value != value else str(value)

@@ -1,0 +1,122 @@
+"""Where the tokens of a text stand in it, and in which of its words."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from interp.corpora.sentences import encode
+from interp.models.spelling import Spelling
+
+__all__ = ["Aligned", "aligned", "cuts_words"]
+
+_MARK = "##"  # of WordPieces that go on with a word
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Where each token of a text begins and ends in it, in characters, and the number of its word, -1 for none."""
+
+    offsets: list[tuple[int, int]]
+    words: list[int]
+
+
+def aligned(tokenizer: Any, texts: Sequence[str]) -> list[Aligned]:
+    """Where the tokens of each text stand, without those that frame it.
+
+    A fast tokenizer says so, and what its words are. A `BertJapaneseTokenizer` has the words of its MeCab (Sudachi,
+    Juman++). A tokenizer of bytes, such as ByT5's, has the words that spaces separate, each with the spaces before it.
+
+    Raises ValueError for other tokenizers, and for a text of which the tokens cannot be found again.
+
+    Examples:
+        >>> from transformers import ByT5Tokenizer
+        >>> [found] = aligned(ByT5Tokenizer(), ["é ?"])  # é is two bytes
+        >>> found
+        Aligned(offsets=[(0, 1), (0, 1), (1, 2), (2, 3)], words=[0, 0, 1, 1])
+    """
+    if tokenizer.is_fast:
+        options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
+        encodings = tokenizer(list(texts), return_offsets_mapping=True, **options).encodings
+        return [Aligned(one.offsets, [-1 if word is None else word for word in one.word_ids]) for one in encodings]
+    rows = encode(tokenizer, texts)
+    if cuts_words(tokenizer):
+        return [_of_words(tokenizer, text, ids) for text, ids in zip(texts, rows, strict=True)]
+    spelling = Spelling(tokenizer)
+    return [_of_bytes(tokenizer, text, spelling.said(ids)) for text, ids in zip(texts, rows, strict=True)]
+
+
+def cuts_words(tokenizer: Any) -> bool:
+    """Whether a tokenizer cuts text without spaces into words, as `BertJapaneseTokenizer` does."""
+    return getattr(tokenizer, "word_tokenizer", None) is not None
+
+
+def _of_bytes(tokenizer: Any, text: str, said: Sequence[bytes | None]) -> Aligned:
+    """By what each token says, where all of them together say the text."""
+    if b"".join(one or b"" for one in said) != text.encode():
+        known = "a fast one, BertJapaneseTokenizer or a tokenizer of bytes"
+        found = f"{type(tokenizer).__name__}, of which nothing tells where the tokens of {text[:60]!r} stand"
+        raise ValueError(f"words need a tokenizer that says where they are ({known}); found {found}")
+    character = np.repeat(np.arange(len(text)), [len(one.encode()) for one in text])
+    ends = np.cumsum([len(one or b"") for one in said])
+    numbers = _spaced(text)
+    offsets, words = [], []
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        offsets.append((int(character[start]), int(character[end - 1]) + 1) if start < end else (0, 0))
+        words.append(int(numbers[character[start]]) if start < end else -1)
+    return Aligned(offsets, words)
+
+
+def _spaced(text: str) -> Int[np.ndarray, " character"]:
+    """The number of each character's word; spaces belong to the next one, those at the end to the last."""
+    space = np.array([one.isspace() for one in text], dtype=bool)
+    begins = ~space & np.concatenate([[True], space[:-1]])
+    started = np.cumsum(begins)
+    return np.minimum(np.where(space, started, started - 1), max(started[-1] - 1, 0))
+
+
+def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
+    """By the words that a tokenizer cuts the text into first, of which it may read other characters (NFKC)."""
+    cutter = tokenizer.word_tokenizer
+
+    def as_read(part: str) -> str:
+        part = unicodedata.normalize("NFKC", part) if getattr(cutter, "normalize_text", False) else part
+        return part.lower() if tokenizer.do_lower_case else part
+
+    read, at = as_read(text), 0
+    tokens: list[str] = []
+    places: list[tuple[int, int]] = []
+    words: list[int] = []
+    for number, word in enumerate(cutter.tokenize(text, never_split=tokenizer.all_special_tokens)):
+        start = read.find(word, at)
+        if start < 0 or read[at:start].strip():
+            break
+        pieces = tokenizer.subword_tokenizer.tokenize(word) if tokenizer.do_subword_tokenize else [word]
+        tokens += pieces
+        places += [(start + first, start + last) for first, last in _places(tokenizer, word, pieces)]
+        words += [number] * len(pieces)
+        at = start + len(word)
+    if tokenizer.convert_tokens_to_ids(tokens) != list(ids):
+        what = f"{type(tokenizer).__name__} does not tell where its tokens stand in {text[:60]!r}"
+        raise ValueError(f"{what}; take out special tokens, and characters that it rewrites")
+    ends = np.array([len(as_read(text[:end])) for end in range(len(text) + 1)])
+    starts = np.searchsorted(ends, [first for first, _ in places], side="right") - 1
+    lasts = [last for _, last in places]
+    stops = (
+        np.searchsorted(ends, lasts, side="right") - 1
+    )  # with marks that make one character with what is before them
+    stops += ends[stops] < lasts
+    return Aligned([*zip(starts.tolist(), stops.tolist(), strict=True)], words)
+
+
+def _places(tokenizer: Any, word: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
+    """Where each piece of a word stands in it: all of it for one that is unknown, or is not spelled as the text is."""
+    by_character = tokenizer.subword_tokenizer_type == "character"
+    sizes = [1 if by_character else len(piece.removeprefix(_MARK)) for piece in pieces]
+    if sum(sizes) != len(word):
+        return [(0, len(word))] * len(pieces)
+    ends = np.cumsum(sizes).tolist()
+    return [(end - size, end) for size, end in zip(sizes, ends, strict=True)]

@@ -1,0 +1,94 @@
+"""Cosines of directions, overlaps of subspaces, and what they are where one is turned by a random rotation.
+
+A rotation R that is drawn evenly (by Haar measure) takes a direction anywhere on the sphere, so that
+
+    cos²(a, R b) ~ Beta(½, (d − 1)/2).
+
+The overlap of two subspaces is the mean squared cosine of their principal angles,
+
+    overlap(U, V) = ‖P_U P_V‖² / min(k, m) = Σ cos² θ_i / min(k, m),
+
+1 where one lies in the other, and max(k, m)/d on average over rotations. Its other quantiles are simulated.
+"""
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+__all__ = ["cosines", "large_cosine", "overlaps", "p_of_cosine", "p_of_overlap", "random_overlaps"]
+
+_LEVEL = 0.95
+
+
+def cosines(a: Float[np.ndarray, "#n d_model"], b: Float[np.ndarray, "#n d_model"]) -> Float[np.ndarray, " n"]:
+    """The cosine of each row of one with the row of the other, or with its only row.
+
+    Examples:
+        >>> cosines(np.array([[1.0, 0.0], [2.0, 2.0]]), np.array([[0.0, 3.0]])).round(3).tolist()
+        [0.0, 0.707]
+    """
+    units = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in (a, b)]
+    found: Float[np.ndarray, " n"] = (units[0] * units[1]).sum(1).clip(-1, 1)
+    return found
+
+
+def overlaps(a: Float[np.ndarray, "#n k d_model"], b: Float[np.ndarray, "#n m d_model"]) -> Float[np.ndarray, " n"]:
+    """The overlap of the spans of k and of m vectors, of each row or with the only row of the other.
+
+    Vectors are taken to be linearly independent.
+
+    Examples:
+        >>> plane, line = np.array([[[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]]), np.array([[[0.0, 1.0, 1.0]]])
+        >>> overlaps(plane, line).round(6).tolist()
+        [0.5]
+    """
+    bases = [np.linalg.qr(one.swapaxes(1, 2))[0] for one in (a, b)]
+    shared = bases[0].swapaxes(1, 2) @ bases[1]
+    found: Float[np.ndarray, " n"] = (shared**2).sum((1, 2)) / min(shared.shape[1:])
+    return found.clip(0, 1)
+
+
+def large_cosine(d_model: int) -> float:
+    """The |cosine| that a random direction has with a given one in 5 of 100 draws.
+
+    Examples:
+        >>> round(large_cosine(768), 3)
+        0.071
+    """
+    return float(np.sqrt(stats.beta.ppf(_LEVEL, 0.5, (d_model - 1) / 2)))
+
+
+def p_of_cosine(cosine: float, d_model: int) -> float:
+    """How often a random direction has as large a |cosine| with a given one, in closed form.
+
+    Examples:
+        >>> round(p_of_cosine(-0.07075, 768), 2)
+        0.05
+    """
+    return float(stats.beta.sf(cosine**2, 0.5, (d_model - 1) / 2))
+
+
+def random_overlaps(
+    d_model: int, largest: int, *, draws: int = 999, seed: int = 0
+) -> Float[np.ndarray, "draws largest largest"]:
+    """Products of the first dimensions with randomly rotated ones, from which overlaps of subspaces of at most so many
+    dimensions come: those of k and of m dimensions are `(found[:, :k, :m]² ).sum((1, 2)) / min(k, m)`.
+
+    Examples:
+        >>> found = random_overlaps(64, 8)
+        >>> round(float((found[:, :8, :4] ** 2).sum((1, 2)).mean() / 4), 2)  # 8/64
+        0.12
+    """
+    rng = np.random.default_rng(seed)
+    drawn = (rng.standard_normal((d_model, largest)) for _ in range(draws))
+    return np.stack([np.linalg.qr(frame)[0][:largest] for frame in drawn])
+
+
+def p_of_overlap(overlap: float, by_chance: Float[np.ndarray, " draws"]) -> float:
+    """`(1 + #{draws with as large an overlap}) / (1 + draws)`.
+
+    Examples:
+        >>> p_of_overlap(0.5, np.array([0.1, 0.2, 0.6]))
+        0.5
+    """
+    return float((1 + (by_chance >= overlap).sum()) / (1 + len(by_chance)))

@@ -1,0 +1,122 @@
+"""Tables in the formats of other programs: spreadsheets, LaTeX, JSON."""
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+
+from interp.disk import replacing
+
+__all__ = ["FORMATS", "Format", "check_formats", "export", "latex", "written_as"]
+
+Format: TypeAlias = Literal["csv", "xlsx", "latex", "json"]
+FORMATS: tuple[str, ...] = get_args(Format)
+_ENDINGS = {"latex": "tex"}
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_SHEET_ROWS = 1_048_575  # of a sheet of Excel, under its header
+_SHEET_NAME = 31
+
+
+def latex(table: pd.DataFrame) -> str:
+    r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
+
+    Numbers have four significant digits, missing ones are a dash; text on the left, numbers on the right; what LaTeX
+    would read as a command is escaped. Tokens in other scripts need XeLaTeX or LuaLaTeX.
+
+    Examples:
+        >>> print(latex(pd.DataFrame({"bias": ["b_LN"], "kl": [0.0258123]})))
+        \begin{tabular}{lr}
+        \toprule
+        bias & kl \\
+        \midrule
+        b\_LN & 0.02581 \\
+        \bottomrule
+        \end{tabular}
+        <BLANKLINE>
+    """
+    numeric = [is_numeric_dtype(kind) for kind in table.dtypes]
+    columns = "".join("r" if number else "l" for number in numeric)
+    return table.to_latex(index=False, escape=True, na_rep="--", float_format="{:.4g}".format, column_format=columns)
+
+
+def written_as(table: pd.DataFrame, form: str) -> str:
+    """A table as the text of a file: csv, latex, or json (a list of rows).
+
+    In csv, text that a spreadsheet would run as a formula has an apostrophe before it.
+
+    Examples:
+        >>> print(written_as(pd.DataFrame({"token": ["=1", "a"], "count": [2, 3]}), "csv"), end="")
+        token,count
+        '=1,2
+        a,3
+    """
+    if form == "csv":
+        return _harmless(table).to_csv(index=False)
+    if form == "latex":
+        return latex(table)
+    return f"{table.to_json(orient='records', force_ascii=False, double_precision=15)}\n"
+
+
+def check_formats(formats: list[str]) -> None:
+    """Raise ValueError for an unknown format, and for xlsx without openpyxl, which is optional."""
+    if unknown := [form for form in formats if form not in FORMATS]:
+        raise ValueError(f"unknown format {unknown[0]!r}; expected of {', '.join(FORMATS)}")
+    if "xlsx" in formats and importlib.util.find_spec("openpyxl") is None:
+        raise ValueError("xlsx needs openpyxl, which is not installed; pip install 'interp[xlsx]'")
+
+
+def export(
+    tables: Mapping[str, pd.DataFrame], directory: str | os.PathLike[str], name: str, formats: list[str]
+) -> list[Path]:
+    """Write tables to `directory`: `NAME_TABLE.csv`, `.tex` and `.json` of each, and all in one `NAME.xlsx`, a sheet
+    each.
+
+    Raises FileExistsError where such a file is there, before anything is written, and ValueError as `check_formats`
+    does, and for a table of more rows than a sheet has.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     [path] = export({"kl": pd.DataFrame({"bias": ["ln"]})}, directory, "frequency", ["csv"])
+        ...     print(path.name, path.read_text().split())
+        frequency_kl.csv ['bias', 'ln']
+    """
+    check_formats(formats)
+    place = Path(directory)
+    texts = [(form, table) for form in formats if form != "xlsx" for table in tables]
+    paths = {place / f"{name}_{table}.{_ENDINGS.get(form, form)}": (form, table) for form, table in texts}
+    book = [place / f"{name}.xlsx"] if "xlsx" in formats else []
+    for path in (*paths, *book):
+        if os.path.lexists(path):
+            raise FileExistsError(f"{path} already exists; choose another --out, or move it")
+    if book and (large := [name for name, table in tables.items() if len(table) > _SHEET_ROWS]):
+        rows = f"{len(tables[large[0]]):,} rows, a sheet at most {_SHEET_ROWS:,}"
+        raise ValueError(f"{large[0]} has {rows}; write it as csv, or name other tables")
+    place.mkdir(parents=True, exist_ok=True)
+    for path, (form, table) in paths.items():
+        with replacing(path) as temporary:
+            temporary.write_text(written_as(tables[table], form), encoding="utf-8")
+    for path in book:
+        with replacing(path) as temporary, pd.ExcelWriter(temporary, engine="openpyxl") as writer:
+            for table, rows_of in tables.items():
+                _harmless(rows_of, controls=False).to_excel(writer, sheet_name=table[:_SHEET_NAME], index=False)
+    return [*paths, *book]
+
+
+def _harmless(table: pd.DataFrame, *, controls: bool = True) -> pd.DataFrame:
+    """With an apostrophe before a formula, and without `controls`, characters that a sheet cannot hold."""
+
+    def safe(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        seen = value if controls else _CONTROL.sub("\ufffd", value)
+        return f"'{seen}" if seen.startswith(_FORMULA) else seen
+
+    found = table.apply(lambda column: column if is_numeric_dtype(column) else column.map(safe))
+    return found.set_axis([safe(str(name)) for name in table.columns], axis=1)

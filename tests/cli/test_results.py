@@ -1,0 +1,243 @@
+"""What commands print of what was found, `interp show`, and options in a file."""
+
+import io
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from interp.cli import main
+from interp.cli.analysis import _Steps
+from interp.cli.app import app
+from interp.cli.config import expanded
+from interp.cli.output import _shown
+from interp.corpora.unigrams import Unigrams
+from interp.frequency import BiasEffect
+
+
+@pytest.fixture(scope="module")
+def run(hf_directory: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """A run of one analysis, and the command that made it."""
+    place = tmp_path_factory.mktemp("run")
+    (place / "corpus.txt").write_text("\n".join(f"w{i % 50} w{i % 7} w{i % 13} w2 w1" for i in range(200)))
+    Unigrams(np.arange(1, 68), "counts").save(place / "u.safetensors")
+    command = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(place / "corpus.txt")]
+    command += ["--unigram", str(place / "u.safetensors"), "--scales", "0:1:0.5"]
+    assert main([*command, "--out", str(place / "out")]) == 0
+    return SimpleNamespace(command=command, out=place / "out", found=BiasEffect.load(place / "out"))
+
+
+def test_a_command_ends_with_what_was_found(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*run.command, "--out", str(tmp_path / "a")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "# random-gpt2 on corpus.txt"
+    assert lines[1].startswith("bias\tscale\t")
+    assert len(run.found.findings) >= 2
+    head = lines.index("# findings: random-gpt2 on corpus.txt")
+    assert lines[head + 1 :] == [*map(str, run.found.findings), f"written to {tmp_path / 'a' / 'index.html'}"]
+    assert main([*run.command, "--json", "--out", str(tmp_path / "b")]) == 0
+    told = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["question"] for one in told] == [one.question for one in run.found.findings]
+    assert told[0]["value"] == pytest.approx(run.found.findings[0].value)
+    assert {one["run"] for one in told} == {"random-gpt2 on corpus.txt"}
+    assert {one["analysis"] for one in told} == {"frequency"}
+
+
+# interp show
+
+
+def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run.out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "frequency/kl\t3" in lines
+    assert f"frequency/probabilities\t{3 * 67}" in lines
+    assert lines[-len(run.found.findings) :] == [*map(str, run.found.findings)]
+    for name in ("kl", "frequency/kl"):
+        assert main(["show", str(run.out), name]) == 0
+        title, *rows = capsys.readouterr().out.splitlines()
+        assert title == "# frequency/kl: random-gpt2 on corpus.txt"
+        assert [row.split("\t")[1] for row in rows] == ["scale", "0.0000", "0.5000", "1.0000"]
+    assert main(["show", str(run.out), "types"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 67, "all of it, for other programs"
+
+
+def test_show_on_a_terminal(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["show", str(run.out), "types"]) == 0
+    shown = capsys.readouterr().out
+    assert "20 of 67 rows" in shown
+    assert not shown.startswith("#")
+    assert len(shown.splitlines()) < 30
+
+
+def test_a_table_wider_than_the_terminal(
+    run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several parts, each with what its rows are called; no name or number is cut."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["show", str(run.out), "kl"]) == 0
+    shown = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    heads = [line.split() for line in shown.splitlines() if line.split()[:1] == ["bias"]]
+    assert len(heads) > 1
+    assert {"kl_corrected", "delta_perplexity_high", "balanced_nll_low"} <= {name for head in heads for name in head}
+
+
+def test_small_numbers_are_not_zero() -> None:
+    assert [_shown(value) for value in (0.5, 0.0, 0.00012345, -1e-9, 3, "a")] == [
+        "0.5000", "0.0000", "0.000123", "-1e-09", "3", "a"
+    ]  # fmt: skip
+
+
+def test_formats(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run.out), "kl", "--format", "csv"]) == 0
+    kl = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    pd.testing.assert_frame_equal(kl, run.found.kl, check_dtype=False)
+    assert main(["show", str(run.out), "kl", "--format", "latex"]) == 0
+    assert capsys.readouterr().out.startswith(r"\begin{tabular}")
+    assert main(["show", str(run.out), "--format", "csv,json", "--out", str(tmp_path / "new")]) == 0
+    written = [Path(line.removeprefix("written to ")) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(written) == sorted((tmp_path / "new").iterdir())
+    names = {*run.found.tables, *run.found.dense}
+    assert {path.name for path in written} == {f"frequency_{name}.{end}" for name in names for end in ("csv", "json")}
+    assert len(pd.read_csv(tmp_path / "new" / "frequency_probabilities.csv")) == 3 * 67
+
+
+def test_show_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        run.found.save(tmp_path / "runs" / name)
+    assert main(["show", str(tmp_path / "runs"), "kl"]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    where = "random-gpt2 on corpus.txt"
+    assert titles == [f"# a_frequency/kl: {where}", f"# b_frequency/kl: {where}"]
+    assert main(["show", str(tmp_path / "runs"), "kl", "--format", "csv", "--out", str(tmp_path / "new")]) == 0
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["a_frequency_kl.csv", "b_frequency_kl.csv"]
+    capsys.readouterr()
+    assert main(["show", str(tmp_path / "runs"), "kl", "--format", "csv"]) == 2
+    told = "a_frequency, b_frequency have a table 'kl' each; name ANALYSIS/TABLE of one run, or add --out"
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["no_table"], "has no table 'no_table'; expected of frequency/kl, "),
+        (["--format", "csv"], "--format csv writes files: add --out; to print, name one table"),
+        (["kl", "--format", "csv,json"], "--format csv,json writes files: add --out"),
+        (["kl", "--format", "doc"], "unknown format 'doc'; expected of csv, xlsx, latex, json"),
+        (["--out", "new"], "say which with --format"),
+    ],
+)
+def test_what_show_refuses(run: Any, options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run.out), *options]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+
+
+def test_show_of_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(tmp_path / "gone")]) == 2
+    assert "does not exist; expected the --out of a run" in capsys.readouterr().err
+    assert main(["show", str(tmp_path)]) == 2
+    assert "holds no result that can be read" in capsys.readouterr().err
+
+
+# --config
+
+
+def test_a_result_has_the_options_that_repeat_it(run: Any, tmp_path: Path) -> None:
+    kept = run.out / "frequency" / "options.yaml"
+    head = kept.read_text(encoding="utf-8").splitlines()[0]
+    assert head == (
+        f"# interp {metadata.version('interp')}. To repeat the run from the same place: "
+        "interp frequency --config FILE --out DIR"
+    )
+    given = dict(zip(run.command[1::2], run.command[2::2], strict=True))
+    expected = {name.removeprefix("--"): value for name, value in given.items()}
+    assert yaml.safe_load(kept.read_text(encoding="utf-8")) == {"command": "frequency", **expected}
+    assert main(["frequency", "--config", str(kept), "--out", str(tmp_path / "again")]) == 0
+    pd.testing.assert_frame_equal(BiasEffect.load(tmp_path / "again").kl, run.found.kl)
+    assert (tmp_path / "again/frequency/options.yaml").read_text() == kept.read_text()
+    assert main(["frequency", f"--config={kept}", "--scales", "0,1", "--out", str(tmp_path / "other")]) == 0
+    assert BiasEffect.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag beside it wins"
+    assert main(["frequency", "--config", str(kept), "--overwrite", "--out", str(tmp_path / "other")]) == 0
+
+
+def test_options_as_people_write_them(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(
+        "model: [a, b]\nlimit: 5\nbos: false\nmore: true\nunigram:\nsettings:\n  frequency: {scales: [0]}\n"
+    )
+    assert expanded(["report", "--config", str(file), "--limit", "7"], app) == [
+        "report", "--model", "a", "--model", "b", "--no-bos", "--more", '--settings={"frequency": {"scales": [0]}}',
+        "--limit", "7",
+    ]  # fmt: skip
+    file.write_text("scales: [0, 0.5]\nmask-rate: 0.2\nnull_texts: 3\n".replace("null_texts: 3\n", "batch_size: 3\n"))
+    assert expanded(["frequency", f"--config={file}"], app) == [
+        "frequency", "--scales=0,0.5", "--mask-rate=0.2", "--batch-size=3"
+    ]  # fmt: skip
+    assert expanded(["frequency", "--limit", "3"], app) == ["frequency", "--limit", "3"]
+    other = ["page", "--config", str(file), "run"]
+    assert expanded(other, app) == other, "which typer refuses: it has no such option"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("colour: red\n", "has the option 'colour', which interp frequency has not; expected of add, "),
+        ("config: x\n", "has the option 'config'"),
+        ("command: attention\n", "is of interp attention; run that, or take its line 'command' out"),
+        ("- a\n- b\n", "holds no options; write one on each line"),
+        ("a: [\n", "is not YAML"),
+        ("limit: many\nmodel: tiny-gpt2\n", "Invalid value for '--limit'"),
+        (None, "does not exist; expected a YAML file of options"),
+    ],
+)
+def test_files_that_are_no_options(
+    text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my.yaml"
+    if text is not None:
+        file.write_text(text)
+    assert main(["frequency", "--config", str(file), "--out", str(tmp_path / "o")]) == 2
+    error = capsys.readouterr().err
+    assert message.replace("expected of add, ", "expected of ") in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
+# A report
+
+
+def test_a_report_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two models, of which the second has three times the parameters; a step of the first takes a minute."""
+    now = [0.0]
+    monkeypatch.setattr("interp.cli.analysis.time.monotonic", lambda: now[0])
+    sizes = {"org/one": 100, "two": 300}
+    monkeypatch.setattr("interp.models.shapes.shape", lambda name: SimpleNamespace(parameters=sizes[name]))
+    steps, log = _Steps([*sizes]), logging.getLogger("interp")
+    for name in sizes:
+        with steps.of(name):
+            for step in (1, 2):
+                log.info("reading %s", "text", extra={"step": step, "steps": 2})
+                now[0] += 60 * sizes[name] / 100
+    assert capsys.readouterr().err.splitlines() == [
+        "0:00 one, step 1 of 2: reading text",
+        "1:00 one, step 2 of 2, about 7.0 min left: reading text",
+        "2:00 two, step 1 of 2, about 6.0 min left: reading text",
+        "5:00 two, step 2 of 2, about 3.0 min left: reading text",
+    ]

@@ -1,0 +1,286 @@
+"""The atlas of directions against slow code that is plainly right, random rotations of scipy, and a planted sink."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import linalg, stats
+from toys import with_tables
+
+from interp import attention, corpora, encoding, pages, plots
+from interp.attention.profile import find_outliers
+from interp.encoding.atlas import sources
+from interp.encoding.atlas.findings import atlas_findings
+from interp.encoding.atlas.rotations import cosines, large_cosine, overlaps, p_of_cosine, random_overlaps
+from interp.encoding.atlas.sources import DirectionSums, Spread
+from interp.encoding.atlas.tables import PAIRS, SUBSPACES, Member, pair_table, subspace_table
+from interp.models.sites import hook_name
+from interp.testing import assert_observer_merges, toy_bridge, toy_decoder
+
+IDS = torch.randint(7, 67, (40, 20), generator=torch.Generator().manual_seed(0))
+COUNTS = np.arange(1, 68)
+SMALL = {"orders": ["random"], "bases": ["axis"], "shifts": ["constant"], "ratios": [2.0], "progress": False}
+
+
+def mapped(model, text=IDS, **options):
+    return encoding.study(model, text, atlas=True, **{"unigram": COUNTS} | SMALL | options)
+
+
+class TestRotations:
+    """60 dimensions; scipy draws orthogonal matrices by Haar measure, and knows the distribution of a cosine."""
+
+    d = 60
+
+    def test_overlaps_are_those_of_principal_angles(self):
+        rng = np.random.default_rng(0)
+        one, other = rng.normal(size=(7, 5, self.d)), rng.normal(size=(7, 3, self.d))
+        expected = [(np.cos(linalg.subspace_angles(a.T, b.T)) ** 2).mean() for a, b in zip(one, other, strict=True)]
+        np.testing.assert_allclose(overlaps(one, other), expected, rtol=1e-10)
+        np.testing.assert_allclose(overlaps(other[:1], one), overlaps(one, np.repeat(other[:1], 7, 0)), rtol=1e-10)
+        np.testing.assert_allclose(overlaps(one[:, :1], other[:, :1]), cosines(one[:, 0], other[:, 0]) ** 2, rtol=1e-10)
+
+    @pytest.mark.parametrize("k", [1, 4, 10])
+    def test_a_rotated_line_has_the_beta_distribution(self, k):
+        drawn = (random_overlaps(self.d, 10, draws=2_000)[:, :k, :1] ** 2).sum((1, 2))
+        assert stats.kstest(drawn, stats.beta(k / 2, (self.d - k) / 2).cdf).pvalue > 0.01
+
+    def test_rotated_subspaces_are_those_that_scipy_rotates(self):
+        drawn = (random_overlaps(self.d, 10)[:, :8, :4] ** 2).sum((1, 2)) / 4
+        turned = stats.ortho_group(self.d, seed=1).rvs(600)
+        rng = np.random.default_rng(2)
+        fixed, moved = rng.normal(size=(8, self.d)), rng.normal(size=(4, self.d))
+        assert stats.ks_2samp(drawn, overlaps(fixed[None], moved @ turned)).pvalue > 0.01
+        assert drawn.mean() == pytest.approx(8 / self.d, rel=0.03)
+
+    def test_p_of_a_cosine_is_how_often_rotations_reach_it(self):
+        turned = stats.ortho_group(self.d, seed=0).rvs(4_000)[:, 0, 0]
+        for cosine in (0.05, -0.2, 0.3):
+            assert p_of_cosine(cosine, self.d) == pytest.approx((np.abs(turned) >= abs(cosine)).mean(), abs=0.02)
+        assert (np.abs(turned) > large_cosine(self.d)).mean() == pytest.approx(0.05, abs=0.01)
+
+
+def interval(whole, without):
+    """The jackknife of twenty equal groups: Student's t over pseudo-values, wider for heavy tails."""
+    pseudo = 20 * whole - 19 * np.asarray(without)
+    degrees = 2 / (2 / 19 + max(stats.kurtosis(pseudo), 0) / 20)
+    return stats.t.ppf(0.975, degrees) * stats.sem(pseudo)
+
+
+@torch.no_grad()
+def by_hand(model, rows, heads):
+    """Some directions of the rows given: E[h], −A, the mean unit direction of the keys of sinks."""
+    _, cache = model.run_with_cache(IDS[rows])
+    E, gamma = model.W_U.T.numpy(), model.ln_final.w.numpy()
+    alpha = model(IDS[rows]).softmax(-1).numpy().reshape(-1, 67).mean(0)
+    design = np.column_stack([E, np.ones(67)])
+    slope = np.linalg.lstsq(design, np.log(alpha), rcond=None)[0][:-1]
+    units = []
+    for layer, head in heads:
+        attn = model.blocks[layer].attn
+        W_K = getattr(attn, "_W_K", attn.W_K)[head].numpy()
+        k = cache[hook_name(model, "k", layer)][:, :, head].numpy()
+        moved = W_K @ (k[:, 0].mean(0) - k[:, 1:].reshape(-1, 4).mean(0)) * model.blocks[layer].ln1.w.numpy()
+        moved = (moved - (moved.mean() if hasattr(model.ln_final, "b") else 0)) * gamma
+        units.append(moved / np.linalg.norm(moved))
+    mean = cache[hook_name(model, "head_input")].numpy().reshape(-1, 16).mean(0)
+    return {"E[h]": mean, "-A": slope, "sink key": np.mean(units, 0)}, np.stack(units)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_cosines_and_intervals_are_those_by_hand(kind, load_toy, monkeypatch):
+    monkeypatch.setattr(sources, "_EPSILON", 0.19)
+    model = load_toy(kind, dtype=torch.float64)
+    study = mapped(model)
+    heads = study.provenance["atlas"]["heads"]
+    assert heads
+    whole, units = by_hand(model, range(40), heads)
+    without = [by_hand(model, [row for row in range(40) if row // 2 != group], heads) for group in range(20)]
+    table = study.atlas.set_index(["name_a", "name_b"])
+    for a, b in (("E[h]", "-A"), ("E[h]", "sink key"), ("-A", "sink key")):
+        found = [cosine(one[a], one[b]) for one in (whole, *(left for left, _ in without))]
+        row = table.loc[(a, b)]
+        assert row["cosine"] == pytest.approx(found[0], rel=1e-5)
+        half = interval(found[0], found[1:])
+        ends = np.clip([found[0] - half, found[0] + half], -1, 1)
+        assert [row["cosine_low"], row["cosine_high"]] == pytest.approx(ends.tolist(), 1e-4)
+    dims = np.eye(16)[:4]
+    angles = [np.cos(linalg.subspace_angles(dims.T, one.T)) for one in (units, *(left for _, left in without))]
+    spread = Spread(np.full(20, 40.0), 2)
+    members = [
+        Member("dims", "dim", dims[None]),
+        Member("keys", "sink key", np.stack([units, *(left for _, left in without)])),
+    ]
+    row = subspace_table(members, spread).iloc[0]
+    shares = [(one**2).mean() for one in angles]
+    assert row["overlap"] == pytest.approx(shares[0])
+    assert row["overlap_high"] - row["overlap"] == pytest.approx(interval(shares[0], shares[1:]), rel=1e-4)
+
+
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(load_toy):
+    model = load_toy("gpt2", dtype=torch.float64)
+    study = mapped(model)
+    first = study.provenance["atlas"]["neurons"][0]
+    ranked = study.neurons.dropna(subset="through_unigram")
+    assert first == ranked.loc[ranked["through_unigram"].abs().idxmax(), "neuron"]
+    w, gamma, b = (one.detach().numpy() for one in (model.W_out[1, first], model.ln_final.w, model.ln_final.b))
+    row = study.atlas.set_index(["name_a", "name_b"]).loc[("b_LN", f"neuron {first}")]
+    assert row["cosine"] == pytest.approx(cosine(b, (w - w.mean()) * gamma))
+    assert row["cosine_low"] == row["cosine"] == row["cosine_high"]
+    assert row["p"] == pytest.approx(p_of_cosine(row["cosine"], 16))
+
+
+def test_what_is_so_by_construction_is_not_tested(load_toy):
+    study = mapped(load_toy("gpt2"))
+    pairs = study.atlas[study.atlas["by_construction"]]
+    named = {
+        tuple(one.split()[0].rstrip("0123456789") for one in pair) for pair in pairs[["name_a", "name_b"]].to_numpy()
+    }
+    assert {("b_LN", "E[h]"), ("PC", "PC"), ("unigram", "neuron")} <= named
+    for table in (study.atlas, study.subspaces):
+        assert table.loc[table["by_construction"], ["p", "p_adjusted"]].isna().all(axis=None)
+        tested = table[~table["by_construction"]]
+        np.testing.assert_allclose(tested["p_adjusted"], stats.false_discovery_control(tested["p"]))
+
+
+def planted():
+    """A toy in which head 2 of block 1 attends to the first position, whose dimension 5 the embeddings make large."""
+    model = toy_decoder(n_embd=32, n_head=4, n_layer=3)
+    with torch.no_grad():
+        model.pos_embed.W_pos[:, 5], model.embed.W_E[:, 5] = 0, 0
+        model.pos_embed.W_pos[0, 5] = 4_000
+        for block in model.blocks:
+            block.attn.W_Q.zero_(), block.attn.b_Q.zero_()
+            block.attn.W_O[..., 5], block.attn.b_O[5] = 0, 0
+            block.mlp.W_out[:, 5], block.mlp.b_out[5] = 0, 0
+        attn, norm = model.blocks[1].attn, model.blocks[1].ln1
+        attn.b_Q[2, 0], attn.W_K[2, :, 0], attn.W_K[2, 5, 0] = 40, 0, 5
+        norm.w[5], norm.b[5] = 1, 0
+    return model
+
+
+@pytest.fixture(scope="module")
+def of_planted():
+    return mapped(planted())
+
+
+def test_a_planted_sink_is_found(of_planted):
+    known = of_planted.provenance["atlas"]
+    assert (known["heads"], known["dims"][0], known["absent"]) == ([[1, 2]], 5, {})
+    assert of_planted.atlas.set_index(["name_a", "name_b"]).loc[("dim 5", "sink key"), "cosine"] > 0.95
+    found = {one.question: one.verdict for one in of_planted.findings}
+    assert found["Do the keys of attention sinks lie in outlier dimensions?"] == "yes"
+    assert found["Do the keys of attention sinks lie along the directions of word frequency?"] != "yes"
+
+
+def test_outliers_are_those_of_states_before_the_last(load_toy):
+    """Dimension 3 is an outlier from the embeddings on, dimension 9 in the last state alone."""
+    model = load_toy("gpt2")
+    model.pos_embed.W_pos.data[:, 3] += 50.0
+    model.blocks[1].mlp.b_out.data[9] += 500.0
+    profile = attention.dimension_profile(model, IDS, key_classes={"some": [7, 8]}, progress=False)
+    assert {3, 9} <= set(find_outliers(profile)["dim"])
+    dims = mapped(model).provenance["atlas"]["dims"]
+    assert dims == find_outliers(profile[profile["state"] < 2])["dim"].drop_duplicates().tolist()[:4]
+    assert dims[0] == 3
+    assert 9 not in dims
+
+
+def test_a_bridge_has_the_same():
+    tables = [mapped(model) for model in (toy_decoder(), toy_bridge())]
+    for name in ("atlas", "subspaces"):
+        pd.testing.assert_frame_equal(*(one.tables[name] for one in tables), rtol=1e-3, atol=1e-3)
+
+
+def test_observers_merge(load_toy, texts):
+    assert_observer_merges(lambda model: DirectionSums(model, [0, 1]), load_toy("llama"), texts)
+
+
+class TestNotHere:
+    def test_without_being_asked(self, load_toy):
+        study = encoding.study(load_toy("gpt2"), IDS, unigram=COUNTS, **SMALL)
+        assert study.atlas.empty
+        assert study.subspaces.empty
+        assert (list(study.atlas), list(study.subspaces)) == (PAIRS, SUBSPACES)
+        assert "atlas" not in study.provenance
+        with pytest.raises(
+            ValueError, match=r"no atlas of directions; ask with atlas=True \(interp encoding --atlas\)"
+        ):
+            plots.direction_atlas(study)
+
+    def test_of_an_encoder(self, load_toy):
+        model = load_toy("bert")
+        study = mapped(model, corpora.batches(model, IDS, mask_rate=0.5))
+        absent = study.provenance["atlas"]["absent"]
+        assert set(absent) == {"outlier dimensions", "neurons", "sink keys"}
+        assert "a dense layer stands between" in absent["sink keys"]
+        assert set(study.atlas["of_b"]) == {"word frequency", "output embeddings"}
+        assert study.subspaces[["name_a", "name_b"]].to_numpy().tolist() == [["word frequency", "principal axes"]]
+
+    def test_of_rows_too_short_for_a_sink(self, load_toy):
+        absent = mapped(load_toy("llama"), IDS[:, :5]).provenance["atlas"]["absent"]
+        assert absent["sink keys"] == "a sink at epsilon = 0.3 is told in rows of 10 tokens or more, and there was none"
+        assert absent["b_LN"] == "the final norm has no bias, or it is 0"
+
+    def test_of_heads_that_attend_elsewhere(self, load_toy):
+        model = load_toy("gpt2")
+        for block in model.blocks:
+            block.attn.W_Q.data.zero_(), block.attn.b_Q.data.zero_()
+        absent = mapped(model).provenance["atlas"]["absent"]
+        assert absent["sink keys"] == "no head's mean attention to the first position is above 0.3"
+
+    def test_of_few_texts(self, load_toy):
+        study = mapped(load_toy("gpt2"), IDS[:19])
+        for table in (study.atlas, study.subspaces):
+            assert table.filter(regex="_(low|high)$").drop(columns="null_high", errors="ignore").isna().all(axis=None)
+        assert {one.verdict for one in atlas_findings(study.atlas, study.subspaces)} == {"cannot tell"}
+
+    def test_with_a_hooked_head(self, load_toy):
+        model = load_toy("gpt2")
+        hooks = [(hook_name(model, "head_input"), lambda activation, hook: 2 * activation)]
+        with (
+            model.hooks(fwd_hooks=hooks),
+            pytest.raises(RuntimeError, match="other hooks are active on the prediction head; remove these"),
+        ):
+            mapped(model)
+
+
+class TestPage:
+    def test_it_shows_the_atlas_in_place_of_the_cosines(self, of_planted):
+        section = pages.page.section(of_planted)
+        assert section.figures["directions"].layout.title.text == "One atlas of directions"
+        assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.atlas)
+        assert section.tables["Overlaps of subspaces, beside random rotations"].equals(of_planted.subspaces)
+        without = with_tables(of_planted, atlas=of_planted.atlas.iloc[:0], subspaces=of_planted.subspaces.iloc[:0])
+        assert pages.page.section(without).figures["directions"].layout.title.text == "Directions of word frequency"
+
+    def test_it_says_what_is_not_there(self, load_toy):
+        notes = pages.page.section(mapped(load_toy("llama"))).notes
+        assert any(
+            "Not in the atlas of directions: " in note and "b_LN (the final norm has no bias, or it is 0)" in note
+            for note in notes
+        )
+
+    def test_the_figure_marks_what_rotations_do_not_reach(self, of_planted):
+        grid = plots.direction_atlas(of_planted).data[0]
+        names = list(grid.x)
+        texts = pd.DataFrame(grid.text, names, names)
+        assert texts.loc["dim 5", "sink key"] == texts.loc["sink key", "dim 5"] != ""
+        assert texts.loc["dim 5", "sink key"].startswith("<b>")
+        assert texts.loc["PC1", "PC2"].startswith("<i>")
+        assert (np.diag(texts) == "").all()
+        bold = sum(text.startswith("<b>") for text in texts.to_numpy().ravel())
+        assert bold == 2 * (of_planted.atlas["p_adjusted"] < 0.05).sum() > 0
+
+
+def test_cosines_of_nothing_but_chance_are_seldom_beyond_it():
+    """Of 200 sets of ten random directions, one in twenty has any pair beyond the null."""
+    rng = np.random.default_rng(0)
+    some = 0
+    for _ in range(200):
+        drawn = [Member(f"PC{i}", "neuron", rng.normal(size=(1, 1, 48))) for i in range(10)]
+        some += bool((pair_table(drawn, Spread(np.ones(1), 1))["p_adjusted"] < 0.05).any())
+    assert some <= 20

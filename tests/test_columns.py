@@ -1,0 +1,63 @@
+"""Tables as they are printed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from interp.columns import COMMON, Column, column, displayed
+
+
+def cells(values, name="js"):
+    return displayed(pd.DataFrame({name: values}))[0].cells
+
+
+@pytest.mark.parametrize(
+    ("values", "printed"),
+    [
+        ([0.0167, 0.0047, -5.551e-18], ["0.0167", "0.0047", "0.0000"]),
+        ([-1e-9, 0.5], ["0.0", "0.5"]),
+        ([0.0, 0.5, 1.0], ["0.0", "0.5", "1.0"]),
+        ([12.25, 15.5], ["12.2", "15.5"]),
+        ([2e-8, 3e-3], ["2.00e-08", "3.00e-03"]),
+        ([1_000.0, np.nan], ["1,000", "–"]),
+        ([1, 20_000], ["1", "20,000"]),
+        ([0.0, 0.0], ["0", "0"]),
+        ([np.inf, 2.5], ["inf", "2.5"]),
+    ],
+)
+def test_a_column_has_one_number_of_decimals(values, printed):
+    assert cells(values) == printed
+
+
+def test_words_lists_and_what_is_missing():
+    assert cells(["a", None, [1, 2], {"b": "ü"}, True]) == ["a", "–", "[1, 2]", '{"b": "ü"}', "True"]
+    assert cells([np.array([1, 2])]) == ["[1, 2]"]
+    assert displayed(pd.DataFrame({"x": [True, False]}))[0].cells == ["True", "False"]
+
+
+def test_intervals_stand_beside_their_value():
+    table = pd.DataFrame({
+        "kl_corrected": [0.101, 0.25], "kl_low": [0.09, np.nan], "kl_high": [0.12, np.nan], "scale": [0.0, 1.0],
+        "low": [-1.0, 0.5], "high": [1.0, 1.5],
+    })  # fmt: skip
+    kl, scale = displayed(table)
+    assert kl.cells == ["0.101 [0.090, 0.120]", "0.250"]
+    assert kl.values == [0.101, 0.25]
+    assert scale.cells == ["0.0 [-1.0, 1.0]", "1.0 [0.5, 1.5]"]
+
+
+def test_what_is_known_by_its_own_name_is_no_end_of_an_interval():
+    table = pd.DataFrame({"bin": [0, 1], "unigram_low": [0.1, 0.2], "unigram_high": [0.2, 0.3]})
+    known = COMMON | {"unigram_low": Column("from"), "unigram_high": Column("to")}
+    assert [one.heading.label for one in displayed(table, known)] == ["bin", "from", "to"]
+    assert [one.name for one in displayed(table)] == ["bin"]
+
+
+def test_empty_columns_are_left_out():
+    table = pd.DataFrame({"task": ["a"], "k": [np.nan], "k_low": [np.nan], "k_high": [np.nan]})
+    assert [one.name for one in displayed(table)] == ["task"]
+
+
+def test_headings():
+    assert column("perplexity_high", COMMON) == Column("perplexity, high", "Upper end of the 95 % interval.")
+    assert column("is_new", COMMON) == Column("is new")
