@@ -42,9 +42,10 @@ _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
 _LINE = 1.25 * POINTS / _INCH
 _DPI = 300
-_SCRIPTS = ("Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Hiragino Sans", "Yu Gothic", "Meiryo", "PingFang SC")
-_SCRIPTS += ("Microsoft YaHei", "Apple SD Gothic Neo", "Malgun Gothic", "Noto Sans Arabic", "Noto Sans Hebrew")
-_SCRIPTS += ("Noto Sans Devanagari", "Noto Sans Thai", "Arial Unicode MS")
+_SCRIPTS = ["Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Hiragino Sans", "Yu Gothic", "Meiryo", "PingFang SC"]
+_SCRIPTS += ["Microsoft YaHei", "Apple SD Gothic Neo", "Malgun Gothic", "Noto Sans Arabic", "Noto Sans Hebrew"]
+_SCRIPTS += ["Noto Sans Devanagari", "Noto Sans Thai", "Arial Unicode MS"]
+"""Fonts for what DejaVu Sans has no letters for."""
 
 
 def save(

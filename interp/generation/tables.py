@@ -23,7 +23,7 @@ from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
 from interp.corpora.unigrams import Unigrams
-from interp.declare import listed
+from interp.declare import Several, listed
 from interp.findings import Finding
 from interp.frequency import bias_effect
 from interp.generation.columns import MEANINGS
@@ -183,7 +183,7 @@ def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
 
 
 def _configs(
-    model: Model, decoders: Sequence[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
+    model: Model, decoders: Several[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
 ) -> dict[str, GenerationConfig]:
     """What each decoder is by name, to write just so many tokens."""
     names = listed(decoders)
