@@ -24,7 +24,7 @@ WIDTH, HEIGHT, SCALE = 760, 420, 1.5
 
 def figures(run: Path) -> list[go.Figure]:
     return [
-        plots.bias_curve(BiasEffect.load(run), "ln"),
+        plots.bias_ratio(BiasEffect.load(run), "ln"),
         plots.dimension_means(AttentionStudy.load(run)),
         plots.probability_fit(EncodingStudy.load(run)),
         plots.sparse_probes(ProbingStudy.load(run)),

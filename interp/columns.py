@@ -130,12 +130,12 @@ def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, t
     """Each column with the two of its interval: `_low` and `_high` of its name, or two that follow it, are called low
     and high, and are no columns that mean something else."""
     ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
-    for name, *after in zip(names, names[1:], names[2:], strict=False):
+    for name, low, high in zip(names, names[1:], names[2:], strict=False):
         own = (f"{name}_low", f"{name}_high")
         if set(own) <= set(names):
             ends[name] = own
-        elif _are_ends(*after, known):
-            ends[name] = (after[0], after[1])
+        elif _are_ends(low, high, known):
+            ends[name] = (low, high)
     for pair in [pair for pair in ends.values() if pair]:
         for end in pair:
             ends.pop(end, None)

@@ -5,6 +5,8 @@ from interp.columns import COMMON, Column
 __all__ = ["MEANINGS"]
 
 MEANINGS = COMMON | {
+    "p": Column("p", "How often a random rotation gives as much."),
+    "p_adjusted": Column("p, adjusted", "p over all pairs together (Benjamini and Hochberg)."),
     "target": Column("target", "What is regressed on the output embeddings."),
     "r2": Column("R²", "Share of the variance over types that the regression gives."),
     "adj_r2": Column("adjusted R²", "R² adjusted for the number of dimensions."),
@@ -40,6 +42,14 @@ MEANINGS = COMMON | {
     "name_a": Column("direction", "The one direction."),
     "name_b": Column("and", "The other direction."),
     "null_95": Column("|cosine| by chance", "The 95th percentile of |cosine| between random directions."),
+    "of_a": Column("about", "What the one direction is about: word frequency, output embeddings or attention."),
+    "of_b": Column("and about", "What the other direction is about."),
+    "by_construction": Column("by construction?", "Whether it is so whatever the model has learnt; not tested then."),
+    "n_dims_a": Column("dimensions", "Of the one subspace."),
+    "n_dims_b": Column("and dimensions", "Of the other subspace."),
+    "overlap": Column("overlap", "Mean squared cosine of principal angles; 1 where the smaller lies in the larger."),
+    "null_mean": Column("by chance", "The mean overlap of randomly rotated subspaces."),
+    "null_high": Column("by chance, 97.5 %", "The 97.5th percentile of the overlap of randomly rotated subspaces."),
     "neuron": Column("neuron", "Of the last MLP, counted from 0."),
     "w_out_norm": Column("‖w_out‖", "Norm of what the neuron writes."),
     "logit_var": Column("logit variance", "Variance over the vocabulary of the cosine of w_out with the unembedding."),

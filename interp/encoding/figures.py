@@ -92,13 +92,13 @@ def embedding_scatter(study: EncodingStudy) -> Figure:
     subtitle = f"|Spearman| with −log α: {first:.2f} along the first axis, {second:.2f} along the second"
     out = figure("Output embeddings by token probability", *axes, subtitle=subtitle)
     bar = {"thickness": 12, "title": {"text": "log₁₀ α"}}
-    marker = {"color": np.log10(types["alpha"]).round(3), "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
+    colour = np.log10(types["alpha"]).astype("float32")
+    marker = {"color": colour, "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
     names = types["token"].map(plain_token)
     how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker, "text": names}
-    points = types["pc2"].round(6).set_axis(types["pc1"].round(6))
-    add_series(
-        out, points, {"symbol": "circle"}, hover="%{text}<br>log₁₀ α %{marker.color}<extra></extra>", size=5, **how
-    )
+    points = types["pc2"].astype("float32").set_axis(types["pc1"].astype("float32"))
+    hover = "%{text}<br>log₁₀ α %{marker.color:.3f}<extra></extra>"
+    add_series(out, points, {"symbol": "circle"}, hover=hover, size=5, **how)
     return out
 
 

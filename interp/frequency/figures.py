@@ -100,11 +100,12 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     y = "times as probable as in the trained model"
     out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
     for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
-        log_ratio = np.log(q[scale] / q[1.0]).reindex(places.index).groupby(places).agg(["mean", "std"])
+        ratio = (q[scale] / q[1.0]).reindex(places.index)
+        log_ratio = ratio.map(np.log).groupby(places).agg(["mean", "std"])
         log_ratio = log_ratio.set_axis(centres[log_ratio.index])
         look["name"] += " (removed)" if scale == 0 else ""
-        ends = (np.exp(log_ratio["mean"] + sign * log_ratio["std"].fillna(0)) for sign in (-1, 1))
-        add_band(out, *ends, translucent(look["color"], 0.13), legendgroup=look["name"], showlegend=False)
+        low, high = ((log_ratio["mean"] + sign * log_ratio["std"].fillna(0)).map(np.exp) for sign in (-1, 1))
+        add_band(out, low, high, translucent(look["color"], 0.13), legendgroup=look["name"], showlegend=False)
         hover = "u = %{x:.2g}<br>%{y:.3g} times as probable"
         add_series(out, np.exp(log_ratio["mean"]), look, hover=hover, legend=True)
     add_series(out, pd.Series(1.0, centres[[0, -1]]), CHANCE | {"name": "λ = 1 (as trained)"}, hoverinfo="skip")

@@ -403,7 +403,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     views = {}
     read = {"eos": -1, "cls": 0}.get(study.provenance["position"])
     for task, pair in study.views.groupby("task", sort=False):
-        sentences = dict(iter(pair.groupby("sentence", sort=False)))
+        sentences = {str(sentence): part for sentence, part in pair.groupby("sentence", sort=False)}
         trained = [part["score"].iloc[slice(None) if read is None else read] for part in sentences.values()]
         limit = float(max(np.abs(score).max() for score in trained))
         look = {"minValue": -limit, "maxValue": limit} | _GOOD_AND_BAD
@@ -416,7 +416,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     return views
 
 
-def _mark(sentence: object, score: float) -> str:
+def _mark(sentence: str, score: float) -> str:
     """Whether a sentence is on its right side of 0."""
     return "✓" if (score > 0) == (sentence == "good") else "✗"
 
