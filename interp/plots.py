@@ -89,11 +89,11 @@ def _of_its_result(draw: Any) -> Any:
         value = given[0] if given else named.get(first.name, first.empty)
         if value is first.empty or isinstance(value, first.annotation):
             return draw(*given, **named)
-        found = f"found {value!r:.60}" if isinstance(value, str) else f"found a {type(value).__name__}"
-        own = ", whose own figures are in its figures()" if isinstance(value, Result) else ""
-        kinds = {one.kind: f", which {one.answer.replace('.tables:', '.')} returns" for one in analyses().values()}
-        wanted = f"{first.annotation.__name__}{kinds.get(first.annotation, '')}"
-        raise TypeError(f"plots.{draw.__name__} draws a {wanted}; {found}{own}")
+        found = f"{value!r:.60}" if isinstance(value, str) else type(value).__name__
+        own = " (its own figures: .figures())" if isinstance(value, Result) else ""
+        makers = {one.kind: f" (from {one.answer.replace('.tables:', '.')})" for one in analyses().values()}
+        wanted = f"{first.annotation.__name__}{makers.get(first.annotation, '')}"
+        raise TypeError(f"plots.{draw.__name__} draws {wanted}; found {found}{own}")
 
     return drawn
 

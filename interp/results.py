@@ -107,7 +107,8 @@ class Result:
         if len(told) > 3:
             told[2:] = [f"… and {len(told) - 2} more findings: print(result.summary())"]
         tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
-        lines = [f"{type(self).__name__}{where}", *told, f"tables: {tables}", "also: summary(), figures(), to_csv(…)"]
+        lines = [f"{type(self).__name__}{where}", *told, *([f"tables: {tables}"] if tables else [])]
+        lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
     def _repr_html_(self) -> str | None:
