@@ -1,17 +1,13 @@
 """Figures for a paper: nothing is cut, all type is of 8 points and embedded, and no series needs its colour."""
 
 import importlib.util
-import io
 import itertools
 import re
 
-import numpy as np
-import plotly.graph_objects as go
 import pypdfium2 as pdfium
 import pytest
-from matplotlib.collections import QuadMesh
 from PIL import Image
-from pypdfium2 import raw
+from printed import GREY, alike, check, in_grey, legend_samples
 
 import interp
 from interp.cli import main
@@ -20,96 +16,6 @@ from interp.figures.figure import Figure
 from interp.figures.style import figure, panels
 from interp.pages.page import section
 from interp.testing import toy_decoder
-
-INDEX = 0.7  # of the size of the type around it
-GREY = "#777777"
-
-
-def check(path, width):
-    """The letters of a PDF of so many inches: none is cut, and all type is as it is to be."""
-    page = pdfium.PdfDocument(path)[0]
-    across, up = page.get_size()
-    assert across == pytest.approx(72 * width, abs=0.1)
-    text = page.get_textpage()
-    shown = [i for i in range(text.count_chars()) if text.get_text_range(i, 1).strip()]
-    for i in shown:
-        left, bottom, right, top = text.get_charbox(i)
-        assert 0 <= left <= right <= across, path.name
-        assert 0 <= bottom <= top <= up, path.name
-    sizes = {round(raw.FPDFText_GetFontSize(text, i), 2) for i in shown}
-    assert sizes <= {8.0, 8 * INDEX}
-    texts = page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT], max_depth=4)
-    assert all(raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(one.raw)) for one in texts)
-    return "".join(text.get_text_range(i, 1) for i in shown)
-
-
-def in_grey(one):
-    """A figure with every series in the same grey."""
-    figure = go.Figure(one)
-    for trace in figure.data:
-        if trace.type == "scatter" and trace.line.color:
-            trace.line.color = GREY
-        if trace.type != "heatmap" and isinstance(trace.marker.color, str):
-            trace.marker.color = GREY
-        if trace.fillcolor if trace.type == "scatter" else None:
-            trace.visible = False
-    return figure
-
-
-def legend_samples(figure):
-    """What stands before each name in the legend, as pixels."""
-    drawn = paper.drawn(figure, width=6.8)
-    if not drawn.legends:
-        return []
-    drawn.draw_without_rendering()
-    boxes = [one.get_window_extent() for one in drawn.legends[0].get_texts()]
-    picture = io.BytesIO()
-    drawn.savefig(picture, format="png", dpi=drawn.dpi)
-    pixels = np.array(Image.open(picture).convert("L"))
-    high = pixels.shape[0]
-    return [
-        pixels[high - round(box.y1) : high - round(box.y0), round(box.x0) - 31 : round(box.x0) - 4] for box in boxes
-    ]
-
-
-def alike(one, two):
-    rows = min(len(one), len(two))
-    return np.array_equal(one[:rows], two[:rows])
-
-
-def brightness(colours):
-    return np.asarray(colours)[:, :3] @ [0.2126, 0.7152, 0.0722]
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("width", [3.3, 6.8])
-def test_every_figure_of_a_report_fits(reported, tmp_path, width):
-    seen = 0
-    for analysis, result in reported["tiny-gpt2"].items():
-        for name, one in section(result).figures.items():
-            text = check(paper.save(one, tmp_path / f"{analysis}_{name}.pdf", width=width), width)
-            said = {trace.name for trace in one.data if trace.name and trace.showlegend}
-            said |= {axis.title.text for axis in (one.layout.xaxis, one.layout.yaxis) if axis.title.text}
-            for words in said:
-                assert re.sub(r"<.*?>|\s", "", words) in text, (analysis, name)
-            seen += 1
-    assert seen > 30
-
-
-@pytest.mark.e2e
-def test_figures_of_a_report_can_be_read_in_grey(reported):
-    seen = 0
-    for result in reported["tiny-gpt2"].values():
-        for name, one in section(result).figures.items():
-            samples = legend_samples(in_grey(one))
-            if 1 < len(samples) <= 6:
-                assert not any(alike(*two) for two in itertools.combinations(samples, 2)), name
-                seen += 1
-            for mesh in (mesh for axes in paper.drawn(one, width=3.3).axes for mesh in axes.collections):
-                if isinstance(mesh, QuadMesh):
-                    steps = np.diff(brightness(mesh.cmap(np.linspace(0, 1, 20))))
-                    assert (steps > 0).all() or (steps < 0).all(), name
-    assert seen > 15
 
 
 def lines(*colours):
