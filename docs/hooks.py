@@ -3,7 +3,7 @@
 import ast
 import re
 from dataclasses import fields
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,10 @@ def _table_of_columns(asked: re.Match[str]) -> str:
     known = COMMON
     if asked[1] != "common":
         known = {name: one for name, one in load(asked[1]).kind.columns.items() if COMMON.get(name) != one}
-    cells = ([f"`{name}`", *(text.replace("|", "\\|") for text in one)] for name, one in known.items())
-    rows = [f"| {' | '.join(row)} |" for row in cells]
+    rows = []
+    for name, one in known.items():
+        told = (escape(text, quote=False).replace("|", "\\|") for text in one)
+        rows.append(" | ".join(["", f"`{name}`", *told, ""]).strip())
     return "\n".join(["| Column | Heading | Meaning |", "|---|---|---|", *rows])
 
 

@@ -59,10 +59,8 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         part = curve[curve["scale"] == scale]
         mean, sd = part["geometric_mean"], part["geometric_sd"]
         look["name"] += {1.0: " (as trained)", 0.0: " (removed)"}.get(scale, "")
-        band = translucent(look["color"], 0.13)
-        add_band(out, mean / sd, mean * sd, band, legendgroup=look["name"], showlegend=False)
         hover = "u = %{x:.2g}<br>q = %{y:.2g}<br>%{customdata} types"
-        add_series(out, mean, look, hover=hover, legend=True, customdata=part["n_types"])
+        _add_scale(out, look, mean, sd, hover=hover, customdata=part["n_types"])
     low, high = curve["unigram_low"].min(), curve["unigram_high"].max()
     add_equal(out, low, high, "q = u (unigram)")
     uniform = pd.Series(1 / len(effect.types), [low, high])
@@ -101,16 +99,21 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
     for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
         ratio = (q[scale] / q[1.0]).reindex(places.index)
-        log_ratio = ratio.map(np.log).groupby(places).agg(["mean", "std"])
+        log_ratio = ratio.map(np.log).groupby(places).agg(["mean", "std"]).fillna({"std": 0.0})
         log_ratio = log_ratio.set_axis(centres[log_ratio.index])
         look["name"] += " (removed)" if scale == 0 else ""
-        low, high = ((log_ratio["mean"] + sign * log_ratio["std"].fillna(0)).map(np.exp) for sign in (-1, 1))
-        add_band(out, low, high, translucent(look["color"], 0.13), legendgroup=look["name"], showlegend=False)
-        hover = "u = %{x:.2g}<br>%{y:.3g} times as probable"
-        add_series(out, np.exp(log_ratio["mean"]), look, hover=hover, legend=True)
+        mean, sd = (log_ratio[name].map(np.exp) for name in ("mean", "std"))
+        _add_scale(out, look, mean, sd, hover="u = %{x:.2g}<br>%{y:.3g} times as probable")
     add_series(out, pd.Series(1.0, centres[[0, -1]]), CHANCE | {"name": "λ = 1 (as trained)"}, hoverinfo="skip")
     ticks = [digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5)]
     return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
+
+
+def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, **more: Any) -> None:
+    """The geometric means of one λ, with a band of ± one geometric SD."""
+    band = translucent(look["color"], 0.13)
+    add_band(out, mean / sd, mean * sd, band, legendgroup=look["name"], showlegend=False)
+    add_series(out, mean, look, legend=True, **more)
 
 
 def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:

@@ -64,6 +64,8 @@ class OutlierDims(Observer):
     def hooks(self, batch: Batch) -> Recipe:
         def read(activation: Tensor, hook: object) -> None:
             x = batch.select(activation).to(torch.promote_types(activation.dtype, torch.float32))
+            if not len(x):  # of which there is no SD
+                return
             sd, mean = torch.std_mean(x, 1, keepdim=True)
             self.add("extreme", ((x - mean).abs() > _SD * sd).sum(0))
             self.add("sum", x.sum(0))

@@ -55,6 +55,16 @@ def test_curves_draw_the_table(effect):
     np.testing.assert_allclose(drawn.y, table["geometric_mean"])
 
 
+def test_a_ratio_of_geometric_means_is_that_of_the_curves(effect):
+    curve = effect.curve.query("bias == 'ln'").pivot(index="bin", columns="scale", values="geometric_mean")
+    drawn = {trace.name: trace for trace in plots.bias_ratio(effect, "ln").data if trace.name}
+    assert np.ptp(drawn["λ = 0 (removed)"].y) > 1e-3
+    np.testing.assert_allclose(drawn["λ = 0 (removed)"].y, curve[0.0] / curve[1.0], rtol=1e-6)
+    unscaled = with_tables(effect, kl=effect.kl, probabilities=effect.probabilities(scale=[0.0, 0.5]))
+    with pytest.raises(ValueError, match=r"a ratio needs λ = 1 and another λ; this result has 0, 0\.5"):
+        plots.bias_ratio(unscaled, "ln")
+
+
 def test_a_large_vocabulary_is_summarised(effect):
     many = pd.concat([effect.types] * 600, ignore_index=True)
     figure = plots.projection(with_tables(effect, types=many), "ln")

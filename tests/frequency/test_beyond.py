@@ -1,6 +1,8 @@
 """What goes beyond the papers, against plain transformers: a vector added to the head's input, and slow counting."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -243,6 +245,18 @@ def test_outlier_dimensions_are_found_where_they_are_made(load_toy, ids):
     observe(model, corpora.batches(model, ids), found, progress=False)
     assert found.table["dim"].tolist() == [5]
     assert found.table["share"].tolist() == [1.0]
+
+
+def test_a_batch_of_which_nothing_is_read_counts_for_nothing(load_toy, ids):
+    model = load_toy("gpt2")
+    batches = corpora.batches(model, ids, batch_size=10)
+    read = [*batches]
+    unread = replace(read[0], read=torch.zeros_like(read[0].read))
+    found, expected = OutlierDims(model), OutlierDims(model)
+    observe(model, replace(batches, read=partial(iter, [unread, *read])), found, progress=False)
+    observe(model, batches, expected, progress=False)
+    assert found.n_tokens == expected.n_tokens == ids.numel()
+    torch.testing.assert_close(found.state["extreme"], expected.state["extreme"], rtol=0, atol=0)
 
 
 def test_parts_equal_transformers_with_dimensions_set_to_zero(hf_directory, load_toy, ids):

@@ -763,7 +763,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
     assert means["per_token"] == pytest.approx(alone["accuracy"].mean())
     [said] = [line for line in interp.pages.page.section(found).notes if line.startswith("The model itself")]
     assert f"per token {means['per_token']:.3f}" in said
-    with pytest.raises(ValueError, match="marks no beginnings of words"):
+    with pytest.raises(ValueError, match="no token that begins with a space"):
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)
 
 
@@ -797,7 +797,7 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
     tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", *Atlas.table_names())}
-    assert names == tables | {"result.json", "figures"}
+    assert names == tables | {"result.json", "options.yaml", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}
     assert list(found.tasks["task"]) == ["left_branch", "npi_scope"]
