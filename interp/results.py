@@ -112,10 +112,8 @@ class Result:
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the findings, and the figure that stands at the top of the page."""
-        if self.analysis not in names():
-            return None
-        return self._section.html(f"{load(self.analysis).title}: {self.where}")
+        """What a notebook shows: the card that the page has of the result."""
+        return find("interp.pages.card:card")(self) if self.analysis in names() else None
 
     @property
     def _section(self) -> "Section":

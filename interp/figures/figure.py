@@ -1,9 +1,7 @@
 """The figure that every plot returns: plotly's, which saves itself for a paper too."""
 
 import os
-from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -37,10 +35,3 @@ class Figure(go.Figure):
         from interp.figures.paper import save
 
         return save(self, path, width=width, style=style)
-
-    def svg(self, *, width: float | int = 3.3) -> str | None:
-        """The figure with its title as SVG, so many inches wide; None without matplotlib, or where `save` cannot draw
-        it."""
-        with TemporaryDirectory() as folder, suppress(ValueError):
-            return self.save(Path(folder) / "figure.svg", width=width, style="titled").read_text(encoding="utf-8")
-        return None

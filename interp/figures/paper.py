@@ -4,8 +4,10 @@ matplotlib draws it again from what the plotly figure holds, so that no browser 
 """
 
 import os
+import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -27,9 +29,10 @@ from matplotlib.ticker import (
 
 from interp.checks import check_choice
 from interp.disk import replacing
-from interp.figures.traces import Plot, draw, draw_note, draw_shape, named, tell_apart, words
+from interp.figures.style import FONTS
+from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
 
-__all__ = ["FORMATS", "POINTS", "PaperStyle", "check_look", "drawn", "save"]
+__all__ = ["FORMATS", "POINTS", "PaperStyle", "check_look", "drawn", "save", "titles"]
 
 PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
@@ -42,10 +45,6 @@ _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
 _LINE = 1.25 * POINTS / _INCH
 _DPI = 300
-_SCRIPTS = ["Noto Sans CJK JP", "Noto Sans JP", "IPAexGothic", "Hiragino Sans", "Yu Gothic", "Meiryo", "PingFang SC"]
-_SCRIPTS += ["Microsoft YaHei", "Apple SD Gothic Neo", "Malgun Gothic", "Noto Sans Arabic", "Noto Sans Hebrew"]
-_SCRIPTS += ["Noto Sans Devanagari", "Noto Sans Thai", "Arial Unicode MS"]
-"""Fonts for what DejaVu Sans has no letters for."""
 
 
 def save(
@@ -72,7 +71,7 @@ def save(
     ending = target.suffix.removeprefix(".").lower()
     if ending not in FORMATS:
         raise ValueError(f"{str(target)!r} ends in {target.suffix!r}; expected .{', .'.join(FORMATS)}")
-    title, below = (words(part.text or "") for part in (figure.layout.title, figure.layout.title.subtitle))
+    title, below = titles(figure)
     about = {
         "pdf": {"Title": title, "Subject": below, "Creator": "interp", "CreationDate": None},
         "svg": {"Title": title, "Description": below, "Creator": "interp", "Date": None},
@@ -84,20 +83,20 @@ def save(
     return target
 
 
+def titles(figure: go.Figure) -> tuple[str, str]:
+    """Title and subtitle as plain text, with `b_LN` for b<sub>LN</sub>."""
+    parts = figure.layout.title.text, figure.layout.title.subtitle.text
+    title, below = (unescape(re.sub("<.*?>", "", (one or "").replace("<sub>", "_"))) for one in parts)
+    return title, below
+
+
 def _settings() -> dict[str, Any]:
     installed = {font.name for font in fontManager.ttflist}
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-    widths: tuple[str, ...] = (
-        "axes.linewidth",
-        "xtick.major.width",
-        "ytick.major.width",
-        "grid.linewidth",
-        "hatch.linewidth",
-    )
-    default: Any = matplotlib.rcParamsDefault
+    widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
     return {
-        **default,
-        "font.family": ["DejaVu Sans", *(name for name in _SCRIPTS if name in installed)],
+        **matplotlib.rcParamsDefault,
+        "font.family": ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)],
         **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
         **dict.fromkeys(widths, 0.5),
         "pdf.fonttype": 42,
@@ -125,16 +124,15 @@ def check_look(width: float | int, style: PaperStyle) -> None:
 def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper") -> Figure:
     """The figure as matplotlib draws it. Raises as `save` does."""
     check_look(width, style)
+    check_traces(figure.data)
     out = Figure(figsize=(width, width), layout="constrained")
-    places = _places(figure, width)
-    looks = tell_apart(figure.data)
-    plots = _axes(out, figure, places, looks)
+    plots = _axes(out, figure, _places(figure, width))
     handles: dict[str, Any] = {}
     for plot in plots:
         for trace in plot.traces:
             handle = draw(plot, trace)
             if _in_legend(figure, trace) and handle is not None:
-                handles.setdefault(named(trace), (handle, words(trace.name or named(trace))))
+                handles.setdefault(named(trace), (handle, words(trace.name)))
     for plot in plots:
         _scales(plot)
         for shape in figure.layout.shapes:
@@ -145,31 +143,22 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
                 _note(plot, note)
     if style == "titled":
         title = figure.layout.title
-        below = f"\n{_folded(words(title.subtitle.text), width)}" if title.subtitle.text else ""
-        out.suptitle(_folded(words(title.text or ""), width) + below, x=0.01, ha="left")
+        lines = [_folded(words(text), width) for text in (title.text, title.subtitle.text) if text]
+        out.suptitle("\n".join(lines), x=0.01, ha="left")
     _legend(out, [*handles.values()], width)
     _fit(out, plots)
     return out
 
 
 def _places(figure: go.Figure, width: float) -> dict[tuple[str, str], tuple[int, int]]:
-    """The row and column of each pair of axes: as in the figure, in fewer columns where the page is narrow."""
-    layout = figure.layout
-    numbers = sorted(int(name[5:] or 1) for name in layout.to_plotly_json() if name.startswith("xaxis"))
-    pairs = []
-    for number in numbers or [1]:
-        key = str(number) if number > 1 else ""
-        pairs.append((f"x{key}", str(layout[f"xaxis{key}"].anchor or f"y{key}")))
-    shared = any(layout[_key(y)].matches for _, y in pairs)
-    tops = sorted({_domain(layout[_key(y)])[1] for _, y in pairs}, reverse=True)
-    lefts = sorted({_domain(layout[_key(x)])[0] for x, _ in pairs})
-    order = sorted(pairs, key=lambda pair: (-_domain(layout[_key(pair[1])])[1], _domain(layout[_key(pair[0])])[0]))
-    columns = min(len(lefts), max(1, int(width / _PANEL[shared])))
-    if columns == len(lefts):
-        return {
-            (x, y): (tops.index(_domain(layout[_key(y)])[1]), lefts.index(_domain(layout[_key(x)])[0]))
-            for x, y in order
-        }
+    """The row and column of each pair of axes that holds something: in the order of the figure, in fewer columns where
+    the page is narrow."""
+    pairs = dict.fromkeys((one.xaxis or "x", one.yaxis or "y") for one in figure.data) or [("x", "y")]
+    left = {pair: _domain(figure, pair[0])[0] for pair in pairs}
+    top = {pair: _domain(figure, pair[1])[1] for pair in pairs}
+    shared = any(figure.layout[_key(y)].matches for _, y in pairs)
+    columns = min(len({*left.values()}), max(1, int(width / _PANEL[shared])))
+    order = sorted(pairs, key=lambda pair: (-top[pair], left[pair]))
     return {pair: divmod(number, columns) for number, pair in enumerate(order)}
 
 
@@ -178,40 +167,41 @@ def _key(axis: str) -> str:
     return f"{axis[0]}axis{axis[1:]}"
 
 
-def _domain(axis: Any) -> tuple[float, float]:
-    return tuple(axis.domain) if axis.domain is not None else (0.0, 1.0)
+def _domain(figure: go.Figure, axis: str) -> tuple[float, float]:
+    return tuple(figure.layout[_key(axis)].domain or (0.0, 1.0))
 
 
-def _axes(
-    out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple[int, int]], looks: Mapping[str, Any]
-) -> list[Plot]:
+def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple[int, int]]) -> list[Plot]:
+    """Axes in their places, labelled at the left and below; of panels without a label, with that of the others."""
     rows, columns = (1 + max(place[side] for place in places.values()) for side in (0, 1))
-    grid = out.add_gridspec(rows, columns)
-    layout, plots = figure.layout, []
-    made: dict[str, Any] = {}
-    labels = {side: [layout[_key(pair[side])].title.text or "" for pair in places] for side in (0, 1)}
+    grid, looks = out.add_gridspec(rows, columns), tell_apart(figure.data)
+    made: dict[str | None, Any] = {}
+    plots: list[Plot] = []
     for (x, y), (row, column) in places.items():
-        matched = made.get(str(layout[_key(y)].matches or ""))
-        axes = out.add_subplot(grid[row, column], sharey=matched)
-        made[y] = axes
-        below = [one for one, place in places.items() if place[1] == column and place[0] > row]
-        own = layout[_key(x)].title.text or next(filter(None, labels[0]), "")
-        if not below or own != (layout[_key(below[0][0])].title.text or own):
-            axes.set_xlabel(words(own))
-        up = layout[_key(y)].title.text or ("" if column else next(filter(None, labels[1]), "") * bool(matched))
-        axes.set_ylabel(words(up))
-        if column and layout[_key(y)].showticklabels is False:
-            axes.tick_params(labelleft=False)
-        traces = [one for one in figure.data if ((one.xaxis or "x"), (one.yaxis or "y")) == (x, y)]
-        plots.append(Plot(axes, layout[_key(x)], layout[_key(y)], traces, looks))
+        across, along = figure.layout[_key(x)], figure.layout[_key(y)]
+        matched = made.get(along.matches)
+        axes = made[y] = out.add_subplot(grid[row, column], sharey=matched)
+        axes.set_ylabel(words(along.title.text or (_label(figure, places, 1) if matched and not column else "")))
+        axes.tick_params(labelleft=not column or along.showticklabels is not False)
+        traces = [one for one in figure.data if (one.xaxis or "x", one.yaxis or "y") == (x, y)]
+        plots.append(Plot(axes, across, along, traces, looks))
+        below = next((pair[0] for pair, place in places.items() if place[1] == column and place[0] > row), None)
+        label = across.title.text or _label(figure, places, 0)
+        if below is None or figure.layout[_key(below)].title.text not in (None, label):
+            axes.set_xlabel(words(label))
     return plots
+
+
+def _label(figure: go.Figure, places: Iterable[tuple[str, str]], side: int) -> str:
+    """The first label of an axis that there is."""
+    return next((text for pair in places if (text := figure.layout[_key(pair[side])].title.text)), "")
 
 
 def _lies_on(plot: Plot, thing: Any) -> bool:
     """Whether a shape or an annotation stands in this pair of axes."""
-    x, y = (str(getattr(thing, f"{side}ref") or side).removesuffix(" domain") for side in "xy")
-    own = plot.x.plotly_name.replace("axis", ""), plot.y.plotly_name.replace("axis", "")
-    return (x, y) == own
+    own = {axis.plotly_name.replace("axis", "") for axis in (plot.x, plot.y)}
+    refs = {str(getattr(thing, f"{side}ref") or side).removesuffix(" domain") for side in "xy"}
+    return bool(refs & own) and refs <= own | {"paper"}
 
 
 def _note(plot: Plot, note: Any) -> None:
@@ -247,10 +237,12 @@ def _scales(plot: Plot) -> None:
         elif axis.rangemode == "tozero" and axis.type != "log":
             low, high = getattr(axes, f"get_{name}lim")()
             negative = any((one < 0).any() for one in values)
-            limit(low if negative else 0.0, max(0.0, high))
+            limit(low if negative else 0.0, 1.04 * max(0.0, high))
         if axis.tickvals is not None:
+            low, high = sorted(getattr(axes, f"get_{name}lim")())
             shown = axis.ticktext if axis.ticktext is not None else [f"{one:g}" for one in axis.tickvals]
-            of.set_ticks(list(map(float, axis.tickvals)), [words(one) for one in shown])
+            ticks = {float(at): words(one) for at, one in zip(axis.tickvals, shown, strict=True) if low <= at <= high}
+            of.set_ticks([*ticks], [*ticks.values()])
             of.set_minor_formatter(NullFormatter())
         elif known is not None:
             of.set_ticks(range(len(known)), [words(one) for one in known])
@@ -301,14 +293,22 @@ def _is_area(handle: Any) -> bool:
 
 def _folded(text: str, width: float) -> str:
     """Text in lines of so many inches."""
-    return "\n".join(textwrap.fill(line, max(8, int(width * _INCH / (0.58 * POINTS)))) for line in text.split("\n"))
+    return "\n".join(_wrapped(line, max(8, int(width * _INCH / (0.58 * POINTS)))) for line in text.split("\n"))
+
+
+def _wrapped(text: str, letters: int) -> str:
+    """Text in lines of so many letters, of which an index has as many as are seen."""
+    indices = INDEX.finditer(text)
+    shown = textwrap.fill(INDEX.sub(lambda found: "\0" * len(found[1]), text), letters, break_long_words=False)
+    return re.sub("\0+", lambda _: next(indices)[0], shown)
 
 
 def _fit(out: Figure, plots: list[Plot]) -> None:
     """Fold what is longer than its axis, and give the axes the height that they need."""
     for plot in plots:
         _name_ticks(plot)
-    for step in range(5):
+    placed = False
+    for _ in range(6):
         out.draw_without_rendering()
         missing = 0.0
         for row in {plot.axes.get_subplotspec().rowspan.start for plot in plots}:
@@ -316,11 +316,12 @@ def _fit(out: Figure, plots: list[Plot]) -> None:
             missing += max(_height(plot) - plot.axes.get_window_extent().height / out.dpi for plot in in_row)
         folded = [_fold(*label) for label in _labels(plots)]
         thinned = [_thin(plot) for plot in plots]
-        if step == 1:
+        if abs(missing) < 0.02 and not any(folded) and not any(thinned):
+            if placed:
+                return
             for plot in plots:
                 _place_notes(plot)
-        elif abs(missing) < 0.02 and not any(folded) and not any(thinned):
-            return
+            placed = True
         out.set_figheight(max(0.8, out.get_figheight() + missing))
 
 
@@ -349,7 +350,7 @@ def _fold(label: Text, length: float, room: float) -> bool:
     if length <= room + 2 or " " not in text:
         return False
     lines = label.get_text().count("\n") + 2
-    label.set_text(textwrap.fill(text, max(6, -(-len(text) // lines) + 3), break_long_words=False))
+    label.set_text(_wrapped(text, max(6, -(-len(text) // lines) + 3)))
     return True
 
 
@@ -403,11 +404,11 @@ def _place_notes(plot: Plot) -> None:
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
-        box = note.get_window_extent()
+        box = note.get_window_extent().padded(1)
         across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
         up = max(0.0, inside.y0 + 2 - box.y0)
-        while any(box.translated(across, up).overlaps(other) for other in placed):
-            up += box.height
+        while below := next((one for one in placed if one.overlaps(box.translated(across, up))), None):
+            up = below.y1 - box.y0 + 0.1
         placed.append(box.translated(across, up))
         x, y = note.get_position()
         note.set_position((x + across * _INCH / note.figure.dpi, y + up * _INCH / note.figure.dpi))

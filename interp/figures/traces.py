@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, to_r
 from matplotlib.patches import Patch
 from plotly.colors import sample_colorscale
 
-__all__ = ["Plot", "css_colour", "dashes", "draw", "draw_note", "draw_shape", "named", "tell_apart", "words"]
+__all__ = ["INDEX", "Plot", "check_traces", "draw", "draw_note", "draw_shape", "named", "tell_apart", "words"]
 
 _POINT = 0.5  # of a plotly pixel, in print
 _DASHES: dict[str, Any] = {
@@ -64,10 +65,14 @@ def _values(trace: Any, name: str) -> list[Any]:
     return list(values)
 
 
+INDEX = re.compile(r"\$[_^]\{\\mathrm\{(.*?)\}\}\$")
+"""A sub- or superscript in `words`, with its letters as group."""
+
+
 def words(text: object) -> str:
     """Text of a plotly figure as matplotlib reads it: sub- and superscripts by mathtext, all else to the letter."""
     known = re.sub("[\u2068\u2069]", "", str(text)).replace("$", r"\$")
-    known = re.sub(r"<br ?/?>", "\n", known)
+    known = re.sub("</?[bi]>", "", re.sub(r"<br ?/?>", "\n", known))
     known = re.sub(r"<sub>(.*?)</sub>", r"$_{\\mathrm{\1}}$", known)
     return unescape(re.sub(r"<sup>(.*?)</sup>", r"$^{\\mathrm{\1}}$", known))
 
@@ -94,12 +99,13 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
     Of more than six lines without symbols none is changed: they are ordered, and go from dark to light.
     """
-    looks: dict[str, dict[str, Any]] = {}
-    series = {named(one): one for one in reversed([*traces]) if one.showlegend is not False}
+    series: dict[str, Any] = {}
+    for one in traces:
+        if one.showlegend is not False:
+            series.setdefault(named(one), one)
     filled = [name for name, one in series.items() if one.type in ("bar", "box")]
-    for number, name in enumerate(reversed(filled)):
-        looks[name] = {"hatch": _HATCHES[number % len(_HATCHES)]}
-    lines = {name: one for name, one in reversed(series.items()) if one.type == "scatter" and one.fill is None}
+    looks = {name: {"hatch": hatch} for name, hatch in zip(filled, cycle(_HATCHES), strict=False)}
+    lines = {name: one for name, one in series.items() if one.type == "scatter" and one.fill is None}
     taken: set[tuple[Any, Any]] = set()
     for name, one in lines.items():
         dash = (one.line.dash or "solid") if "lines" in (one.mode or "lines") else None
@@ -115,16 +121,17 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
     return looks
 
 
-def draw(plot: Plot, trace: Any) -> Any:
-    """Draw a trace; returns what stands for it in a legend.
+def check_traces(traces: Iterable[Any]) -> None:
+    """Raise ValueError for a kind of trace that is not drawn for paper."""
+    for kind in (one.type for one in traces):
+        if kind not in _DRAWN:
+            known = ", ".join(_DRAWN)
+            raise ValueError(f"a {kind!r} trace is not drawn for paper, only {known}; use write_image of plotly")
 
-    Raises ValueError for a kind of trace that is not drawn for paper.
-    """
-    ways: dict[str, Callable[[Plot, Any], Any]] = {"scatter": _scatter, "bar": _bars, "box": _boxes, "heatmap": _grid}
-    if trace.type not in ways:
-        known = ", ".join(ways)
-        raise ValueError(f"a {trace.type!r} trace is not drawn for paper, only {known}; use write_image of plotly")
-    return ways[trace.type](plot, trace)
+
+def draw(plot: Plot, trace: Any) -> Any:
+    """Draw a trace; returns what stands for it in a legend."""
+    return _DRAWN[trace.type](plot, trace)
 
 
 def _scatter(plot: Plot, trace: Any) -> Any:
@@ -256,14 +263,16 @@ def _boxes(plot: Plot, trace: Any) -> Any:
 def _grid(plot: Plot, trace: Any) -> None:
     x, y, z = plot.places(trace, "x"), plot.places(trace, "y"), np.asarray(trace.z, dtype=float)
     scale = ScalarMappable(Normalize(trace.zmin, trace.zmax), _colours(trace.colorscale))
+    scale.norm.autoscale_None(z)
     plot.axes.pcolormesh(_edges(x), _edges(y), z, cmap=scale.cmap, norm=scale.norm, zorder=0)
-    if trace.texttemplate is not None:
-        form = re.sub(r"%\{z:(.*?)\}", r"{:\1}", trace.texttemplate)
-        for (row, column), value in np.ndenumerate(z):
-            if np.isfinite(value):
-                ink = "white" if np.dot(scale.to_rgba(value)[:3], _GREY) < 0.45 else "black"
-                how: dict[str, Any] = {"color": ink, "ha": "center", "va": "center", "gid": "cell"}
-                plot.axes.text(x[column], y[row], form.format(value).replace("-", "−"), **how)
+    for (row, column), value in np.ndenumerate(z):
+        if trace.texttemplate is not None and np.isfinite(value):
+            form = re.sub(r"%\{z:(.*?)\}", r"{:\1}", trace.texttemplate)
+            said = str(trace.text[row][column]) if form == "%{text}" else form.format(value)
+            ink = "white" if np.dot(scale.to_rgba(value)[:3], _GREY) < 0.45 else "black"
+            look = {"weight": "bold" if "<b>" in said else None, "style": "italic" if "<i>" in said else None}
+            how: dict[str, Any] = {"color": ink, "ha": "center", "va": "center", "gid": "cell"} | look
+            plot.axes.text(x[column], y[row], words(said).replace("-", "−"), **how)
     _scale_beside(plot.axes, scale, trace.colorbar)
 
 
@@ -294,6 +303,10 @@ def _scale_beside(axes: Any, scale: ScalarMappable, bar: Any) -> None:
         drawn.ax.set_ylabel(words(bar.title.text))
 
 
+_DRAWN: dict[str, Callable[[Plot, Any], Any]]
+_DRAWN = {"scatter": _scatter, "bar": _bars, "box": _boxes, "heatmap": _grid}
+
+
 def draw_shape(plot: Plot, shape: Any) -> None:
     """A line across the axes; plotly's others are not in use."""
     style: dict[str, Any] = {
@@ -312,13 +325,13 @@ def draw_note(plot: Plot, note: Any) -> None:
     """A text at a place of the axes."""
     ends: dict[str, tuple[float, Any]] = {}
     for name, axis, value in (("x", plot.x, note.x), ("y", plot.y, note.y)):
-        inside = str(getattr(note, f"{name}ref")).endswith("domain")
+        inside = str(getattr(note, f"{name}ref")).endswith(("domain", "paper"))
         ends[name] = (value if inside or axis.type != "log" else 10**value, inside)
     (x, x_inside), (y, y_inside) = ends["x"], ends["y"]
     over = ("axes fraction" if x_inside else "data", "axes fraction" if y_inside else "data")
     shift = (0.75 * (note.xshift or 0), 0.75 * (note.yshift or 0))
     across = {"left": "left", "right": "right"}.get(note.xanchor, "center")
-    along = {"top": "top", "bottom": "bottom"}.get(note.yanchor, "center")
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8} if note.bgcolor else None
+    along = "bottom" if y_inside and y == 1 else {"top": "top", "bottom": "bottom"}.get(note.yanchor, "center")
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.7}
     how: dict[str, Any] = {"ha": across, "va": along, "zorder": 4, "gid": "note", "bbox": ground}
     plot.axes.annotate(words(note.text), (x, y), xycoords=over, xytext=shift, textcoords="offset points", **how)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -65,7 +64,5 @@ def write_figures(
                     files = [within / f"{analysis}_{name}.{ending}" for ending in formats]
                     for file in files:
                         paper.save(figure, folder / file, width=width, style=style)
-                    title = figure.layout.title
-                    caption = ". ".join(unescape(one) for one in (title.text, title.subtitle.text) if one)
-                    rows.append((", ".join(map(str, files)), caption))
+                    rows.append((", ".join(map(str, files)), ". ".join(filter(None, paper.titles(figure)))))
     return pd.DataFrame(rows, columns=["file", "caption"])
