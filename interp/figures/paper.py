@@ -94,8 +94,9 @@ def _settings() -> dict[str, Any]:
     installed = {font.name for font in fontManager.ttflist}
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
     widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
+    default: Any = matplotlib.rcParamsDefault
     return {
-        **matplotlib.rcParamsDefault,
+        **default,
         "font.family": ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)],
         **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
         **dict.fromkeys(widths, 0.5),

@@ -104,6 +104,7 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
         if one.showlegend is not False:
             series.setdefault(named(one), one)
     filled = [name for name, one in series.items() if one.type in ("bar", "box")]
+    looks: dict[str, dict[str, Any]]
     looks = {name: {"hatch": hatch} for name, hatch in zip(filled, cycle(_HATCHES), strict=False)}
     lines = {name: one for name, one in series.items() if one.type == "scatter" and one.fill is None}
     taken: set[tuple[Any, Any]] = set()
