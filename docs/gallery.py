@@ -1,9 +1,9 @@
-"""The gallery in `docs/figures.md`: every figure of a run, as for one column of a paper.
+"""The gallery in `docs/figures.md`: the figures of a run, as for one column of a paper.
 
     interp report --model tiny-gpt2 --more --out runs/gallery
     python docs/gallery.py runs/gallery
 
-Writes docs/gallery.md and the pictures in docs/gallery/.
+Writes docs/gallery.md and the pictures in docs/gallery/; of figures with the same axes the first one.
 """
 
 import sys
@@ -13,29 +13,33 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from interp.analyses import load
-from interp.pages.paper import write_figures
+from interp.figures.paper import save, titles
+from interp.pages.page import find_runs
 
 HOME = Path(__file__).parent
-WIDTH, PIXELS, COLOURS = 3.3, 660, 64
+WIDTH, FEWER, COLOURS = 3.3, 2, 128
 
 
-def main(run: Path) -> None:
+def main(directory: Path) -> None:
     shelf = HOME / "gallery"
     shelf.mkdir(exist_ok=True)
     for old in shelf.glob("*.png"):
         old.unlink()
-    lines, heading = ["<!-- made by docs/gallery.py -->"], ""
-    with TemporaryDirectory() as folder:
-        for row in write_figures(run, folder + "/figures", formats=["png"], width=WIDTH).to_dict("records"):
-            analysis, _, name = row["file"].removesuffix(".png").partition("_")
-            if analysis != heading:
-                lines += ["", f"### {load(analysis).title}", ""]
-                heading = analysis
-            with Image.open(Path(folder, "figures", row["file"])) as picture:
-                small = picture.convert("RGB").resize((PIXELS, round(PIXELS * picture.height / picture.width)))
-            small.quantize(COLOURS).save(shelf / row["file"], optimize=True)
-            caption = row["caption"].replace("<", "&lt;").replace("|", "&#124;")
-            lines.append(f'![{name}](gallery/{row["file"]}){{ width="330" title="{name}" }}')
+    lines = ["<!-- made by docs/gallery.py -->"]
+    [run] = find_runs(directory)
+    for analysis, result in run.results.items():
+        lines += ["", f"### {load(analysis).title}", ""]
+        seen = set()
+        for name, figure in result.figures().items():
+            axes = tuple(axis.title.text for axis in (*figure.select_xaxes(), *figure.select_yaxes()))
+            if axes in seen:
+                continue
+            seen.add(axes)
+            with TemporaryDirectory() as folder:
+                large = Image.open(save(figure, Path(folder) / "figure.png", width=WIDTH)).convert("RGB")
+            large.reduce(FEWER).quantize(COLOURS).save(shelf / f"{analysis}_{name}.png", optimize=True)
+            caption = ". ".join(filter(None, titles(figure))).replace("<", "&lt;")
+            lines.append(f'![{name}](gallery/{analysis}_{name}.png){{ width="330" title="{name}" }}')
             lines.append(f"<br>`{name}`: {caption}\n")
     (HOME / "gallery.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 

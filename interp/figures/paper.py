@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from html import unescape
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -29,7 +30,7 @@ from matplotlib.ticker import (
 
 from interp.checks import check_choice
 from interp.disk import replacing
-from interp.figures.style import FONTS
+from interp.figures.style import COLOURS, FONTS
 from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
 
 __all__ = ["FORMATS", "POINTS", "PaperStyle", "check_look", "drawn", "save", "titles"]
@@ -44,9 +45,39 @@ _INCH = 72
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
 _LINE = 1.25 * POINTS / _INCH
+_FEW_ROWS = 10
 _DPI = 300
 
 
+def _settings() -> dict[str, Any]:
+    installed = {font.name for font in fontManager.ttflist}
+    sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
+    default: Any = matplotlib.rcParamsDefault
+    return {
+        **default,
+        "font.family": ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)],
+        **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
+        **dict.fromkeys(widths, 0.5),
+        "pdf.fonttype": 42,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "interp",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.formatter.use_mathtext": True,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "xtick.minor.size": 0,
+        "ytick.minor.size": 0,
+        "figure.constrained_layout.h_pad": 0.03,
+        "figure.constrained_layout.w_pad": 0.03,
+    }
+
+
+_SETTINGS = _settings()
+
+
+@matplotlib.rc_context(_SETTINGS)
 def save(
     figure: go.Figure, path: str | os.PathLike[str], *, width: float | int = 3.3, style: PaperStyle = "paper"
 ) -> Path:
@@ -77,8 +108,7 @@ def save(
         "svg": {"Title": title, "Description": below, "Creator": "interp", "Date": None},
         "png": {"Title": title, "Description": below, "Software": "interp"},
     }
-    settings: Any = _settings()
-    with matplotlib.rc_context(settings), replacing(target) as temporary:
+    with replacing(target) as temporary:
         drawn(figure, width=width, style=style).savefig(temporary, format=ending, dpi=_DPI, metadata=about[ending])
     return target
 
@@ -90,31 +120,6 @@ def titles(figure: go.Figure) -> tuple[str, str]:
     return title, below
 
 
-def _settings() -> dict[str, Any]:
-    installed = {font.name for font in fontManager.ttflist}
-    sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-    widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
-    default: Any = matplotlib.rcParamsDefault
-    return {
-        **default,
-        "font.family": ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)],
-        **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
-        **dict.fromkeys(widths, 0.5),
-        "pdf.fonttype": 42,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "interp",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.formatter.use_mathtext": True,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
-        "figure.constrained_layout.h_pad": 0.03,
-        "figure.constrained_layout.w_pad": 0.03,
-    }
-
-
 def check_look(width: float | int, style: PaperStyle) -> None:
     """Raise ValueError for a width that no page has, or an unknown style."""
     check_choice("style", style, get_args(PaperStyle))
@@ -122,10 +127,12 @@ def check_look(width: float | int, style: PaperStyle) -> None:
         raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
 
 
+@matplotlib.rc_context(_SETTINGS)
 def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper") -> Figure:
     """The figure as matplotlib draws it. Raises as `save` does."""
     check_look(width, style)
     check_traces(figure.data)
+    figure = _coloured(figure)
     out = Figure(figsize=(width, width), layout="constrained")
     plots = _axes(out, figure, _places(figure, width))
     handles: dict[str, Any] = {}
@@ -136,11 +143,11 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
                 handles.setdefault(named(trace), (handle, words(trace.name)))
     for plot in plots:
         _scales(plot)
-        for shape in figure.layout.shapes:
-            if _lies_on(plot, shape):
-                draw_shape(plot, shape)
-        for note in figure.layout.annotations:
-            if _lies_on(plot, note):
+        lines = {shape.y0: draw_shape(plot, shape) for shape in figure.layout.shapes if _lies_on(plot, shape)}
+        for note in (one for one in figure.layout.annotations if _lies_on(plot, one)):
+            if str(note.xref).endswith("domain") and note.y in lines:
+                handles.setdefault(note.text, (lines[note.y], words(note.text)))
+            else:
                 _note(plot, note)
     if style == "titled":
         title = figure.layout.title
@@ -148,6 +155,15 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
         out.suptitle("\n".join(lines), x=0.01, ha="left")
     _legend(out, [*handles.values()], width)
     _fit(out, plots)
+    return out
+
+
+def _coloured(figure: go.Figure) -> go.Figure:
+    """A copy in which each series has the colour that plotly gives it."""
+    out = go.Figure(figure)
+    for trace, colour in zip(out.data, cycle(figure.layout.colorway or COLOURS), strict=False):
+        if trace.type != "heatmap" and (trace.type != "scatter" or trace.line.color is None):
+            trace.marker.color = colour if trace.marker.color is None else trace.marker.color
     return out
 
 
@@ -309,15 +325,16 @@ def _fit(out: Figure, plots: list[Plot]) -> None:
     for plot in plots:
         _name_ticks(plot)
     placed = False
-    for _ in range(6):
+    for _ in range(8):
         out.draw_without_rendering()
         missing = 0.0
         for row in {plot.axes.get_subplotspec().rowspan.start for plot in plots}:
             in_row = [one for one in plots if one.axes.get_subplotspec().rowspan.start == row]
             missing += max(_height(plot) - plot.axes.get_window_extent().height / out.dpi for plot in in_row)
-        folded = [_fold(*label) for label in _labels(plots)]
-        thinned = [_thin(plot) for plot in plots]
-        if abs(missing) < 0.02 and not any(folded) and not any(thinned):
+        changed = [_fold(*label) for label in _labels(plots)]
+        if abs(missing) < 0.02:
+            changed += [_thin(plot) for plot in plots]
+        if abs(missing) < 0.02 and not any(changed):
             if placed:
                 return
             for plot in plots:
@@ -331,7 +348,8 @@ def _height(plot: Plot) -> float:
     box = plot.axes.get_window_extent()
     known = plot.categories("y")
     labels = plot.axes.get_yticklabels() if known is not None or plot.y.tickvals is not None else []
-    needed = sum(1 + label.get_text().count("\n") for label in labels) * _LINE
+    lines = [1 + label.get_text().count("\n") for label in labels]
+    needed = len(lines) * _LINE * max((sum(two) / 2 for two in pairwise(lines)), default=1)
     return max(min(2.6, max(1.2, 0.66 * box.width / plot.axes.figure.dpi)), needed)
 
 
@@ -360,9 +378,9 @@ def _name_ticks(plot: Plot) -> None:
     another."""
     width = plot.axes.figure.get_figwidth() / plot.axes.get_subplotspec().get_gridspec().ncols
     if _named_ticks(plot, "y"):
-        plot.axes.yaxis.set_ticks(
-            plot.axes.get_yticks(), [_folded(one.get_text(), 0.3 * width) for one in plot.axes.get_yticklabels()]
-        )
+        names = [one.get_text() for one in plot.axes.get_yticklabels()]
+        room = (0.3 if len(names) <= _FEW_ROWS else 0.45) * width
+        plot.axes.yaxis.set_ticks(plot.axes.get_yticks(), [_folded(name, room) for name in names])
     if _named_ticks(plot, "x"):
         names = [one.get_text() for one in plot.axes.get_xticklabels()]
         room = 0.72 * width / max(1, len(names))
@@ -405,7 +423,7 @@ def _place_notes(plot: Plot) -> None:
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
-        box = note.get_window_extent().padded(1)
+        box = note.get_window_extent().padded(3)
         across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
         up = max(0.0, inside.y0 + 2 - box.y0)
         while below := next((one for one in placed if one.overlaps(box.translated(across, up))), None):

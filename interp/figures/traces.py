@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
+from matplotlib import colormaps
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize, to_rgba
 from matplotlib.patches import Patch
@@ -89,6 +90,15 @@ def dashes(name: str | None) -> Any:
     return _DASHES.get(name or "solid", "-")
 
 
+def _colour(trace: Any) -> tuple[float, ...]:
+    of_line = trace.line.color if trace.type == "scatter" else None
+    return css_colour(of_line or trace.marker.color)
+
+
+def _width(line: Any) -> float:
+    return 2.0 if line.width is None else float(line.width)
+
+
 def named(trace: Any) -> str:
     """What a series is called: all traces of that name look alike."""
     return str(trace.legendgroup or trace.name or "")
@@ -141,29 +151,23 @@ def _scatter(plot: Plot, trace: Any) -> Any:
         known = np.isfinite(x) & np.isfinite(y)
         (patch,) = axes.fill(x[known], y[known], color=css_colour(trace.fillcolor), linewidth=0, zorder=1)
         return patch
-    look, mode = plot.looks.get(named(trace), {}), trace.mode or "lines"
-    colour = trace.line.color if trace.line.color is not None else trace.marker.color
-    scaled = trace.marker.colorscale is not None and not isinstance(trace.marker.color, str)
-    if scaled:
-        _cloud(plot, trace, x, y)
-        return None
+    if trace.marker.colorscale is not None and not isinstance(trace.marker.color, str):
+        return _cloud(plot, trace, x, y)
+    look, mode, colour = plot.looks.get(named(trace), {}), trace.mode or "lines", _colour(trace)
     style: dict[str, Any] = {"linestyle": "none"}
     if "lines" in mode:
         dash = look.get("dash", trace.line.dash) if trace.showlegend is not False else trace.line.dash
-        style = {
-            "linestyle": dashes(dash),
-            "linewidth": _POINT * (trace.line.width if trace.line.width is not None else 2),
-        }
+        style = {"linestyle": dashes(dash), "linewidth": _POINT * _width(trace.line)}
     if "markers" in mode:
         style |= _marker(trace, look)
-        if "lines" in mode and not _has_bars(trace):
+        if "lines" in mode and trace.error_y.array is None and trace.error_x.array is None:
             style["markevery"] = max(1, -(-len(x) // _MOST_MARKERS))
     _bars_of_error(plot, trace, x, y)
-    (line,) = axes.plot(x, y, color=css_colour(str(colour)), zorder=2.5, **style)
-    if style.get("markersize") and not np.isscalar(trace.marker.size):
+    (line,) = axes.plot(x, y, color=colour, zorder=2.5, **style)
+    if "markers" in mode and np.ndim(trace.marker.size):
         large = np.asarray(trace.marker.size) == np.max(trace.marker.size)
         line.set(markevery=1, markersize=2)
-        axes.plot(x[large], y[large], color=css_colour(str(colour)), zorder=2.6, **style | {"linestyle": "none"})
+        axes.plot(x[large], y[large], color=colour, zorder=2.6, **style | {"linestyle": "none"})
     return line
 
 
@@ -171,36 +175,25 @@ def _marker(trace: Any, look: Mapping[str, Any]) -> dict[str, Any]:
     symbol = look.get("symbol", trace.marker.symbol)
     if isinstance(symbol, int | np.integer):
         symbol = list(_SYMBOLS)[symbol]
-    symbol = str(symbol or "circle").removesuffix("-open")
     size = 6 if trace.marker.size is None else np.max(trace.marker.size)
-    style = {"marker": _SYMBOLS[symbol], "markersize": max(2.0, 0.55 * float(size)), "markeredgewidth": 0.7}
-    fill = {"markerfacecolor": "white"} if _is_open(trace) else {}
-    return style | fill | ({"alpha": trace.marker.opacity} if trace.marker.opacity is not None else {})
-
-
-def _is_open(trace: Any) -> bool:
-    return str(trace.marker.symbol).endswith("-open")
+    style = {"markersize": max(2.0, 0.55 * float(size)), "markeredgewidth": 0.7, "alpha": trace.marker.opacity}
+    fill = {"markerfacecolor": "white"} if str(trace.marker.symbol).endswith("-open") else {}
+    return style | fill | {"marker": _SYMBOLS.get(str(symbol).removesuffix("-open"), "o")}
 
 
 def _cloud(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
     """Points by colour, with the scale of the colours."""
     colours = np.asarray(trace.marker.color, dtype=float)
-    low, high = (
-        (trace.marker.cmin, trace.marker.cmax) if trace.marker.cmin is not None else (colours.min(), colours.max())
-    )
-    scale = ScalarMappable(Normalize(low, high), _colours(trace.marker.colorscale))
+    scale = ScalarMappable(Normalize(trace.marker.cmin, trace.marker.cmax), _colours(trace.marker.colorscale))
+    scale.norm.autoscale_None(colours)
     how: dict[str, Any] = {"s": 9, "alpha": trace.marker.opacity, "zorder": 2.6, "linewidths": 0}
     plot.axes.scatter(x, y, c=colours, cmap=scale.cmap, norm=scale.norm, **how)
     _scale_beside(plot.axes, scale, trace.marker.colorbar)
 
 
-def _has_bars(trace: Any) -> bool:
-    return trace.error_y.array is not None or trace.error_x.array is not None
-
-
 def _bars_of_error(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
     """Intervals with caps; an estimate may lie outside its interval."""
-    colour = css_colour(str(trace.line.color or trace.marker.color))
+    colour = _colour(trace)
     for error, across, lines, cap in (
         (trace.error_y, False, plot.axes.vlines, "_"),
         (trace.error_x, True, plot.axes.hlines, "|"),
@@ -231,7 +224,7 @@ def _bars(plot: Plot, trace: Any) -> Any:
 
 def _filled(plot: Plot, trace: Any) -> dict[str, Any]:
     """Pale, with a hatch in the colour of the series."""
-    colour = css_colour(str(trace.marker.color))
+    colour = _colour(trace)
     hatch = plot.looks.get(named(trace), {}).get("hatch", "")
     return {"facecolor": (*colour[:3], 0.25), "edgecolor": colour[:3], "hatch": hatch, "linewidth": 0.7}
 
@@ -242,7 +235,7 @@ def _boxes(plot: Plot, trace: Any) -> Any:
     groups = list(dict.fromkeys(named(one) for one in plot.traces if one.type == "box"))
     width = 0.8 / len(groups)
     x, y = plot.places(trace, "x"), np.asarray(trace.y, dtype=float)
-    style, colour = _filled(plot, trace), css_colour(str(trace.marker.color))[:3]
+    style, colour = _filled(plot, trace), _colour(trace)[:3]
     lines = {name: {"color": colour, "linewidth": 0.7} for name in ("whiskerprops", "capprops", "medianprops")}
     for place in np.unique(x):
         values = y[(x == place) & np.isfinite(y)]
@@ -285,15 +278,13 @@ def _edges(centres: np.ndarray) -> np.ndarray:
 
 
 def _colours(scale: Any) -> Colormap:
-    """A scale of colours whose brightness only rises or only falls; one with two dark ends becomes cividis."""
-    points = np.linspace(0, 1, 65)
-    css = sample_colorscale(list(scale) if isinstance(scale[0], str) else [list(one) for one in scale], list(points))
-    colours = [css_colour(one)[:3] for one in css]
-    steps = np.diff(np.array(colours) @ _GREY)
-    if (steps > -1e-3).all() or (steps < 1e-3).all():
-        return LinearSegmentedColormap.from_list("scale", colours)
-    from matplotlib import colormaps
-
+    """A scale of colours whose brightness only rises or only falls; for one with two dark ends, cividis."""
+    if scale is not None:
+        css = sample_colorscale([list(one) for one in scale], list(np.linspace(0, 1, 65)))
+        colours = [css_colour(one)[:3] for one in css]
+        steps = np.diff(np.array(colours) @ _GREY)
+        if (steps > -1e-3).all() or (steps < 1e-3).all():
+            return LinearSegmentedColormap.from_list("scale", colours)
     return colormaps["cividis"]
 
 
@@ -308,18 +299,13 @@ _DRAWN: dict[str, Callable[[Plot, Any], Any]]
 _DRAWN = {"scatter": _scatter, "bar": _bars, "box": _boxes, "heatmap": _grid}
 
 
-def draw_shape(plot: Plot, shape: Any) -> None:
+def draw_shape(plot: Plot, shape: Any) -> Any:
     """A line across the axes; plotly's others are not in use."""
-    style: dict[str, Any] = {
-        "color": css_colour(shape.line.color),
-        "linewidth": _POINT * (shape.line.width or 2),
-        "zorder": 1.5,
-    }
+    style = {"color": css_colour(shape.line.color), "linewidth": _POINT * _width(shape.line), "zorder": 1.5}
     style["linestyle"] = dashes(shape.line.dash)
     if str(shape.xref).startswith("x") and not str(shape.xref).endswith("domain"):
-        plot.axes.axvline(shape.x0, **style)
-    else:
-        plot.axes.axhline(shape.y0, **style)
+        return plot.axes.axvline(shape.x0, **style)
+    return plot.axes.axhline(shape.y0, **style)
 
 
 def draw_note(plot: Plot, note: Any) -> None:

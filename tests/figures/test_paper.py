@@ -50,6 +50,15 @@ def test_the_values_are_drawn_as_they_are():
     assert axes.lines[0].get_ydata().tolist() == [3, 1, 2]
 
 
+def test_a_figure_of_plotly_alone_has_the_colours_of_plotly():
+    out = Figure(layout_colorway=["#ff0000", "#00ff00"]).add_scatter(x=[1, 2], y=[1, 2]).add_bar(x=[1], y=[2])
+    out.add_scatter(x=[1, 2], y=[2, 1], line_color="#0000ff")
+    (axes,) = paper.drawn(out, width=3.3).axes
+    assert [line.get_color() for line in axes.lines] == [(1, 0, 0, 1), (0, 0, 1, 1)]
+    assert axes.patches[0].get_edgecolor() == (0, 1, 0, 1)
+    assert [trace.marker.color for trace in out.data] == [None] * 3
+
+
 def test_quartiles_of_a_box_are_those_of_plotly():
     """For eight numbers plotly's `linear` method has the quartiles half-way between two of them."""
     out = figure("Title", "", "y").add_box(x=["a"] * 8, y=[1, 2, 3, 4, 5, 6, 7, 8], name="one", marker_color=GREY)
@@ -67,6 +76,23 @@ def test_a_grid_has_its_first_row_above_and_its_numbers():
     places = {one.get_text(): one.get_position() for one in axes.texts}
     assert places == {"0.5": (0, 0), "−0.5": (1, 0), "0.0": (0, 1), "1.0": (1, 1)}
     assert axes.yaxis.get_inverted()
+
+
+def test_a_level_with_a_name_stands_in_the_legend():
+    out = lines("#0072b2").add_hline(y=0.5, line={"dash": "dot", "color": GREY}, annotation_text="chance")
+    drawn = paper.drawn(out.update_traces(showlegend=True), width=3.3)
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["series 0", "chance"]
+    assert not drawn.axes[0].texts
+
+
+def test_every_row_of_a_grid_has_its_name_in_type_of_8_points():
+    names = [f"row {number}" for number in range(30)]
+    drawn = paper.drawn(figure("Title", "", "").add_heatmap(x=["a"], y=names, z=[[0.5]] * 30), width=3.3)
+    labels = drawn.axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == names
+    assert {label.get_size() for label in labels} == {8}
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(one.overlaps(two) for one, two in itertools.pairwise(boxes))
 
 
 def test_panels_lie_below_one_another_in_one_column():
