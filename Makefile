@@ -19,7 +19,7 @@ test: check
 matrix: $(STAMP)
 	$(PYTEST) -m matrix --jaxtyping-packages=
 
-# What takes a minute or two: before every commit
+# Before every commit
 check: $(STAMP) lint
 	$(PYTEST) -m "not e2e"
 

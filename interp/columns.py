@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -128,13 +128,13 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
 
 def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
     """Each column with the two of its interval: `_low` and `_high` of its name, or two that follow it, are called low
-    and high, and are no columns that mean something else."""
+    and high, and are not the interval of another column."""
     ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
     for name, low, high in zip(names, names[1:], names[2:], strict=False):
         own = (f"{name}_low", f"{name}_high")
         if set(own) <= set(names):
             ends[name] = own
-        elif _are_ends(low, high, known):
+        elif _are_ends(low, high, names, known):
             ends[name] = (low, high)
     for pair in [pair for pair in ends.values() if pair]:
         for end in pair:
@@ -142,11 +142,11 @@ def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, t
     return ends
 
 
-def _are_ends(low: str, high: str, known: Mapping[str, Column]) -> bool:
+def _are_ends(low: str, high: str, names: Collection[str], known: Collection[str]) -> bool:
     if (low, high) == ("low", "high"):
         return True
     base = low.removesuffix("_low")
-    return low != base and high == f"{base}_high" and low not in known
+    return low != base and high == f"{base}_high" and base not in names and low not in known
 
 
 def _form(table: pd.DataFrame) -> Callable[[Any], str]:

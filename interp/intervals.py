@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife"]
+__all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife", "summed_others"]
 
 FEWEST_TEXTS = 20
 """With fewer texts, or pieces of longer ones, an interval is NaN: it would hold the true value too seldom (see
@@ -122,12 +122,17 @@ def from_sums(
     """
     with np.errstate(invalid="ignore", divide="ignore"):  # of what one group alone has
         whole = of(*(one.sum(0) for one in sums))
-        without = np.stack([of(*left) for left in zip(*map(_others, sums), strict=True)])
+        without = np.stack([of(*left) for left in zip(*map(summed_others, sums), strict=True)])
         return jackknife(whole, without, sizes, texts_per_group)
 
 
-def _others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
-    """The sum of all groups but each, without subtracting it from the whole."""
+def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
+    """The sum of all groups but each, without subtracting it from the whole.
+
+    Examples:
+        >>> summed_others(np.array([1.0, 10.0, 100.0])).tolist()
+        [110.0, 101.0, 11.0]
+    """
     before, after = sums.cumsum(0), sums[::-1].cumsum(0)[::-1]
     nothing = np.zeros_like(sums[:1])
     return np.concatenate([nothing, before[:-1]]) + np.concatenate([after[1:], nothing])

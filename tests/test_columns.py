@@ -46,6 +46,11 @@ def test_intervals_stand_beside_their_value():
     assert scale.cells == ["0.0 [-1.0, 1.0]", "1.0 [0.5, 1.5]"]
 
 
+def test_an_interval_belongs_to_the_column_of_its_name():
+    table = pd.DataFrame({"gap": [0.5], "n_dims": [25.5], "gap_low": [0.25], "gap_high": [0.75]})
+    assert [one.cells for one in displayed(table)] == [["0.50 [0.25, 0.75]"], ["25.5"]]
+
+
 def test_what_is_known_by_its_own_name_is_no_end_of_an_interval():
     table = pd.DataFrame({"bin": [0, 1], "unigram_low": [0.1, 0.2], "unigram_high": [0.2, 0.3]})
     known = COMMON | {"unigram_low": Column("from"), "unigram_high": Column("to")}

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.encoding import EncodingStudy
+from interp.encoding.pruning import PRUNED
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
 from interp.figures.style import (
@@ -33,7 +34,6 @@ __all__ += ["pruned_texts", "pruning", "steering", "way_of_steering"]
 
 _MOST_NEURONS = 1_500
 _MOST_TYPES = 3_000
-_PRUNED_BY_THE_PAPER = 0.3
 _ORDERS: dict[str, Style] = {
     "spearman": {"name": "least |Spearman| first", "color": BLUE, "dash": "solid", "symbol": "circle"},
     "slope": {"name": "least |slope| first", "color": GREEN, "dash": "dash", "symbol": "diamond"},
@@ -147,7 +147,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
             style, hover = _ORDERS[str(order)], "%{x:.0%} removed<br>%{y:.4g}"
             add_series(out, part[measure].round(5), style, hover=hover, size=5, legend=panel == 1, panel=panel)
-    out.add_vline(x=_PRUNED_BY_THE_PAPER, line={"width": 1, "dash": "dot", "color": INK})
+    out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(title_text="top-1 agreement", rangemode="tozero", col=1)
     return out.update_yaxes(title_text="KL(full‖pruned), nats", rangemode="tozero", col=2)
@@ -176,7 +176,7 @@ def pruned_texts(written: pd.DataFrame) -> Figure:
         add_series(out, table[name].round(4), style, hover="%{x:.0%} removed<br>%{y:.3f}", panel=1)
     style = {"name": "perplexity", "color": INK, "symbol": "diamond"}
     add_series(out, table["perplexity"], style, hover="%{x:.0%} removed<br>%{y:.1f}", panel=2, legend=False)
-    out.add_vline(x=_PRUNED_BY_THE_PAPER, line={"width": 1, "dash": "dot", "color": INK})
+    out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%")
     out.update_yaxes(title_text="share", range=[0, 1.02], col=1)
     return out.update_yaxes(title_text="perplexity", rangemode="tozero", col=2)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from interp.encoding.pruning import PRUNED
 from interp.findings import Finding, Verdict, side
 
 __all__ = ["linear", "removable", "steered"]
 
 _HALF = 0.5  # of the variance
-_PRUNED = 0.3  # by the paper
 _ENOUGH = 0.95  # of the predictions
 _LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly where that fit is as "
 _LINEAR += f"good or not known; no where the interval lies below {_HALF}"
@@ -51,7 +51,7 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     curves = {order: axes[axes["order"] == order].set_index("fraction") for order in ("spearman", "random")}
     if any(curve.empty for curve in curves.values()):
         return
-    fraction = min(curves["spearman"].index, key=lambda one: abs(one - _PRUNED))
+    fraction = min(curves["spearman"].index, key=lambda one: abs(one - PRUNED))
     columns = ["top1_agreement", "top1_agreement_low", "top1_agreement_high"]
     value, low, high = curves["spearman"].loc[fraction, columns].tolist()
     control, least, most = curves["random"].loc[fraction, columns].tolist()

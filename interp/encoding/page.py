@@ -8,6 +8,7 @@ import pandas as pd
 from interp.encoding import figures as plots
 from interp.encoding.atlas.figures import direction_atlas
 from interp.encoding.figures import way_of_steering
+from interp.encoding.pruning import PRUNED
 from interp.encoding.tables import EncodingStudy
 from interp.figures.draw import add_series, only
 from interp.figures.figure import Figure
@@ -17,7 +18,6 @@ from interp.figures.style import GREY, figure, run_styles
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
-_PRUNED = 0.3  # by the paper
 DEFINITIONS = {
     "Source": "Cho et al., “Understanding Token Probability Encoding in Output Embeddings”, COLING 2025 (arXiv "
     "2406.01468); neurons: Stolfo et al. 2024.",
@@ -85,7 +85,7 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
         rows[name] = {"adj_r2": r2.loc["-log alpha", "adj_r2"], "adj_r2_shuffled": r2.loc["shuffled", "adj_r2"]}
         rows[name] |= {column: r2.loc["-log alpha", column] for column in ("cv_r2", "cv_r2_low", "cv_r2_high")}
         for basis, part in _ranked(study).groupby("basis", sort=False):
-            at = part.iloc[(part["fraction"] - _PRUNED).abs().argmin()]
+            at = part.iloc[(part["fraction"] - PRUNED).abs().argmin()]
             rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
         for one in study.steering_error.query("text == 'fitted'").to_dict("records"):
             kind = "" if one["weights"] in ("", "least_norm") else f"_{one['weights']}"

@@ -14,17 +14,20 @@ from interp.checks import check_seed
 from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.encoding.options import Basis, Order
 from interp.encoding.regression import Fit, raw_head
-from interp.frequency.distributions import LogitsObserver, js, perplexity
+from interp.frequency.distributions import LogitsObserver
+from interp.frequency.divergences import js, perplexity
 from interp.intervals import Jackknife, about, from_sums
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name
 from interp.run.groups import MOST
 from interp.run.observers import fingerprint, observe
 
-__all__ = ["FRACTIONS", "ORDERS", "PrunedPredictions", "check_orders", "pruning_curve", "removal_order"]
+__all__ = ["FRACTIONS", "ORDERS", "PRUNED", "PrunedPredictions", "check_orders", "pruning_curve", "removal_order"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 FRACTIONS = tuple(round(0.05 * i, 2) for i in range(20))
+PRUNED = 0.3
+"""The fraction of the dimensions that the paper removes."""
 _ELEMENTS_AT_ONCE = 2**23
 _LARGEST_EXPONENT = 60.0
 

@@ -19,7 +19,8 @@ from interp.corpora.batching import MASK_RATE
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.encoding.regression import raw_head, regressions
-from interp.frequency.distributions import MeanPredictions, Variant, kl
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.divergences import kl
 from interp.models.sites import Model, is_encoder
 from interp.run.observers import observe
 

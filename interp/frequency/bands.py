@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Float, Int
 
 from interp.findings import Finding, side
 from interp.frequency.directions import agreed, nearest
-from interp.frequency.distributions import Calibration, Distribution, MeanPredictions, summed_others
+from interp.frequency.distributions import Calibration, MeanPredictions
+from interp.frequency.divergences import Distribution
 from interp.frequency.findings import BIAS
 from interp.frequency.measures import with_ends
-from interp.intervals import jackknife
+from interp.intervals import jackknife, summed_others
 
 __all__ = ["BAND_COLUMNS", "FEWEST_BANDS", "band_findings", "band_nll", "band_table", "check_bands", "frequency_bands"]
 
@@ -82,7 +82,7 @@ def band_table(
     summed = [band_nll(predictions, variant, bands) for variant in kept]
     nll, count = np.stack([one for one, _ in summed], 1), summed[0][1][:, None]
     calibrations = predictions.calibration_leaving_out()
-    each = zip(_others(nll), _others(count), calibrations, strict=True)
+    each = zip(summed_others(nll), summed_others(count), calibrations, strict=True)
     without = [_measured(sums, counts, calibration, kept) for sums, counts, calibration in each]
     calibration = predictions.calibration
     whole = _measured(nll.sum(0), count.sum(0), calibration, kept)
@@ -99,10 +99,6 @@ def band_table(
         for end, values in {"": found.value, "_low": found.low, "_high": found.high}.items():
             table[f"{name}{end}"] = values[number, :-1].ravel()
     return table.astype({"n_types": int, "n_scored": int})[BAND_COLUMNS]
-
-
-def _others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
-    return summed_others(torch.from_numpy(sums)).numpy()
 
 
 def _measured(

@@ -25,7 +25,8 @@ from interp.corpora import Batches
 from interp.declare import Bias, Direction, Several, listed
 from interp.encoding.regression import raw_head, regressions
 from interp.findings import Finding, Verdict, side
-from interp.frequency.distributions import Distribution, MeanPredictions, Means, SiteMean, Variant, kl, perplexity
+from interp.frequency.distributions import MeanPredictions, Means, SiteMean, Variant
+from interp.frequency.divergences import Distribution, kl, perplexity
 from interp.frequency.findings import BIAS
 from interp.models.head import PredictionHead
 from interp.models.sites import Model

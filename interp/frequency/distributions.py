@@ -1,6 +1,5 @@
-"""What the questions share: observers of predictions and of one site, divergences, perplexity."""
+"""What the questions share: observers of predictions and of one site."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,32 +7,19 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.special import rel_entr
 from torch import Tensor
 
 from interp.corpora.batching import Batch
+from interp.frequency.divergences import Distribution
 from interp.hooks import jointly
-from interp.intervals import about
+from interp.intervals import about, summed_others
 from interp.models.head import prediction_head
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, Site, check_vocabulary, hook_name, trunk_output
 from interp.run.groups import MOST
 from interp.run.observers import Observer, fingerprint
 
-__all__ = [
-    "Calibration",
-    "Distribution",
-    "LogitsObserver",
-    "MeanPredictions",
-    "Means",
-    "SiteMean",
-    "Variant",
-    "js",
-    "kl",
-]
-__all__ += ["kl_where_seen", "perplexity", "real_logits", "summed_others"]
-
-Distribution = Float[np.ndarray, " d_vocab"]
+__all__ = ["Calibration", "LogitsObserver", "MeanPredictions", "Means", "SiteMean", "Variant", "real_logits"]
 
 _ELEMENTS_AT_ONCE = 2**22
 _BINS = 10  # of probability, for calibration
@@ -353,7 +339,7 @@ class MeanPredictions(LogitsObserver):
     ) -> tuple[Float[np.ndarray, "groups classes"], Float[np.ndarray, "groups classes"]]:
         """Summed NLL of one variant by group of texts and class of the true token, and how many tokens these are."""
         _, nll, _, count = self._sums(variant)
-        return nll.cpu().numpy(), count.cpu().numpy()
+        return nll, count
 
     @property
     def calibration(self) -> Calibration:
@@ -362,7 +348,7 @@ class MeanPredictions(LogitsObserver):
 
     def calibration_leaving_out(self) -> list[Calibration]:
         """The same without each group of texts, in the order of `sizes`."""
-        return [Calibration(*one) for one in summed_others(self.state["calibration"][self._groups]).cpu().numpy()]
+        return [Calibration(*one) for one in summed_others(self.state["calibration"][self._groups].cpu().numpy())]
 
     @property
     def sizes(self) -> Float[np.ndarray, " groups"]:
@@ -378,25 +364,19 @@ class MeanPredictions(LogitsObserver):
     def _groups(self) -> Int[Tensor, " groups"]:
         return self.state["positions"].nonzero()[:, 0]
 
-    def _sums(self, variant: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _sums(self, variant: int) -> list[np.ndarray]:
         """By group: probabilities, NLL by class, positions, and how often each class is the target's."""
         groups = self._groups
-        probability, nll = (self.state[name][groups, variant] for name in ("probability", "nll"))
-        return probability, nll, self.state["positions"][groups], self.state["count"][groups]
+        sums = [self.state[name][groups, variant] for name in ("probability", "nll")]
+        sums += [self.state[name][groups] for name in ("positions", "count")]
+        return [one.cpu().numpy() for one in sums]
 
     @staticmethod
-    def _means(probability: Tensor, nll: Tensor, positions: Tensor, count: Tensor) -> Means:
-        seen = count > 0
-        by_class = nll / count
-        whole, balanced = float(nll.sum() / count.sum()), float(by_class[seen].mean())
-        return Means((probability / positions).cpu().numpy(), whole, balanced, by_class.cpu().numpy())
-
-
-def summed_others(sums: Float[Tensor, "groups *shape"]) -> Float[Tensor, "groups *shape"]:
-    """The sum of all groups but each, without subtracting it from the whole."""
-    before, after = sums.cumsum(0), sums.flip(0).cumsum(0).flip(0)
-    nothing = torch.zeros_like(sums[:1])
-    return torch.cat([nothing, before[:-1]]) + torch.cat([after[1:], nothing])
+    def _means(probability: np.ndarray, nll: np.ndarray, positions: float, count: np.ndarray) -> Means:
+        with np.errstate(invalid="ignore"):  # of a class that is never the target's
+            by_class, whole = nll / count, nll.sum() / count.sum()
+        known = by_class[count > 0]
+        return Means(probability / positions, float(whole), float(known.mean()) if len(known) else np.nan, by_class)
 
 
 def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Float[Tensor, "3 n bands bins"]:
@@ -438,26 +418,3 @@ def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_voc
     """Logits in float32 at least, −∞ on rows of the vocabulary that are no tokens."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return wide if bool(real.all()) else wide.masked_fill(~real, -torch.inf)
-
-
-def kl(p: Distribution, q: Distribution) -> float:
-    """`KL(p‖q) = Σ p log(p/q)` in nats, over types with p > 0; infinite where q = 0 there."""
-    return float(rel_entr(p, q).sum())
-
-
-def js(p: Distribution, q: Distribution) -> float:
-    """Jensen–Shannon divergence `½ KL(p‖m) + ½ KL(q‖m)`, `m = (p + q)/2`, in nats; at most log 2."""
-    middle = (p + q) / 2
-    return (kl(p, middle) + kl(q, middle)) / 2
-
-
-def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:
-    """`KL(q‖u)` over types with u > 0, q renormalised there; and the mass of q on the other types."""
-    seen = u > 0
-    kept = q[seen].sum()
-    return kl(q[seen] / kept, u[seen]), float(max(0.0, q.sum() - kept))
-
-
-def perplexity(nll: float) -> float:
-    """`exp` of a mean NLL in nats; infinite rather than an error where that overflows, NaN for NaN."""
-    return math.inf if nll > 700 else math.exp(nll)

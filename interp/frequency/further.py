@@ -21,7 +21,8 @@ from interp.frequency.directions import (
     controlled,
     head_directions,
 )
-from interp.frequency.distributions import Distribution, MeanPredictions
+from interp.frequency.distributions import MeanPredictions
+from interp.frequency.divergences import Distribution
 from interp.frequency.options import FrequencyOptions
 from interp.frequency.outliers import OUTLIER_COLUMNS, Outliers, outlier_dims
 from interp.models.running import head_is_hooked

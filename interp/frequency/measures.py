@@ -5,7 +5,8 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import stats
 
-from interp.frequency.distributions import Distribution, MeanPredictions, Means, js, kl, kl_where_seen, perplexity
+from interp.frequency.distributions import MeanPredictions, Means
+from interp.frequency.divergences import Distribution, js, kl, kl_where_seen, perplexity
 from interp.intervals import Jackknife, jackknife
 
 __all__ = ["CORRELATIONS", "correlations", "measures", "with_ends"]

@@ -23,18 +23,10 @@ from interp.corpora import Batches
 from interp.corpora.batching import Batch, sample_positions
 from interp.encoding.regression import raw_head
 from interp.findings import Finding, side
-from interp.frequency.distributions import (
-    Distribution,
-    MeanPredictions,
-    Means,
-    Variant,
-    js,
-    kl,
-    real_logits,
-    summed_others,
-)
+from interp.frequency.distributions import MeanPredictions, Means, Variant, real_logits
+from interp.frequency.divergences import Distribution, js, kl
 from interp.frequency.measures import with_ends
-from interp.intervals import jackknife
+from interp.intervals import jackknife, summed_others
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer, fingerprint
 from interp.run.passes import Passes, Reading
@@ -137,8 +129,9 @@ class PartPredictions(MeanPredictions):
 
     def entropies(self) -> tuple[Float[np.ndarray, " n_variants"], Float[np.ndarray, "groups n_variants"]]:
         """Mean entropy of the predictions of each variant, in nats, and the same without each group of texts."""
-        sums, sizes = self.state["entropy"][self._groups], self.state["positions"][self._groups][:, None]
-        return (sums.sum(0) / sizes.sum()).cpu().numpy(), (summed_others(sums) / summed_others(sizes)).cpu().numpy()
+        sums, sizes = self.state["entropy"][self._groups].cpu().numpy(), self.sizes[:, None]
+        with np.errstate(invalid="ignore"):  # of what one group alone has
+            return sums.sum(0) / sizes.sum(), summed_others(sums) / summed_others(sizes)
 
 
 class Outliers(NamedTuple):

@@ -163,19 +163,17 @@ for (const button of document.querySelectorAll("[data-svg]")) {
 for (const view of document.querySelectorAll("[data-view]"))
   CircuitsVis.render(view.id, CircuitsVis[view.dataset.view], JSON.parse(view.nextElementSibling.textContent));
 
-let opened = [], shown = [];
+// On paper stands what is open on the screen, of every model.
+let shown = [];
 addEventListener("beforeprint", () => {
   printing = true;
   latest += 1;
-  opened = [...document.querySelectorAll("details:not([open])")];
   shown = [...document.querySelectorAll(".part[hidden]")];
-  for (const details of opened) details.open = true;
   for (const panel of shown) panel.hidden = false;
-  plots.forEach(draw);
+  plots.filter(isShown).forEach(draw);
 });
 addEventListener("afterprint", () => {
   printing = false;
-  for (const details of opened) details.open = false;
   for (const panel of shown) panel.hidden = true;
   drawAll();
 });

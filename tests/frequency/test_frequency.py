@@ -18,7 +18,8 @@ import interp
 from interp import corpora, hooks
 from interp.corpora.unigrams import Unigrams
 from interp.frequency import BiasEffect, bias_effect
-from interp.frequency.distributions import MeanPredictions, Variant, js, kl, kl_where_seen, perplexity
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.divergences import js, kl, kl_where_seen, perplexity
 from interp.models.head import prediction_head
 from interp.run.observers import observe
 

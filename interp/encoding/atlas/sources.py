@@ -22,8 +22,9 @@ from interp.attention.tables import why_impossible
 from interp.corpora.batching import Batch
 from interp.corpora.classes import TokenClasses
 from interp.encoding.regression import Fit, frequency_directions, raw_head, regressions
-from interp.frequency.distributions import Distribution, MeanPredictions, Variant, summed_others
-from interp.intervals import jackknife
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.divergences import Distribution
+from interp.intervals import jackknife, summed_others
 from interp.models.qk import qk_circuit
 from interp.models.running import head_is_hooked
 from interp.models.sites import Model, Recipe, hook_name, is_encoder
@@ -124,7 +125,7 @@ class DirectionSums(Observer):
 def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tensor, "draws *shape"]:
     """The sum of all groups, and with `grouped` those of all but each."""
     whole = sums.sum(0, keepdim=True)
-    return torch.cat([whole, summed_others(sums)]) if grouped else whole
+    return torch.cat([whole, torch.as_tensor(summed_others(sums.cpu().numpy())).to(whole)]) if grouped else whole
 
 
 def check_unhooked(model: Model) -> None:

@@ -1,0 +1,34 @@
+"""Divergences of distributions over the vocabulary, and perplexity."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import rel_entr
+
+__all__ = ["Distribution", "js", "kl", "kl_where_seen", "perplexity"]
+
+Distribution = Float[np.ndarray, " d_vocab"]
+
+
+def kl(p: Distribution, q: Distribution) -> float:
+    """`KL(p‖q) = Σ p log(p/q)` in nats, over types with p > 0; infinite where q = 0 there."""
+    return float(rel_entr(p, q).sum())
+
+
+def js(p: Distribution, q: Distribution) -> float:
+    """Jensen–Shannon divergence `½ KL(p‖m) + ½ KL(q‖m)`, `m = (p + q)/2`, in nats; at most log 2."""
+    middle = (p + q) / 2
+    return (kl(p, middle) + kl(q, middle)) / 2
+
+
+def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:
+    """`KL(q‖u)` over types with u > 0, q renormalised there; and the mass of q on the other types."""
+    seen = u > 0
+    kept = q[seen].sum()
+    return kl(q[seen] / kept, u[seen]), float(max(0.0, q.sum() - kept))
+
+
+def perplexity(nll: float) -> float:
+    """`exp` of a mean NLL in nats; infinite rather than an error where that overflows, NaN for NaN."""
+    return math.inf if nll > 700 else math.exp(nll)
