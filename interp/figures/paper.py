@@ -74,7 +74,7 @@ def _settings() -> dict[str, Any]:
     }
 
 
-_SETTINGS = _settings()
+_SETTINGS: Any = _settings()
 
 
 @matplotlib.rc_context(_SETTINGS)
@@ -143,10 +143,10 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
                 handles.setdefault(named(trace), (handle, words(trace.name)))
     for plot in plots:
         _scales(plot)
-        lines = {shape.y0: draw_shape(plot, shape) for shape in figure.layout.shapes if _lies_on(plot, shape)}
+        levels = {shape.y0: draw_shape(plot, shape) for shape in figure.layout.shapes if _lies_on(plot, shape)}
         for note in (one for one in figure.layout.annotations if _lies_on(plot, one)):
-            if str(note.xref).endswith("domain") and note.y in lines:
-                handles.setdefault(note.text, (lines[note.y], words(note.text)))
+            if str(note.xref).endswith("domain") and note.y in levels:
+                handles.setdefault(note.text, (levels[note.y], words(note.text)))
             else:
                 _note(plot, note)
     if style == "titled":
