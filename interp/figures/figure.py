@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from interp.declare import find
 from interp.paths import check_matplotlib
 
 __all__ = ["Figure"]
@@ -31,7 +32,5 @@ class Figure(go.Figure):
         Raises ValueError as that does, and without the extra `interp[figures]`.
         """
         check_matplotlib()
-
-        from interp.figures.paper import save
-
-        return save(self, path, width=width, style=style)
+        written: Path = find("interp.figures.paper:save")(self, path, width=width, style=style)
+        return written
