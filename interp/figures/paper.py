@@ -116,7 +116,8 @@ def save(
 def titles(figure: go.Figure) -> tuple[str, str]:
     """Title and subtitle as plain text, with `b_LN` for b<sub>LN</sub>."""
     parts = figure.layout.title.text, figure.layout.title.subtitle.text
-    title, below = (unescape(re.sub("<.*?>", "", (one or "").replace("<sub>", "_"))) for one in parts)
+    spaced = [re.sub(r"</sub>(?=\w)", " ", one or "").replace("<sub>", "_") for one in parts]
+    title, below = (unescape(re.sub("<.*?>", "", one)) for one in spaced)
     return title, below
 
 
