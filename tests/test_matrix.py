@@ -212,6 +212,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "by_layer": "layer key_class sum sum_low sum_high mean uniform",
         "dims": "state dim key_class mean sd max_abs n_tokens",
         "outliers": "dim state mean z robust_z rank",
+        "contexts": "dim state rank activation before token after text position",
         "massive": "state dim first_position last_position n_activations n_tokens max_abs max_ratio",
         "ablation": "layer dim magnitude removed mode key_class attention_before attention_after "
         "change_low change_high",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from interp.attention.contexts import KEPT
 from interp.attention.massive import position_bins
 from interp.attention.scores import MOST_BYTES
 from interp.declare import Several, listed
@@ -84,7 +85,8 @@ def cost(
     massive = 8 * len(position_bins(size.context or TOKENS_PER_ROW)) * (3 * (size.n_layers + 1) * d_model + 1)
     profiles = massive + 8 * sum(profile_sums(size, n, classes) for n in (size.n_layers, size.n_layers + 1))
     by_class = (n_layers * (heads * (MOST + 1) + 2) + 1) * classes + MOST + 1
-    others = 8 * (by_class + 16 * size.n_layers * d_model)
+    largest_tokens = 2 * KEPT * (size.n_layers + 1) * d_model
+    others = 8 * (by_class + 16 * size.n_layers * d_model + largest_tokens)
     means, centring = n_layers * once, n_layers * centred
     numbers = {
         "n_layers": n_layers, "n_heads": heads, "d_model": d_model, "n_classes": classes, "contribution_bytes": sums,

@@ -12,13 +12,14 @@ from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
 from interp.words import CLASS_NAME, count, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _LEAST = 1e-4  # a change of attention that is printed
+_MOST_DIMS = 20  # whose tokens the page has
 
 DEFINITIONS = {
     "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
@@ -28,6 +29,9 @@ DEFINITIONS = {
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
     "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
     "dimensions lie beyond k in N(0, 1) noise.",
+    "Tokens of a dimension": "A click on an outlier dimension shows the 20 tokens at which its magnitude is largest, "
+    "each with up to eight tokens of its row on either side, in the state in which the dimension stands out most; the "
+    "table contexts has every state. Of magnitudes within about 1 in 8,000 the first in the text are shown.",
     "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
     "of the hidden state of its row (Sun et al. 2024).",
     "Sink": "A position that draws more than epsilon of a head's attention from the queries that see it, on average; "
@@ -78,7 +82,24 @@ def section(study: AttentionStudy) -> Section:
     if not study.massive.empty:
         tables["Massive activations by state, dimension and position"] = study.massive
     tables |= {title: table for title, table in _sinks(study).items() if not table.empty}
-    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance)
+    return Section(
+        main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, contexts=_contexts(study)
+    )
+
+
+def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
+    """The tokens at which the outlier dimensions are largest, in the state in which each stands out most."""
+    found = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
+    score = found["robust_z" if study.rule == "robust" else "z"].abs()
+    most = found.loc[score.groupby(found["rank"]).idxmax(), ["dim", "state"]]
+    contexts = {}
+    for dim, state in most.itertuples(index=False):
+        tokens = study.contexts[(study.contexts["dim"] == dim) & (study.contexts["state"] == state)]
+        if len(tokens):
+            what = f"The {count(len(tokens), 'token')} at which its magnitude is largest in state {state}"
+            told = f"{what}, where it stands out most. Texts are counted from 0."
+            contexts[f"dimension {dim}"] = Contexts(told, tokens)
+    return contexts
 
 
 def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:

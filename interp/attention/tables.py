@@ -11,6 +11,7 @@ import torch
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
 from interp.attention.columns import MEANINGS
+from interp.attention.contexts import LargestTokens
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -61,6 +62,8 @@ class AttentionStudy(Result):
     - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
       largest_rise): change of attention to each class but `other`, over the dimensions of a set; intervals are of the
       mean.
+    - `contexts`: of each outlier dimension, in each state in which it is one, the 20 tokens of the text at which its
+      magnitude is largest, see `interp.attention.contexts.LargestTokens`; empty for batches that were made by hand.
     - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
       dimension of the attention input with log u of the token, and with the attention the token receives.
@@ -81,6 +84,7 @@ class AttentionStudy(Result):
     by_layer: pd.DataFrame
     dims: pd.DataFrame
     outliers: pd.DataFrame
+    contexts: pd.DataFrame
     massive: pd.DataFrame
     ablation: pd.DataFrame
     ablated: pd.DataFrame
@@ -185,11 +189,12 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     contributions = ScoreContributions(model, classes, layers=chosen, **how)
     attention = AttentionByClass(model, classes, layers=chosen)
     residual, inputs = DimensionProfile(model, classes), DimensionProfile(model, classes, of="attn_input")
-    correlations, massive = DimensionCorrelations(model, log_unigram), MassiveActivations(model)
+    correlations = DimensionCorrelations(model, log_unigram)
+    massive, tokens = MassiveActivations(model), LargestTokens(model)
     of_sinks = _sink_observers(model, prepared, classes, chosen, options)
     where = prepared if sample is None else _sampled(model, prepared, sample, seed)
     yield [
-        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, *of_sinks]),
+        Reading("attention", prepared, [attention, residual, inputs, correlations, massive, tokens, *of_sinks]),
         Reading("attention scores", where, [contributions]),
     ]
     residual.warn_of_absent()
@@ -201,10 +206,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
     asked = {"unigram": {"corpus": counts.corpus, "n_tokens": counts.n_tokens}, "layers": chosen, **how}
     asked |= {
         "k": outlier_threshold(model.cfg.d_model, options.k, options.rule),
-        "rule": options.rule,
-        "mode": options.mode,
-        "sinks": options.sinks,
-        "epsilon": options.epsilon,
+        **{name: getattr(options, name) for name in ("rule", "mode", "sinks", "epsilon")},
         "sample": sample,
         "key_classes": list(classes.names),
         "intervals": attention.intervals,
@@ -219,6 +221,7 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
         "by_layer": attention.by_layer,
         "dims": dims,
         "outliers": outliers,
+        "contexts": tokens.table(prepared, outliers[["dim", "state"]].itertuples(index=False, name=None)),
         "massive": massive.table,
         "ablation": ablation,
         "ablated": ablated,

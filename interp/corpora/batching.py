@@ -46,7 +46,8 @@ class Batch:
     whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
     `n_texts` is the number of texts that ended in this batch (for progress). `source` and `source_mask` are what the
     encoder of an encoder-decoder reads; `tokens` are then its decoder's. `stretches` says which stretch of the corpus
-    each row belongs to (see `interp.run.groups`); where nobody says, there are no intervals.
+    each row belongs to (see `interp.run.groups`); where nobody says, there are no intervals. `rows` are the numbers
+    of its rows in the corpus; where nobody says, no token is shown in its context.
     """
 
     tokens: Int[Tensor, "batch pos"]
@@ -57,6 +58,7 @@ class Batch:
     source: Int[Tensor, "batch source"] | None = None
     source_mask: Int[Tensor, "batch source"] | None = None
     stretches: Int[Tensor, " batch"] | None = None
+    rows: Int[Tensor, " batch"] | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
     """What the observers of a batch compute once for all of them."""
 
@@ -120,6 +122,8 @@ class Batches:
     corpus: Corpus | None = None
     tokenizer: Any = field(default=None, repr=False)
     unknown: Callable[[], Unknown] = field(default=Unknown, repr=False)
+    rows: Callable[[], Iterator[Row]] | None = field(default=None, repr=False)
+    """The rows of the corpus in its order, whatever batches they are read in; None where nobody says."""
 
     @property
     def about(self) -> dict[str, Any]:
@@ -218,7 +222,8 @@ def batches(
         for group in _groups(stream.rows(), batch_size, sort=layout == "texts"):
             empty = False
             batch = Batch.of([row.ids for row in group], pad_id, n_texts=sum(row.n_texts for row in group))
-            batch = replace(batch, stretches=torch.tensor([row.stretch for row in group]))
+            stretches, rows = torch.tensor([(row.stretch, row.number) for row in group]).unbind(1)
+            batch = replace(batch, stretches=stretches, rows=rows)
             if encoder:
                 rate = mask_rate or 0.0
                 batch = batch.masked(masked_positions(group, rate, special, seed), known["mask"])
@@ -228,7 +233,7 @@ def batches(
             short = f"shorter than one row of {context:,} tokens; give more text, a smaller context or layout='texts'"
             raise ValueError(f"the corpus is {short if layout == 'packed' else 'empty: no text in it has a token'}")
 
-    return Batches(settings, read=read, **stream.of_whom)
+    return Batches(settings, read=read, rows=stream.rows, **stream.of_whom)
 
 
 class _Rows(NamedTuple):
@@ -245,7 +250,7 @@ def _rows_of_ids(model: Model, given: Int[Tensor, "rows pos"]) -> _Rows:
     found = Unknown.of(ids, model.tokenizer, "these token ids")
     settings = {"corpus": "tokens", "fingerprint": xxhash.xxh3_128(ids.tobytes()).hexdigest()}
     about = {"n_texts": len(ids), "unknown": lambda: found}
-    return _Rows(lambda: numbered((row, 1) for row in ids), settings | {"largest_id": int(ids.max())}, about)
+    return _Rows(lambda: numbered((row, [len(row)]) for row in ids), settings | {"largest_id": int(ids.max())}, about)
 
 
 def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *, bos: bool, eos: bool) -> _Rows:

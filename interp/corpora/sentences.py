@@ -92,34 +92,44 @@ def padded(
 
 
 class Row(NamedTuple):
-    """What a model reads at once: its token ids, how many texts end in it, its number in the corpus, and that of its
-    *stretch*.
+    """What a model reads at once: its token ids, the positions before which a text ends, its number in the corpus, that
+    of its *stretch*, and that of the text that it begins in.
 
     A stretch ends with a row in which a text ends, else after eight rows: what is read in different ones is taken as
     independent (`interp.run.groups`).
     """
 
     ids: Int[np.ndarray, " pos"]
-    n_texts: int
+    ends: Sequence[int]
     number: int
     stretch: int
+    first_text: int
+
+    @property
+    def n_texts(self) -> int:
+        """How many texts end in it."""
+        return len(self.ends)
+
+    def text_at(self, pos: int) -> int:
+        """The number in the corpus of the text that the token at a position is of."""
+        return self.first_text + bisect_right(self.ends, pos)
 
 
-def numbered(rows: Iterable[tuple[Sequence[int] | Int[np.ndarray, " pos"], int]]) -> Iterator[Row]:
-    """Rows of token ids and of texts that end in them, with their number and their stretch."""
-    stretch = length = 0
-    for number, (ids, n_texts) in enumerate(rows):
-        yield Row(np.asarray(ids), n_texts, number, stretch)
-        length += 1
-        if n_texts or length == _ROWS_OF_A_STRETCH:
+def numbered(rows: Iterable[tuple[Sequence[int] | Int[np.ndarray, " pos"], Sequence[int]]]) -> Iterator[Row]:
+    """Rows of token ids, each with the positions before which a text ends, with their numbers."""
+    stretch = length = first_text = 0
+    for number, (ids, ends) in enumerate(rows):
+        yield Row(np.asarray(ids), ends, number, stretch, first_text)
+        length, first_text = length + 1, first_text + len(ends)
+        if ends or length == _ROWS_OF_A_STRETCH:
             stretch, length = stretch + 1, 0
 
 
 def packed_rows(
     encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], *, each_row: bool
-) -> Iterator[tuple[list[int], int]]:
+) -> Iterator[tuple[list[int], list[int]]]:
     """Full rows cut out of one stream, in which each text (or, with `each_row`, each row) has the frame around it; and
-    how many texts end in each."""
+    the positions of each before which a text ends."""
     before, after = frame
     room = context - len(before) - len(after) if each_row else context
     buffer: list[int] = []
@@ -129,24 +139,31 @@ def packed_rows(
         ends.append(len(buffer))
         start = 0
         while len(buffer) - start >= room:
-            piece, start = buffer[start : start + room], start + room
+            piece, first, start = buffer[start : start + room], start, start + room
+            row = before + piece + after if each_row else piece
             finished = bisect_right(ends, start)
+            shift = len(before) * each_row - first
+            yield row, [len(row) if end == start else end + shift for end in ends[:finished]]
             del ends[:finished]
-            yield before + piece + after if each_row else piece, finished
         del buffer[:start]
         ends = [end - start for end in ends]
 
 
 def text_rows(
     encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]]
-) -> Iterator[tuple[list[int], int]]:
-    """A row for each text; a longer one goes on in the next row, with its frame again."""
+) -> Iterator[tuple[list[int], list[int]]]:
+    """A row for each text, and the positions before which a text ends: a longer one goes on in the next row, with its
+    frame again; one without a token ends at the beginning of the next row."""
     before, after = frame
     room = context - len(before) - len(after)
+    ends: list[int] = []
     for ids in encoded:
+        if not ids:
+            ends.append(0)
         for start in range(0, len(ids), room):
-            piece = ids[start : start + room]
-            yield before + piece + after, int(start + room >= len(ids))
+            row = before + ids[start : start + room] + after
+            yield row, ends + [len(row)] * (start + room >= len(ids))
+            ends = []
 
 
 def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:

@@ -8,7 +8,20 @@ import pandas as pd
 from interp.figures.figure import Figure
 from interp.findings import Finding
 
-__all__ = ["Section"]
+__all__ = ["Contexts", "Section"]
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """The tokens at which something is largest, which open where the page names it.
+
+    Args:
+        told: what they are, in a sentence.
+        tokens: a table (activation, before, token, after, text), see `interp.corpora.contexts.in_context`.
+    """
+
+    told: str
+    tokens: pd.DataFrame
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +35,7 @@ class Section:
         definitions: what each word or symbol means, with its source; the same for every result of the analysis.
         figures: by a name that serves as a file name.
         views: circuitsvis views by heading: the name of the component and its properties, tokens as HTML.
+        contexts: by name in sentences, such as "dimension 48"; columns of tables called `dim` have its number.
     """
 
     main: str
@@ -32,6 +46,7 @@ class Section:
     tables: dict[str, pd.DataFrame]
     provenance: dict[str, Any]
     views: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    contexts: dict[str, Contexts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Figures that another package drew with plotly alone are given `save`."""

@@ -71,6 +71,7 @@ class Spelling:
         self._marks_spaces = makes(["a", "▁b"], "a b")
         self._marks_ends = makes(["a</w>", "b</w>"], "a b")
         self._continues = makes(["a", "##b"], "ab")
+        self._has_words = makes(["a", "b"], "a b")
 
     def texts(self, ids: Sequence[int]) -> list[str | None]:
         """What each token says by itself, the spaces in it included; None for a special token, for an id without a
@@ -107,6 +108,17 @@ class Spelling:
                 mark = "##" if self._goes_on(token_id, str(token)) else ""
                 names.append(mark + _seen(one.decode("utf-8", "interp.bytes")))
         return names
+
+    def running(self, ids: Sequence[int]) -> str:
+        """Tokens as running text: as `names`, but with spaces as they are and characters whole where all their bytes
+        are there. Where tokens are words, a space stands before each that does not go on with another's."""
+        said = b""
+        for token_id, one in zip(ids, self.said(ids), strict=True):
+            token = self._token_of(token_id) or str(token_id)
+            if self._has_words and not self._goes_on(token_id, token):
+                said += b" "
+            said += token.encode() if one is None else one
+        return _seen(said.decode("utf-8", "interp.bytes")).replace(_VISIBLE[ord(" ")], " ")
 
     def said(self, ids: Sequence[int]) -> list[bytes | None]:
         """What each token says, in bytes of UTF-8; None for a special token and for an id without a token."""

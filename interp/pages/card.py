@@ -1,6 +1,7 @@
 """A result as a notebook shows it: the card that the page has of it."""
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +27,7 @@ def card(result: Result) -> str:
         >>> print(card(study).splitlines()[0])
         <div class="interp">
     """
-    part = section(result)
+    part = replace(section(result), contexts={})  # which open by a script
     figure, image, why = part.figures[part.main], "", ""
     try:
         with TemporaryDirectory() as folder:

@@ -172,24 +172,19 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     scripts = [_plotly(figure for part in sections for figure in part.figures.values()), _file("page.js")]
     if any(part.views for part in sections):
         scripts.insert(0, _circuitsvis())
-    page = (
-        templates()
-        .get_template("page.html")
-        .render(
-            title=title,
-            told=" ".join(part.summary for part in sections),
-            generator=Markup(GENERATOR),
-            questions=questions,
-            models=list(models),
-            names={
-                name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()
-            },
-            style=Markup(style()),
-            scripts=[Markup(script) for script in scripts],
-            hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
-            dark=DARK,
-            figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json),
-        )
+    template = templates().get_template("page.html")
+    page = template.render(
+        title=title,
+        told=" ".join(part.summary for part in sections),
+        generator=Markup(GENERATOR),
+        questions=questions,
+        models=list(models),
+        names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
+        style=Markup(style()),
+        scripts=[Markup(script) for script in scripts],
+        hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
+        dark=DARK,
+        figure_json=partial(htmlsafe_json_dumps, dumps=go.Figure.to_json),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as temporary:
@@ -207,7 +202,8 @@ def templates() -> jinja2.Environment:
     csv = partial(written_as, form="csv")
     out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
     out.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
-    out.globals.update(plain_title=_plain_title, description=_description)
+    out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
+    out.globals.update(anchor=_anchor, in_words=_in_words)
     return out
 
 
@@ -263,6 +259,29 @@ def _description(figure: go.Figure) -> str:
     told = [_plain_title(figure), figure.layout.title.subtitle.text, "Axes: " + "; ".join(dict.fromkeys(axes))]
     told += ["Shown: " + "; ".join(dict.fromkeys(named))] if named else []
     return unescape(re.sub("<[^>]*>", "", ". ".join(filter(None, told))))
+
+
+def _opens(place: str, name: str, text: str) -> Markup:
+    """A button with this text that opens the contexts of what has this name."""
+    return Markup('<button type="button" class="opens" popovertarget="{}">{}</button>').format(
+        _anchor(place, name), text
+    )
+
+
+def _opening(text: str, contexts: Iterable[str], place: str) -> Markup:
+    """A text in which each name of something with contexts opens them."""
+    names = "|".join(map(re.escape, sorted(contexts, key=len, reverse=True)))
+    pieces = re.split(rf"(\b(?:{names})\b)", text) if names else [text]
+    return Markup("").join(_opens(place, piece, piece) if i % 2 else escape(piece) for i, piece in enumerate(pieces))
+
+
+def _anchor(place: str, name: str) -> str:
+    return f"{place}-{name.replace(' ', '-')}"
+
+
+def _in_words(token: str) -> str:
+    """The name of a token without the mark of a space before it, or of a word that it goes on with."""
+    return re.sub("^(␣|##(?!#))(?=.)", "", token)
 
 
 def _sentence(text: str) -> str:

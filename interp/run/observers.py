@@ -25,27 +25,29 @@ from interp.disk import uninterrupted
 from interp.models.identity import check_weights
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others, resolved
 from interp.models.sites import Model, Recipe, depth, narrowing, view
-from interp.run import groups, moments
+from interp.run import groups, largest, moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
 
 __all__ = ["Observer", "Reduction", "fingerprint", "forward", "observe", "observe_parts", "part_of"]
 
-Reduction = Literal["sum", "max", "min", "moments", "groups"]
+Reduction = Literal["sum", "max", "min", "moments", "largest", "groups"]
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "max": torch.maximum,
     "min": torch.minimum,
     "moments": moments.merged,
+    "largest": largest.merged,
     "groups": torch.add,
 }
-_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "groups": 0.0}
+_OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
+_NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 class Observer:
-    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min, as `interp.run.moments`, or
-    summed within groups of texts (`interp.run.groups`).
+    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min, as `interp.run.moments` or
+    `interp.run.largest`, or summed within groups of texts (`interp.run.groups`).
 
     A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
     What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
@@ -208,12 +210,12 @@ class Observer:
         """Reduce the state over all processes of the `torch.distributed` group, in place."""
         operations = torch.distributed.ReduceOp
         if _SIZE in self.state:
-            largest = self.state[_SIZE].clone()
-            torch.distributed.all_reduce(largest, operations.MAX)
-            self._regroup(int(largest.clamp(min=1)))
+            size = self.state[_SIZE].clone()
+            torch.distributed.all_reduce(size, operations.MAX)
+            self._regroup(int(size.clamp(min=1)))
         for name, reduction in self.reductions.items():
-            if reduction == "moments":
-                self.state[name] = moments.all_reduce(self.state[name])
+            if reduction in _OVER_PROCESSES:
+                self.state[name] = _OVER_PROCESSES[reduction](self.state[name])
             else:
                 operation = "SUM" if reduction == "groups" else reduction.upper()
                 torch.distributed.all_reduce(self.state[name], getattr(operations, operation))

@@ -142,6 +142,7 @@ def test_names_can_be_read_back(name):
             shown = raw.decode().replace("␣", " ")
         assert shown.strip() == expected.strip()
         assert not re.search("[Ġ▁ãģ]", "".join(names))
+        assert spelling.running(ids).strip() == expected.strip().replace("\n", "↵")
 
 
 def test_what_cannot_be_seen_is_shown():

@@ -9,7 +9,7 @@ from interp.corpora.sentences import numbered
 
 def test_a_stretch_ends_with_a_text_or_after_eight_rows():
     ends = [0, 0, 1, 1, *[0] * 19, 2, 0]
-    rows = list(numbered(([token], end) for token, end in enumerate(ends)))
+    rows = list(numbered(([token], [1] * end) for token, end in enumerate(ends)))
     assert [row.number for row in rows] == list(range(len(ends)))
     assert [row.stretch for row in rows] == [0, 0, 0, 1, *[2] * 8, *[3] * 8, *[4] * 4, 5]
 
@@ -30,6 +30,26 @@ def test_rows_of_a_text_are_of_its_stretch(kind, layout, load_toy):
     assert sorted(found) == list(range(12))
     for stretch, words in found.items():
         assert words == [7 + stretch] * 30
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("layout", ["packed", "texts"])
+def test_every_token_is_of_its_text(kind, layout, load_toy):
+    """Each text repeats a word of its own; some have none, some go over into the next row, some end where it does."""
+    model = load_toy(kind)
+    lengths = [3, 0, 12, 0, 0, 5, 25, 1, 0, 8, 10, 10, 4, 30, 2]
+    texts = [" ".join([f"w{number}"] * length) for number, length in enumerate(lengths)]
+    batches = corpora.batches(model, texts, layout=layout, context={"gpt2": 10, "bert": 12}[kind])
+    seen = {}
+    for row in batches.rows():
+        for pos, token in enumerate(row.ids.tolist()):
+            if token >= 7:
+                assert row.text_at(pos) == token - 7
+                seen[token - 7] = seen.get(token - 7, 0) + 1
+    whole = {number: length for number, length in enumerate(lengths) if length}
+    assert seen == whole if layout == "texts" else sum(seen.values()) == sum(lengths) // 10 * 10
+    numbers = sorted(number for batch in batches for number in batch.rows.tolist())
+    assert numbers == [row.number for row in batches.rows()]
 
 
 def test_rows_of_token_ids_are_stretches(load_toy):

@@ -338,6 +338,33 @@ def test_a_probe_is_shown_at_every_token_of_a_pair(opened, results):
     assert len(shown) == 2 * views["task"].nunique()
 
 
+def test_a_dimension_opens_the_tokens_at_which_it_is_largest(opened, results):
+    study = results["attention"]
+    named = (
+        "[...document.querySelectorAll('.opens')]"
+        ".map(one => [one.textContent.match(/\\d+$/)[0], one.popoverTargetElement?.id])"
+    )
+    buttons = opened.run(named)
+    assert {place for _, place in buttons} == {f"attention-1-1-dimension-{dim}" for dim in study.outliers["dim"]}
+    assert all(place == f"attention-1-1-dimension-{dim}" for dim, place in buttons)
+    assert opened.run("document.querySelectorAll('td .opens').length") > len(study.outliers)
+    first = study.outliers[study.outliers["rank"] == 1]
+    state = first.loc[first["robust_z"].abs().idxmax(), "state"]
+    tokens = study.contexts.query(f"dim == {first['dim'].iloc[0]} and state == {state}")
+    is_open = "document.querySelector(':popover-open')?.id ?? null"
+    opened.run("document.querySelector('.answer .opens').focus()")
+    opened.press("Enter")
+    assert opened.run(is_open) == f"attention-1-1-dimension-{first['dim'].iloc[0]}"
+    rows = "[...document.querySelectorAll(':popover-open tbody tr')]"
+    shown = opened.run(f"{rows}.map(row => [...row.cells].map(one => one.textContent))")
+    words = tokens["before"] + tokens["token"].str.removeprefix("##") + tokens["after"]
+    assert [text for _, text, _ in shown] == words.tolist()
+    assert [float(value) for value, _, _ in shown] == pytest.approx(tokens["activation"], abs=0.006)
+    assert [int(text) for *_, text in shown] == tokens["text"].tolist()
+    opened.click(":popover-open button")
+    assert opened.run(is_open) is None
+
+
 def test_tables_sort_by_click_and_by_key(opened, results):
     table = results["generation"].metrics
     place = [one.name for one in displayed(table, table_columns("generation"))].index("perplexity")

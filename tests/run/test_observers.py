@@ -250,7 +250,7 @@ def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
 
 @pytest.mark.e2e
 def test_all_reduce_over_processes(tmp_path):
-    """Two gloo processes; the sums, largest and smallest values meet."""
+    """Two gloo processes; the sums, largest and smallest values, and the places of the largest, meet."""
     code = """
 import json, sys, torch
 from interp.run.observers import Observer
@@ -259,13 +259,17 @@ o = Observer()
 for name in ("sum", "max", "min"):
     o.add_state(name, (2,), name)
     o.add(name, torch.tensor([1.0, -5.0]) * (rank + 1))
+o.add_state("largest", (2, 1, 3), "largest")
+o.add("largest", torch.tensor([[[-5.0, 1.0, 0.5]], [[3.0, 1.0, 5.0]]]) + torch.tensor([[[-rank]], [[10 * rank]]]))
 o.commit()
 o.all_reduce()
 print(json.dumps({k: v.tolist() for k, v in o.state.items()}))
 """
     begun = [Script(code, rank=rank, store=str(tmp_path / "store")) for rank in range(2)]
     outputs = [json.loads(one.end()[0].splitlines()[-1]) for one in begun]
-    assert outputs == [{"sum": [3.0, -15.0], "max": [2.0, -5.0], "min": [1.0, -10.0]}] * 2
+    largest = [[[-6.0, -5.0, 1.0]], [[13.0, 3.0, 1.0]]]
+    expected = {"sum": [3.0, -15.0], "max": [2.0, -5.0], "min": [1.0, -10.0], "largest": largest}
+    assert outputs == [expected] * 2
 
 
 @pytest.mark.e2e

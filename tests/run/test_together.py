@@ -12,6 +12,7 @@ from toys import toy
 
 from interp import corpora, encoding
 from interp.attention.ablation import KeyAblation
+from interp.attention.contexts import LargestTokens
 from interp.attention.massive import MassiveActivations
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
@@ -46,6 +47,7 @@ EXAMPLES: dict[str, Callable[[Any], Observer]] = {
     "DirectionSums": lambda model: DirectionSums(model, [0, 1]),
     "DimensionProfile": lambda model: DimensionProfile(model, CLASSES),
     "KeyAblation": lambda model: KeyAblation(model, CLASSES, {0: {3: 0.5}, 1: {2: 0.0}}),
+    "LargestTokens": lambda model: LargestTokens(model),
     "LogOdds": lambda model: LogOdds(model, [9, 10]),
     "MassiveActivations": lambda model: MassiveActivations(model),
     "MassiveWriters": lambda model: MassiveWriters(model),

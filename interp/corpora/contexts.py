@@ -1,0 +1,77 @@
+"""Tokens of a corpus as people read them where they stand."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+import pandas as pd
+
+from interp.corpora.batching import Batches
+from interp.corpora.sentences import Row
+from interp.models.sites import Model
+from interp.models.spelling import Spelling
+
+__all__ = ["CONTEXT", "in_context"]
+
+CONTEXT = ["before", "token", "after", "text", "position"]
+"""The columns of `in_context`."""
+_AROUND = 8  # tokens on either side
+
+
+def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -> pd.DataFrame:
+    """Tokens of batches with up to eight tokens of their row on either side.
+
+    The token ids are read again from where they are kept; the model is not run.
+
+    Args:
+        places: the row of each token in the corpus (`Batch.rows`), and its position in the row.
+
+    Returns a table with a row for each place (before, token, after, text, position): `token` is the token by its name
+    (`␣the`), `before` and `after` are running text with the spaces next to it, `text` is the number of its text in the
+    corpus, from 0, and `position` is that in the row. In packed rows one text follows another. A model without a
+    tokenizer has token ids in place of words.
+
+    Raises ValueError for a place where there is no token, and for batches that were made by hand, which do not say
+    which rows they have.
+
+    Examples:
+        >>> from interp.corpora import batches
+        >>> from interp.testing import toy_decoder
+        >>> model = toy_decoder()
+        >>> text = batches(model, ["w1 w2 w3", "w4 w5 w6"] * 20, context=12)
+        >>> in_context(model, text, [(0, 4), (1, 0)])
+                 before token                     after  text  position
+        0  w1 w2 w3 w4     w5      w6 w1 w2 w3 w4 w5 w6     1         4
+        1                  w1   w2 w3 w4 w5 w6 w1 w2 w3     4         0
+    """
+    wanted = list(places)
+    rows = _rows(read, {row for row, _ in wanted})
+    spelling = None if model.tokenizer is None else Spelling(model.tokenizer)
+    found = []
+    for number, pos in wanted:
+        ids = rows[number].ids.tolist() if number in rows else []
+        if not 0 <= pos < len(ids):
+            raise ValueError(
+                f"no token at position {pos} of row {number}; a place is a row and a position in it, from 0"
+            )
+        around = ids[max(0, pos - _AROUND) : pos], ids[pos], ids[pos + 1 : pos + 1 + _AROUND]
+        found.append((*_words(spelling, *around), rows[number].text_at(pos), pos))
+    return pd.DataFrame(found, columns=CONTEXT).astype({"text": "int64", "position": "int64"})
+
+
+def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
+    """The rows of these numbers; the corpus is read as far as the last of them."""
+    if not numbers:
+        return {}
+    if read.rows is None:
+        raise ValueError("these batches do not say which rows they have; make them with interp.corpora.batches")
+    found = islice(read.rows(), max(numbers) + 1)
+    return {row.number: row for row in found if row.number in numbers}
+
+
+def _words(spelling: Spelling | None, left: list[int], token_id: int, right: list[int]) -> tuple[str, str, str]:
+    """What stands before a token, its name, and what stands after it."""
+    if spelling is None:
+        return " ".join(map(str, left)), str(token_id), " ".join(map(str, right))
+    (name,) = spelling.names([token_id])
+    apart = " " if spelling.running([token_id]).startswith(" ") else ""
+    return (spelling.running(left) + apart).lstrip(" "), name, spelling.running(right).rstrip(" ")

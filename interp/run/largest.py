@@ -1,0 +1,58 @@
+"""The largest values of variables and where they are, which merge: the same ones in whatever batches, order or parts a
+corpus is read.
+
+A *largest* tensor `[2, d, k]` holds, for each of d variables, the k values of largest magnitude, with their signs, and
+their places: whole numbers from 0, a different one for each value. They stand by magnitude, equal ones by place.
+Magnitudes whose first 13 binary digits agree are equal: how rows are put together to batches changes the last digits of
+what a model computes, and these shall not decide which of many equal beginnings of rows are kept. Where there are fewer
+than k values, the rest of both is −∞.
+"""
+
+from functools import reduce
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+__all__ = ["all_reduce", "merged", "of_values"]
+
+_LEFT_OUT = 10  # of the 23 binary digits that float32 holds after the first
+_NOTHING = -torch.inf
+
+
+def of_values(
+    values: Float[Tensor, "n d"], places: Int[Tensor, " n"], held: Float[Tensor, "2 d k"]
+) -> Float[Tensor, "2 d k"]:
+    """The largest of each column of values: those that may take a place among what is `held` already."""
+    least = torch.where(held[1, :, -1] >= 0, held[0, :, -1].abs() * (1 - 2 ** (_LEFT_OUT - 22)), 0.0)
+    chosen = (values.abs() >= least.to(values)).any(1)
+    values, places = values[chosen].to(held.device), places[chosen].to(held.device)
+    places, order = places.sort()
+    values = values[order]
+    earlier = torch.arange(len(values) - 1, -1, -1, device=values.device)
+    best = (_size(values) << 32 | earlier[:, None]).topk(min(held.shape[2], len(values)), 0).indices
+    found = torch.full_like(held, _NOTHING)
+    found[0, :, : len(best)] = values.gather(0, best).T.to(held)
+    found[1, :, : len(best)] = places[best].T.to(held)
+    return found
+
+
+def merged(one: Float[Tensor, "2 d k"], other: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
+    """The largest of both together."""
+    both = torch.cat([one, other], 2)
+    both = both.gather(2, both[1].argsort(dim=1).expand_as(both))
+    size = torch.where(both[1] >= 0, _size(both[0]), -1)
+    order = size.argsort(dim=1, descending=True, stable=True)[:, : one.shape[2]]
+    return both.gather(2, order.expand(2, -1, -1))
+
+
+def all_reduce(largest: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
+    """The largest of all processes of the `torch.distributed` group together."""
+    parts = [torch.empty_like(largest) for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather(parts, largest.contiguous())
+    return reduce(merged, parts)
+
+
+def _size(values: Float[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """Whole numbers in the order of the magnitudes, the same for equal ones."""
+    return (values.abs().float().view(torch.int32) >> _LEFT_OUT).long()
