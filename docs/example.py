@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pandas as pd
-import plotly.graph_objects as go
 import torch
 from torch import Tensor
 
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.declare import Analysis, option
+from interp.figures.figure import Figure
 from interp.figures.section import Section
 from interp.figures.style import figure
 from interp.models.sites import Model, Recipe, hook_name
@@ -80,7 +80,7 @@ def previous_token_heads(model: Model, text: Text, options: PreviousTokenOptions
 
 
 # --8<-- [start:figure]
-def heads_figure(result: PreviousTokenHeads) -> go.Figure:
+def heads_figure(result: PreviousTokenHeads) -> Figure:
     """A square for each head, darker the less it attends to the token before."""
     square = result.heads.pivot(index="layer", columns="head", values="attention")
     out = figure("Attention to the token before", "head", "layer")

@@ -15,6 +15,7 @@ from . import (
     survey as survey,
 )
 from .models import load as load
+from .results import load_result as load_result
 from .run import observe as observe
 
 __version__: str

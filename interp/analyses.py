@@ -16,7 +16,7 @@ GROUP = "interp.analyses"
 BUNDLED_PAIRS = 100
 """Bundled pairs of each task that a report reads: enough for 60 to fit on."""
 OWN = ("frequency", "generation", "attention", "encoding", "probing")
-_COMMANDS = ("report", "merge", "show", "page", "compare", "unigrams", "models", "corpora")
+_COMMANDS = ("report", "merge", "show", "page", "figures", "compare", "unigrams", "models", "corpora")
 
 
 @cache

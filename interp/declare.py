@@ -9,12 +9,18 @@ From the options come the keywords of the function, with their types, and the fl
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from numbers import Real
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 
-__all__ = ["Analysis", "Options", "option"]
+__all__ = ["Analysis", "Options", "Several", "listed", "option"]
+
+_T = TypeVar("_T")
+Several: TypeAlias = _T | Sequence[_T]
+"""One of something, or a list of them; in an option it becomes a tuple."""
 
 if TYPE_CHECKING:
     from interp.results import Result
@@ -31,6 +37,16 @@ Backend: TypeAlias = Literal["hooked", "bridge"]
 """TransformerLens' own implementation of a model, or that of transformers in a `TransformerBridge`."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
+
+
+def listed(values: Any) -> list[Any]:
+    """A list of what is given: of several things, or of one name or number.
+
+    Examples:
+        >>> listed("ln"), listed(3), listed((1, 2))
+        (['ln'], [3], [1, 2])
+    """
+    return [values] if isinstance(values, str | Real) else list(values)
 
 
 def option(default: Any, help: str, *, least: int | None = None, has_flag: bool = True, cli: Any = None) -> Any:
@@ -64,8 +80,14 @@ class Options:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            if isinstance(value := getattr(self, item.name), Iterator):
-                object.__setattr__(self, item.name, tuple(value))  # it can be read once
+            value = getattr(self, item.name)
+            if isinstance(value, Iterator) or (isinstance(value, str | Real) and _takes_several(item.type)):
+                object.__setattr__(self, item.name, tuple(listed(value)))
+
+
+def _takes_several(annotation: Any) -> bool:
+    parts = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return any(get_origin(one) in (Sequence, Iterable) for one in parts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from jaxtyping import Float, Real
 from torch import Tensor
 
 from interp.checks import check_choice, check_mode
-from interp.declare import Mode
+from interp.declare import Mode, Several
 from interp.models.head import Bias, prediction_head
 from interp.models.qk import check_dims, qk_circuit
 from interp.models.running import firing
@@ -146,7 +146,7 @@ def adjust_logits(
 def ablate_dims(
     model: Model,
     layer: int,
-    dims: Sequence[int],
+    dims: Several[int],
     *,
     where: Literal["keys", "queries", "residual"],
     mode: Mode = "zero",
@@ -211,7 +211,7 @@ def ablate_dims(
 
 
 def prune_output_dims(
-    model: Model, dims: Sequence[int], *, basis: Float[np.ndarray | Tensor, "d_model d_model"] | None = None
+    model: Model, dims: Several[int], *, basis: Float[np.ndarray | Tensor, "d_model d_model"] | None = None
 ) -> Recipe:
     """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["BUNDLED", "HUB_CORPORA", "HUB_PAIRS", "TEXT_SUFFIXES", "bundled_models", "cached", "check_mauve"]
-__all__ += ["corpus_file", "hub_answers", "is_counts", "model_directory", "printable", "published_pairs"]
-__all__ += ["short_name", "text_suffix"]
+__all__ = ["BUNDLED", "HUB_CORPORA", "HUB_PAIRS", "TEXT_SUFFIXES", "bundled_models", "cached", "check_matplotlib"]
+__all__ += ["check_mauve", "corpus_file", "hub_answers", "is_counts", "model_directory", "printable"]
+__all__ += ["published_pairs", "short_name", "text_suffix"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 """The folder of the models and texts that ship with the package."""
@@ -224,3 +224,9 @@ def check_mauve() -> None:
     """Raise ValueError unless mauve-text, which is optional, is installed."""
     if importlib.util.find_spec("mauve") is None:
         raise ValueError("MAUVE needs mauve-text, which is not installed; pip install 'interp[mauve]'")
+
+
+def check_matplotlib() -> None:
+    """Raise ValueError unless matplotlib, which is optional, is installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("figures for a paper need matplotlib, which is not installed; pip install 'interp[figures]'")

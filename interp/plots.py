@@ -1,5 +1,10 @@
 """Results → plotly figures. Figures are returned, never shown; they read in grey and to the colour-blind."""
 
+import functools
+import inspect
+from typing import Any
+
+from interp.analyses import analyses
 from interp.attention.figures import (
     ablation,
     all_contributions,
@@ -58,6 +63,7 @@ from interp.probing.figures import (
     topk_probes,
     transfer_matrix,
 )
+from interp.results import Result
 
 __all__ = [
     "TextMeasure", "ablation", "all_contributions", "attention_by_layer", "attention_view", "bands", "beyond_words",
@@ -70,3 +76,27 @@ __all__ = [
     "sink_scores", "sparse_probes", "steering", "text_measure", "token_views", "topk_probes", "transfer_matrix",
     "unit_consistency", "unit_depth", "unit_separability",
 ]  # fmt: skip
+
+
+def _of_its_result(draw: Any) -> Any:
+    """A plot that says what it draws when it is given something else."""
+    first = next(iter(inspect.signature(draw).parameters.values()), None)
+    if first is None or not isinstance(first.annotation, type):
+        return draw
+
+    @functools.wraps(draw)
+    def drawn(*given: Any, **named: Any) -> Any:
+        value = given[0] if given else named.get(first.name, first.empty)
+        if value is first.empty or isinstance(value, first.annotation):
+            return draw(*given, **named)
+        found = f"{value!r:.60}" if isinstance(value, str) else type(value).__name__
+        own = " (its own figures: .figures())" if isinstance(value, Result) else ""
+        makers = {one.kind: f" (from {one.answer.replace('.tables:', '.')})" for one in analyses().values()}
+        wanted = f"{first.annotation.__name__}{makers.get(first.annotation, '')}"
+        raise TypeError(f"plots.{draw.__name__} draws {wanted}; found {found}{own}")
+
+    return drawn
+
+
+for _name in set(__all__) - {"TextMeasure"}:
+    globals()[_name] = _of_its_result(globals()[_name])

@@ -4,25 +4,34 @@ import json
 import os
 import platform
 import subprocess
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pandas as pd
 
+from interp.analyses import load, names
 from interp.columns import COMMON, Column
+from interp.declare import find
 from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
-from interp.findings import Finding
+from interp.exports import export, latex
+from interp.findings import Finding, findings_table
 
-__all__ = ["Result", "provenance"]
+if TYPE_CHECKING:
+    from interp.figures.figure import Figure
+    from interp.figures.section import Section
+
+__all__ = ["Result", "load_result", "provenance"]
 
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
+_WIDE = 118  # columns of a terminal
 DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
 """The packages of which a half-done computation is not continued by another version."""
 
@@ -87,6 +96,99 @@ class Result:
         name, table = next(iter(self.tables.items()))
         return {name: (f"{name}: {self.where}", table.head(_SHOWN_ROWS))}
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # before dataclass gives it one of all rows
+
+    def __repr__(self) -> str:
+        """At most six lines: of what it is, what was found, and what there is."""
+        where = f": {self.where}" if {"model", "corpus"} <= set(self.provenance) else ""
+        told = [*map(str, self.findings)]
+        if len(told) > 3:
+            told[2:] = [f"… and {len(told) - 2} more findings: print(result.summary())"]
+        tables = ", ".join(f"{name} ({len(table):,})" for name, table in self.tables.items() if len(table))
+        lines = [f"{type(self).__name__}{where}", *told, *([f"tables: {tables}"] if tables else [])]
+        lines.append("also: summary(), figures(), to_csv(…), to_latex(…)")
+        return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the card that the page has of the result."""
+        return find("interp.pages.card:card")(self) if self.analysis in names() else None
+
+    @property
+    def _section(self) -> "Section":
+        """What the page says of the result. Raises ValueError for a result of no analysis, which has no page."""
+        if self.analysis not in names():
+            raise ValueError(f"{type(self).__name__} has no page and no figures of its own; interp.plots draws it")
+        section: Section = find(load(self.analysis).section)(self)
+        return section
+
+    def summary(self) -> str:
+        """What was found, to print: each finding with its number, interval, control and rule.
+
+        Examples:
+            >>> import interp
+            >>> text = interp.corpora.batches(interp.load("tiny-gpt2"), "bundled", limit=30, bos=True)
+            >>> effect = interp.frequency.bias_effect(interp.load("tiny-gpt2"), text, scales=[0, 1], progress=False)
+            >>> print(effect.summary())  # doctest: +ELLIPSIS
+            BiasEffect: tiny-gpt2 on bundled text
+            <BLANKLINE>
+            Does ...
+        """
+        told = [f"{one}\n{textwrap.indent(textwrap.fill(one.rule, _WIDE - 2), '  ')}" for one in self.findings]
+        return "\n\n".join([f"{type(self).__name__}: {self.where}", *(told or self._section.notes)])
+
+    def figures(self) -> "dict[str, Figure]":
+        """The figures of the page by name; each has `save`, for a paper.
+
+        Raises ValueError for a result that has no page, such as a sweep of probes.
+
+        Examples:
+            >>> import interp
+            >>> from interp.testing import toy_decoder
+            >>> classes = {"first": [7, 8]}
+            >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+            >>> list(study.figures())[:2]
+            ['dimension_means', 'attention']
+        """
+        return dict(self._section.figures)
+
+    def to_csv(self, directory: str | os.PathLike[str]) -> list[Path]:
+        """Write each table, and the findings, as `directory/<analysis>_<table>.csv`; arrays of more than
+        `interp.dense.MOST_ROWS` rows are left out.
+
+        Raises FileExistsError where such a file is there, before anything is written.
+
+        Examples:
+            >>> import interp, tempfile
+            >>> from interp.testing import toy_decoder
+            >>> classes = {"first": [7, 8]}
+            >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+            >>> with tempfile.TemporaryDirectory() as directory:
+            ...     study.to_csv(directory)[-1].name
+            'attention_findings.csv'
+        """
+        arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
+        return export(arrays | self._known, directory, self.analysis, ["csv"])
+
+    def to_latex(self, table: str) -> str:
+        """A table, or the `findings`, as LaTeX with the rules of booktabs; see `interp.exports.latex`.
+
+        Raises ValueError for a name that is no table of the result.
+
+        Examples:
+            >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
+            \\toprule
+        """
+        if table not in self._known:
+            raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._known)}")
+        return latex(self._known[table])
+
+    @property
+    def _known(self) -> dict[str, pd.DataFrame]:
+        """The tables, and the findings as one."""
+        return self.tables | {"findings": findings_table(self.findings)}
+
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.
 
@@ -136,6 +238,38 @@ class Result:
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
         return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
+
+
+def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> Result:
+    """A result that was saved: of the directory of a run, or of the folder of the result in it.
+
+    Args:
+        analysis: which, where a run has several: `"frequency"`, `"attention"`, ….
+
+    Raises FileNotFoundError where there is no result, ValueError where there are several and none is named, and where
+    it cannot be read.
+
+    Examples:
+        >>> import interp, tempfile
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = study.save(directory)
+        ...     print(type(load_result(directory)).__name__, type(load_result(saved)).__name__)
+        AttentionStudy AttentionStudy
+    """
+    run = Path(directory)
+    if (run / "result.json").is_file():
+        analysis, run = analysis or run.resolve().name, run.resolve().parent
+    held = [name for name in names() if (run / name / "result.json").is_file()]
+    if analysis is None and len(held) > 1:
+        raise ValueError(f"{run} holds {', '.join(held)}; say which: load_result({str(run)!r}, {held[0]!r})")
+    if not held or analysis not in (None, *held):
+        inside = sorted({path.parts[-3] for path in run.glob("*/*/result.json")})
+        found = f"found {', '.join(held)}" if held else f"its runs are {', '.join(inside)}" if inside else "found none"
+        raise FileNotFoundError(f"{run} holds no result{f' of {analysis}' if analysis else ''}; {found}")
+    return load(analysis or held[0]).kind.load(run)
 
 
 def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None) -> Dense:

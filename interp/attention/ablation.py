@@ -1,6 +1,6 @@
 """What becomes of attention without a dimension: one at a time replaced by a constant in the keys of one layer."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, get_args
@@ -20,7 +20,7 @@ from interp.checks import check_choice, check_mode, check_seed, check_table
 from interp.corpora import Batches, token_classes
 from interp.corpora.batching import Batch, Text, as_batches
 from interp.corpora.classes import KeyClasses, TokenClasses
-from interp.declare import Mode
+from interp.declare import Mode, Several
 from interp.dense import Dense
 from interp.hooks import ablate_dims, jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
@@ -121,7 +121,7 @@ def ablation_effect(
     outliers: pd.DataFrame,
     *,
     drivers: pd.DataFrame | Dense | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Several[int] | None = None,
     key_classes: KeyClasses = None,
     where: Where = "keys",
     mode: Mode = "mean",

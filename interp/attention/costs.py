@@ -1,13 +1,14 @@
 """What the decomposition of a model's attention scores costs, from its config alone."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from interp.attention.contexts import KEPT
 from interp.attention.massive import position_bins
 from interp.attention.scores import MOST_BYTES
+from interp.declare import Several, listed
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
@@ -53,7 +54,7 @@ def cost(
     name: str,
     *,
     n_classes: int | None = None,
-    layers: Sequence[int] | None = None,
+    layers: Several[int] | None = None,
     sequence: int = 128,
     by_head: bool = False,
 ) -> Cost:
@@ -73,7 +74,7 @@ def cost(
     size = shape(name)
     classes = n_classes or 4
     heads, d_model = size.n_heads, size.d_model
-    n_layers = size.n_layers if layers is None else len(layers)
+    n_layers = size.n_layers if layers is None else len(listed(layers))
     product = 2.0 * heads * size.d_head * d_model
     once = classes * product / sequence if size.encoder else product
     centred = once if size.encoder else (classes - 1) * product

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from interp.attention import AttentionStudy
 from interp.attention.patterns import AttentionInText
+from interp.declare import Several, listed
 from interp.figures.draw import add_band, add_grid, add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.style import (
     AMBER,
     BLUE,
@@ -43,7 +44,7 @@ _REMOVED = {
 }
 
 
-def dimension_means(study: AttentionStudy) -> go.Figure:
+def dimension_means(study: AttentionStudy) -> Figure:
     """Mean of every dimension by state: outlier dimensions as lines, the others as the range they fill (see
     `means_by_dimension` for the paper's figure 1).
 
@@ -73,7 +74,7 @@ def dimension_means(study: AttentionStudy) -> go.Figure:
     return out.update_xaxes(dtick=1 if len(table) <= 16 else 4)
 
 
-def means_by_dimension(study: AttentionStudy) -> go.Figure:
+def means_by_dimension(study: AttentionStudy) -> Figure:
     """Mean of every dimension, one line for each state (the paper's figure 1).
 
     Examples:
@@ -94,7 +95,7 @@ def means_by_dimension(study: AttentionStudy) -> go.Figure:
     return out
 
 
-def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = None) -> go.Figure:
+def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = None) -> Figure:
     """Attention to each class by layer, averaged over heads, against what uniform attention would give (figure 2).
 
     Args:
@@ -112,7 +113,7 @@ def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = No
     """
     subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
     out = figure("Attention by class of the key", _BLOCK, "attention summed over the class", subtitle=subtitle)
-    names = study.special if classes is None else list(classes)
+    names = study.special if classes is None else listed(classes)
     styles = class_styles(study.provenance["key_classes"])
     for number, name in enumerate(names):
         shift = 0.1 * (number - (len(names) - 1) / 2)
@@ -131,7 +132,7 @@ def attention_by_layer(study: AttentionStudy, classes: Sequence[str] | None = No
     return out.update_yaxes(rangemode="tozero")
 
 
-def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> go.Figure:
+def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> Figure:
     """Mean of outlier dimensions by token class and state, in one panel each (figure 3); the first three by default.
 
     Raises ValueError for a dimension that does not exist, and where there is no outlier to choose.
@@ -144,7 +145,7 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
         >>> [panel.text for panel in outlier_values(study, dims=[3, 5]).layout.annotations]
         ['dimension 3', 'dimension 5']
     """
-    chosen = _named(study)[:3] if dims is None else list(dims)
+    chosen = _named(study)[:3] if dims is None else listed(dims)
     known = set(study.dims["dim"])
     if not chosen or not set(chosen) <= known:
         raise ValueError(f"expected dimensions in 0 … {max(known)}, found {chosen}")
@@ -159,7 +160,7 @@ def outlier_values(study: AttentionStudy, dims: Sequence[int] | None = None) -> 
     return out.update_layout(margin_t=96)
 
 
-def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figure:
+def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
     """Mean contribution of each dimension to the scores of one class of keys, for all heads of a layer.
 
     The forty largest of each head are drawn; outlier dimensions of the state that enters the layer are named. The class
@@ -188,7 +189,7 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> go.Figur
     return out.add_hline(y=0, line=THIN)
 
 
-def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all") -> go.Figure:
+def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all") -> Figure:
     """Mean contribution of every dimension, one line for each head of a layer, over all keys (the paper's figure 4).
 
     Args:
@@ -214,7 +215,7 @@ def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all")
     return out
 
 
-def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> go.Figure:
+def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Figure:
     """Mean contribution of every dimension in every layer, one panel for each (the paper's figure 5): mean over heads,
     and the range that they fill.
 
@@ -245,7 +246,7 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> go.
     return out.update_layout(height=120 + 220 * -(-len(layers) // wide), margin_t=96)
 
 
-def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int] | None = None) -> go.Figure:
+def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] | None = None) -> Figure:
     """What each outlier dimension contributes to the scores of one layer, by class and head (the paper's table 1).
 
     Args:
@@ -261,7 +262,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int]
         >>> outlier_contributions(study, layer=1, dims=[3, 5]).data[0].z.shape  # heads; dimensions and classes
         (4, 4)
     """
-    chosen = _outlying(study, layer) if dims is None else list(dims)
+    chosen = _outlying(study, layer) if dims is None else listed(dims)
     if not chosen:
         raise ValueError(f"no dimension is an outlier in state {layer}, which enters block {layer}; give dims")
     part = study.scores(layer=layer, dim=chosen)
@@ -277,7 +278,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Sequence[int]
     return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
 
 
-def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure:
+def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
     """What one dimension contributes to the scores of one layer, head by class; see `outlier_contributions`.
 
     Raises ValueError for a layer or dimension that is not in the study.
@@ -302,7 +303,7 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> go.Figure
     return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
 
 
-def ablation(study: AttentionStudy, key_class: str) -> go.Figure:
+def ablation(study: AttentionStudy, key_class: str) -> Figure:
     """Change of attention to a class when a dimension is removed from a layer's keys: outliers against controls.
 
     Outlier dimensions have bars, their 95 % intervals.
@@ -374,7 +375,7 @@ def _outlying(study: AttentionStudy, layer: int) -> list[int]:
     return study.outliers[study.outliers["state"] == layer].sort_values("rank")["dim"].head(_NAMED).tolist()
 
 
-def _mark(out: go.Figure, dims: Sequence[int], **place: Any) -> None:
+def _mark(out: Figure, dims: Sequence[int], **place: Any) -> None:
     """Dotted lines at dimensions, with their numbers."""
     for dim in dims:
         out.add_vline(x=dim, line=THIN | {"dash": "dot", "color": INK}, annotation_text=str(dim), **place)

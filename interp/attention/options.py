@@ -1,10 +1,9 @@
 """What `interp attention` is asked with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from interp.declare import Analysis, Mode, option
+from interp.declare import Analysis, Mode, Several, option
 from interp.options import CountsOptions, KeyClasses, TextOptions
 
 __all__ = ["ANALYSIS", "AttentionOptions", "Average", "Rule", "Weights"]
@@ -16,7 +15,7 @@ Rule = Literal["robust", "sd"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions(CountsOptions, TextOptions):
-    layers: Sequence[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
+    layers: Several[int] | None = option(None, "TransformerLens' block numbers. Default: all.")
     key_classes: KeyClasses = option(
         None,
         'Classes of keys, as {"name": [token ids]} or {"kana": ["hiragana", "katakana"]} (docs/languages.md). Default: '

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.attention import figures as plots
 from interp.attention.profile import noise_count
 from interp.attention.sinks import figures as sink_plots
 from interp.attention.tables import AttentionStudy
 from interp.figures.draw import add_series
+from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
@@ -173,7 +173,7 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
     return Sides(DEFINITIONS, numbers, figures, extremes(what, numbers["share_for_90"], "{:.0%}"))
 
 
-def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> go.Figure:
+def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
     """Attention to a class of keys by depth, mean over heads; dotted what uniform attention would give."""
     title, y = f"Attention to {plain(CLASS_NAME.get(key_class, key_class))}", "attention summed over the class"
     out = figure(title, DEPTH, y, subtitle="mean over heads; dotted: uniform")
@@ -192,7 +192,7 @@ def _with_sinks(study: AttentionStudy) -> list[str]:
     return [] if study.sinks.empty else ["sinks"]
 
 
-def _sink_rates(studies: Mapping[str, AttentionStudy]) -> go.Figure:
+def _sink_rates(studies: Mapping[str, AttentionStudy]) -> Figure:
     """The sink rate of the first position by depth."""
     each = {f"{study.provenance['epsilon']:g}" for study in studies.values()}
     subtitle = f"share of heads and rows in which it draws more than {' or '.join(sorted(each))} of the attention"
@@ -210,7 +210,7 @@ def _spread_of(study: AttentionStudy) -> pd.Series:
     return study.gaps.arrays["n_dims_90_abs"].to_series()
 
 
-def _spread(studies: Mapping[str, AttentionStudy]) -> go.Figure:
+def _spread(studies: Mapping[str, AttentionStudy]) -> Figure:
     """How many dimensions make 90 % of what sets a class of keys apart, as a share of all, by depth."""
     subtitle = "of the sum of |gap|; mean over heads and classes"
     out = figure("How many dimensions set a class apart", DEPTH, "share of dimensions for 90 %", subtitle=subtitle)

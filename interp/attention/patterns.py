@@ -1,7 +1,7 @@
 """Where attention goes: in one text, and by class of the key."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +17,7 @@ from interp.corpora import token_classes
 from interp.corpora.batching import Text
 from interp.corpora.classes import KeyClasses, TokenClasses
 from interp.corpora.sentences import sentence_rows
+from interp.declare import Several
 from interp.models.qk import check_dims, check_layers, span
 from interp.models.sites import Model, Recipe, view
 from interp.models.spelling import token_names
@@ -76,7 +77,7 @@ class AttentionByClass(GroupedKeyObserver):
     Raises ValueError for a layer that does not exist.
     """
 
-    def __init__(self, model: Model, classes: TokenClasses, *, layers: Sequence[int] | None = None) -> None:
+    def __init__(self, model: Model, classes: TokenClasses, *, layers: Several[int] | None = None) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen)
         self.moves_values = _moves_values(model)
@@ -149,7 +150,7 @@ def attention_by_class(
     model: Model,
     text_or_batches: Text,
     *,
-    layers: Sequence[int] | None = None,
+    layers: Several[int] | None = None,
     key_classes: KeyClasses = None,
     batch_size: int | None = None,
     progress: bool = True,

@@ -28,6 +28,7 @@ from interp.checks import check_choice
 from interp.corpora import token_classes
 from interp.corpora.batching import Batch, Text, check_ids
 from interp.corpora.classes import KeyClasses, TokenClasses
+from interp.declare import Several
 from interp.dense import Dense, number_types
 from interp.hooks import jointly
 from interp.models.qk import QKCircuit, check_layers, qk_circuit
@@ -88,7 +89,7 @@ class ScoreContributions(GroupedKeyObserver):
         model: Model,
         classes: TokenClasses,
         *,
-        layers: Sequence[int] | None = None,
+        layers: Several[int] | None = None,
         weights: Weights = "mean",
         scaled: bool = False,
         centred: bool = True,
@@ -370,7 +371,7 @@ def score_contributions(
     model: Model,
     text_or_batches: Text,
     *,
-    layers: Sequence[int] | None = None,
+    layers: Several[int] | None = None,
     key_classes: KeyClasses = None,
     weights: Weights = "mean",
     scaled: bool = False,
@@ -446,7 +447,7 @@ def score_contributions_at(
 
 
 def check_decomposition(
-    model: Model, tokens: Int[Tensor, " pos"], *, layers: Sequence[int] | None = None
+    model: Model, tokens: Int[Tensor, " pos"], *, layers: Several[int] | None = None
 ) -> pd.DataFrame:
     """Compare `Σ_j C_j + q_m · R b_K` with the model's own attention, for every pair the model's mask allows.
 

@@ -17,7 +17,7 @@ import typer
 
 from interp.analyses import load, names, others
 from interp.cli.analysis import command_of, report
-from interp.cli.commands import compare, corpora, models, page, unigrams
+from interp.cli.commands import compare, corpora, figures, models, page, unigrams
 from interp.cli.config import expanded
 from interp.cli.flags import Command
 from interp.cli.jobs import is_grouped, merge
@@ -58,7 +58,7 @@ def _not_imported() -> None:
     """In place of the command of another package, until `_call` imports it."""
 
 
-_ALONE: dict[str, Command] = {"show": show, "page": page, "compare": compare, "unigrams": unigrams}
+_ALONE: dict[str, Command] = {"show": show, "page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
 _ALONE |= {"models": models, "corpora": corpora, "merge": _merge}
 for name in ("report", *names()):
     if name in others():

@@ -1,10 +1,11 @@
-"""The commands beside those of analyses: token counts, pages of results that are there, and what has a name."""
+"""The commands beside those of analyses: token counts, pages and figures of results that are there, and what has a
+name."""
 
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,12 +19,13 @@ from interp.paths import (
     HUB_PAIRS,
     bundled_models,
     cached,
+    check_matplotlib,
     corpus_file,
     is_counts,
     model_directory,
 )
 
-__all__ = ["compare", "corpora", "models", "page", "unigrams"]
+__all__ = ["compare", "corpora", "figures", "models", "page", "unigrams"]
 
 _ADD = "Another text, read like --corpus, or a file of counts, to add; may be given several times."
 _OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
@@ -110,6 +112,36 @@ def page(
     from interp import pages
 
     show({}, pages.write_page(directory), as_json=as_json)
+
+
+def figures(
+    directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Directory to write to.  [default: DIRECTORY/figures]", metavar="DIR")
+    ] = None,
+    *,
+    formats: Annotated[str, typer.Option("--format", help="pdf, svg, png, or several of them with commas.")] = "pdf",
+    width: Annotated[float, typer.Option(help="In inches: 3.3 for one column of two, 6.8 for both.")] = 3.3,
+    style: Annotated[
+        Literal["paper", "titled"],
+        typer.Option(help="paper: the title is left to the caption; titled: it stands above."),
+    ] = "paper",
+    as_json: flags.JsonFlag = False,
+) -> None:
+    """Write the figures of a run for a paper.
+
+    As PDF, SVG or PNG of that width, in type of 8 points, with its fonts; prints a caption for each. Needs the extra
+    interp[figures].
+    """
+    _check_runs([directory])
+    target = directory / "figures" if out is None else out
+    check_writable(target.parent)
+    check_matplotlib()
+
+    from interp.pages.paper import write_figures
+
+    written = write_figures(directory, target, formats=formats.split(","), width=width, style=style)
+    show({"figures": (f"figures of {directory}", written)}, target, as_json=as_json)
 
 
 def compare(

@@ -122,7 +122,8 @@ def _one_of(annotation: Any) -> Any:
     if get_origin(annotation) not in (Union, UnionType):
         return annotation
     parts = [one for one in get_args(annotation) if one is not NoneType]
-    return float if {int, float} <= set(parts) else parts[0]
+    lists = [one for one in parts if get_origin(one) in (Sequence, Iterable)]
+    return lists[0] if lists else float if {int, float} <= set(parts) else parts[0]
 
 
 def _parameter(item: dataclasses.Field[Any]) -> inspect.Parameter:

@@ -26,6 +26,7 @@ from pandas import NA, DataFrame
 
 from interp.checks import list_of_strings, unicode_text
 from interp.corpora.files import UNNAMED, Table, frame_table, opened
+from interp.declare import Several, listed
 from interp.paths import BUNDLED, HUB_PAIRS, TEXT_SUFFIXES, published_pairs, text_suffix
 
 __all__ = ["COLUMNS", "TASKS", "check_pairs", "generate", "load"]
@@ -124,7 +125,7 @@ def _draw(templates: Sequence[_Template], rng: random.Random) -> Iterator[tuple[
                 yield turn[which].pair(number)
 
 
-def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | None = None) -> DataFrame:
+def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None = None) -> DataFrame:
     """Makes minimal pairs from the bundled templates.
 
     A task's pairs depend on `seed` and the task's name only: a larger `n_per_task` continues a smaller
@@ -166,7 +167,7 @@ def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Sequence[str] | Non
 def load(
     source: str | os.PathLike[str] | DataFrame,
     *,
-    tasks: Sequence[str] | None = None,
+    tasks: Several[str] | None = None,
     limit: int | None = None,
     good: str | None = None,
     bad: str | None = None,
@@ -257,7 +258,7 @@ def check_pairs(pairs: DataFrame) -> None:
     list_of_strings(pairs["UID"], "the column UID of the pairs")
 
 
-def _from_hub(source: str, tasks: Sequence[str] | None) -> Iterator[tuple[str, ...]]:
+def _from_hub(source: str, tasks: Several[str] | None) -> Iterator[tuple[str, ...]]:
     """Published pairs: of blimp a task is a configuration, of multiblimp a language is."""
     import datasets
 
@@ -277,7 +278,7 @@ def _from_hub(source: str, tasks: Sequence[str] | None) -> Iterator[tuple[str, .
         yield from _checked(frame_table(table.rename(columns={"pair_id": "pairID"}), f"{name} {config}"), default, {})
 
 
-def _configurations(source: str, tasks: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
+def _configurations(source: str, tasks: Several[str] | None, known: Sequence[str]) -> Sequence[str]:
     """The configurations of a dataset to read: tasks, a language, or the only one."""
     kind, _, language = source.partition("/")
     if kind == "multiblimp":
@@ -354,13 +355,11 @@ class _UnknownTask(ValueError):
     pass
 
 
-def _known_tasks(tasks: Sequence[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
+def _known_tasks(tasks: Several[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
     """The tasks without repetition, all of which `source` has; without any given, all of `source`."""
     if tasks is None:
         return known
-    if isinstance(tasks, str):
-        raise _UnknownTask(f"tasks is the string {tasks!r}; expected a list of names: [{tasks!r}]")
-    if not (names := list(dict.fromkeys(tasks))):
+    if not (names := list(dict.fromkeys(listed(tasks)))):
         raise _UnknownTask("tasks is empty; name at least one task, or pass None for all of them")
     for task in names:
         if task not in known:

@@ -7,6 +7,7 @@ from typing import Any
 from interp.attention.costs import profile_sums, sink_sums
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
+from interp.declare import listed
 from interp.encoding.options import EncodingOptions
 from interp.frequency.costs import predictions
 from interp.models.shapes import Shape, shape
@@ -38,9 +39,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
     n_tokens = min(_STEERED, size.d_vocab)
-    shifts = list(asked.shifts)
-    ways = len(shifts) + ("regression" in shifts) * (len(list(asked.weights)) - 1)
-    n = n_tokens * len(list(asked.ratios)) * ways
+    shifts = listed(asked.shifts)
+    ways = len(shifts) + ("regression" in shifts) * (len(listed(asked.weights)) - 1)
+    n = n_tokens * len(listed(asked.ratios)) * ways
     at_head: dict[str, Any] = {"text": text, "head": True, "share": mask}
     odds = Pass(
         what="log-odds", step=1, sums=8 * (2 + n_tokens * _BINS), per_logit=8 * 5,
@@ -61,7 +62,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         passes.append(replace(read, step=10 + number, copies=4 * size.parameters))
     fit = 8 * (5 * _BLOCK + 6 * size.d_vocab + 4 * size.d_model**2)
     between = max(fit, 16 * n * size.d_vocab)
-    lines = [f"token probability: {n} ways to steer a token, {len(asked.orders)} orders in which dimensions go"]
+    lines = [f"token probability: {n} ways to steer a token, {len(listed(asked.orders))} orders in which dimensions go"]
     return Cost(passes=tuple(passes), between=between, numbers={"steered": n}, lines=lines)
 
 
@@ -85,7 +86,7 @@ def _share(positions: int, tokens: int | None, mask: float) -> float:
 
 def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
     """Sums of every order in every basis; W_U in rows, and its coordinates along principal components."""
-    orders, bases = len(list(asked.orders)), len(list(asked.bases))
+    orders, bases = len(listed(asked.orders)), len(listed(asked.bases))
     sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3 * MOST) + size.d_vocab + 2 * MOST + 3)
     return Pass(
         what="pruning", text="some of the text", step=1, sums=sums, head=True, share=share,

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
 from interp.encoding.pruning import PRUNED
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
+from interp.figures.figure import Figure
 from interp.figures.style import (
     AMBER,
     BLUE,
@@ -49,7 +49,7 @@ _SHIFTS: dict[str, Style] = {
 }
 
 
-def probability_fit(study: EncodingStudy) -> go.Figure:
+def probability_fit(study: EncodingStudy) -> Figure:
     """Predicted against actual −log α; at most 1,500 types, evenly taken over the ranks of α.
 
     Examples:
@@ -72,7 +72,7 @@ def probability_fit(study: EncodingStudy) -> go.Figure:
     return out
 
 
-def embedding_scatter(study: EncodingStudy) -> go.Figure:
+def embedding_scatter(study: EncodingStudy) -> Figure:
     """Output embeddings on their first two principal axes, coloured by token probability; at most 3,000 types, evenly
     taken over the ranks of α.
 
@@ -102,7 +102,7 @@ def embedding_scatter(study: EncodingStudy) -> go.Figure:
     return out
 
 
-def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
+def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
     """|Spearman| with −log α and |standardised slope| of every dimension, each sorted, beside a shuffled α.
 
     Examples:
@@ -129,7 +129,7 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> go.Figure:
     return out.update_yaxes(rangemode="tozero")
 
 
-def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
+def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     """Top-1 agreement and KL against the fraction of dimensions removed, for each order; the paper's 30 % marked.
 
     Examples:
@@ -153,7 +153,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> go.Figure:
     return out.update_yaxes(title_text="KL(full‖pruned), nats", rangemode="tozero", col=2)
 
 
-def pruned_texts(written: pd.DataFrame) -> go.Figure:
+def pruned_texts(written: pd.DataFrame) -> Figure:
     """Text after pruning: diversity, agreement with the whole model's text, and perplexity, by fraction removed.
 
     Args:
@@ -182,7 +182,7 @@ def pruned_texts(written: pd.DataFrame) -> go.Figure:
     return out.update_yaxes(title_text="perplexity", rangemode="tozero", col=2)
 
 
-def steering(study: EncodingStudy) -> go.Figure:
+def steering(study: EncodingStudy) -> Figure:
     """Requested against achieved ratio, median and quartiles over tokens, for each shift; dotted on unseen text.
 
     Examples:
@@ -215,7 +215,7 @@ def way_of_steering(shift: str, weights: str) -> str:
     return f"{shift}, {weights.replace('_', ' ')}" if weights else shift
 
 
-def direction_cosines(study: EncodingStudy) -> go.Figure:
+def direction_cosines(study: EncodingStudy) -> Figure:
     """The cosine matrix of the frequency directions.
 
     Examples:
@@ -236,7 +236,7 @@ def direction_cosines(study: EncodingStudy) -> go.Figure:
     return out.update_layout(meta={"least_width": 460})
 
 
-def neurons(study: EncodingStudy) -> go.Figure:
+def neurons(study: EncodingStudy) -> Figure:
     """Norm and logit variance of the last MLP's neurons, coloured by what ablating one does to the entropy.
 
     At most 1,500: those of the largest effect. Raises ValueError for a study without neurons (an encoder's).
@@ -269,7 +269,7 @@ def neurons(study: EncodingStudy) -> go.Figure:
     return out.update_yaxes(type="log")
 
 
-def dynamics(study: EncodingStudy) -> go.Figure:
+def dynamics(study: EncodingStudy) -> Figure:
     """How the encoding of frequency comes about in training. Raises ValueError for a study without checkpoints.
 
     Examples:

@@ -1,10 +1,9 @@
 """What `interp encoding` is asked with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from interp.declare import Analysis, option
+from interp.declare import Analysis, Several, option
 from interp.options import CountsOptions, MaskedTextOptions, Text
 
 __all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift", "Weights"]
@@ -19,12 +18,12 @@ RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 @dataclass(frozen=True, kw_only=True)
 class EncodingOptions(CountsOptions, MaskedTextOptions):
     other: Text | None = option(None, "Text the fit has not seen, to steer on; read like the text.", cli=str)
-    orders: Sequence[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
-    bases: Sequence[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
-    shifts: Sequence[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
-    weights: Sequence[Weights] = option(("least_norm",), "How the shift by the regression is shared among dimensions.")
-    ratios: Sequence[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
-    steps: Sequence[int] | None = option(None, "Training steps whose checkpoints are studied too, for the dynamics.")
+    orders: Several[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
+    bases: Several[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
+    shifts: Several[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
+    weights: Several[Weights] = option(("least_norm",), "How the shift by the regression is shared among dimensions.")
+    ratios: Several[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
+    steps: Several[int] | None = option(None, "Training steps whose checkpoints are studied too, for the dynamics.")
     atlas: bool = option(
         False, "Compare the directions of word frequency, outlier dimensions, neurons, principal axes and sinks' keys."
     )

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.encoding import figures as plots
 from interp.encoding.atlas.figures import direction_atlas
@@ -12,6 +11,7 @@ from interp.encoding.figures import way_of_steering
 from interp.encoding.pruning import PRUNED
 from interp.encoding.tables import EncodingStudy
 from interp.figures.draw import add_series, only
+from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import GREY, figure, run_styles
@@ -102,7 +102,7 @@ def _ranked(study: EncodingStudy) -> pd.DataFrame:
     return study.pruning.query("order == 'spearman'")
 
 
-def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
+def _fit(studies: Mapping[str, EncodingStudy]) -> Figure:
     """Adjusted R² of −log α on the output embeddings, and that of α shuffled."""
     out = figure("Token probability from the output embedding", "adjusted R² of −log α", "")
     chance = {"name": "α shuffled", "color": GREY, "symbol": "circle-open"}
@@ -115,7 +115,7 @@ def _fit(studies: Mapping[str, EncodingStudy]) -> go.Figure:
     return out.update_yaxes(autorange="reversed", type="category")
 
 
-def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> go.Figure:
+def _pruning(studies: Mapping[str, EncodingStudy], basis: str) -> Figure:
     """Top-1 agreement against the fraction of dimensions removed, least tied to probability first."""
     axes = "axes of W_U" if basis == "axis" else "principal axes"
     out = figure("Output dimensions removed", "fraction removed", "top-1 agreement", subtitle=f"{axes}, by |spearman|")

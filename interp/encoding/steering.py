@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.checks import check_choice, check_seed, unicode_text, whole_number
 from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.corpora.sentences import encode, tokenizer_of
+from interp.declare import Several, listed
 from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver
@@ -308,8 +309,8 @@ def steering_report(
     other: Text | None = None,
     tokens: Sequence[str | int] | None = None,
     ratios: Sequence[float | int] = RATIOS,
-    shifts: Sequence[Shift] = SHIFTS,
-    weights: Sequence[Weights] = ("least_norm",),
+    shifts: Several[Shift] = SHIFTS,
+    weights: Several[Weights] = ("least_norm",),
     seed: int = 0,
     progress: bool = True,
 ) -> Passes[pd.DataFrame]:
@@ -340,7 +341,7 @@ def steering_report(
         >>> report.loc[report["shift"] == "exact", "achieved"].round(3).tolist()
         [2.0]
     """
-    ratios, shifts, weights = list(ratios), list(shifts), list(weights)
+    ratios, shifts, weights = listed(ratios), listed(shifts), listed(weights)
     check_asked(ratios, shifts, weights)
     if isinstance(tokens, str):
         raise TypeError(f"tokens must be a list of tokens or ids, found the string {tokens!r}; put it in a list")

@@ -13,6 +13,7 @@ from interp.corpora import Batches
 from interp.corpora.batching import Text, predicted_batches, sample_positions
 from interp.corpora.counts import unigrams_of
 from interp.corpora.unigrams import Unigrams
+from interp.declare import listed
 from interp.encoding import neurons
 from interp.encoding.atlas.findings import atlas_findings
 from interp.encoding.atlas.sources import Seen, check_unhooked, look
@@ -138,10 +139,10 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     """
     if why := why_impossible(model):
         raise ValueError(why)
-    orders, bases = list(options.orders), list(options.bases)
+    orders, bases = listed(options.orders), listed(options.bases)
     if options.atlas:
         check_unhooked(model)
-    steered: dict[str, Any] = {name: list(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
+    steered: dict[str, Any] = {name: listed(getattr(options, name)) for name in ("shifts", "weights", "ratios")}
     check_orders(orders, bases)
     check_asked(**steered)
     seed = options.seed
@@ -177,8 +178,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 
 def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curves, and what there is to say of their intervals."""
-    orders, seed = list(options.orders), options.seed
-    curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in options.bases]
+    orders, seed = listed(options.orders), options.seed
+    curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in listed(options.bases)]
     some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
     yield [Reading("pruning", some, curves)]
     return pd.concat([curve.table for curve in curves], ignore_index=True), curves[0].intervals
@@ -216,7 +217,7 @@ def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> I
     if prepared.corpus is None:
         raise ValueError("other checkpoints read the text too, found token ids; give the text, or leave steps out")
     source = origin(model)
-    return checkpoints(source.directory or source.name, list(options.steps))
+    return checkpoints(source.directory or source.name, listed(options.steps))
 
 
 def _dynamics(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.figures.draw import add_series
+from interp.figures.figure import Figure
 from interp.figures.style import run_styles
 
 __all__ = ["DEPTH", "Sides", "by_depth", "draw_runs", "extremes", "layers_of", "numbers_of", "shared"]
@@ -21,7 +21,7 @@ class Sides:
 
     definitions: dict[str, str]
     numbers: pd.DataFrame
-    figures: dict[str, go.Figure]
+    figures: dict[str, Figure]
     summary: str
 
 
@@ -49,7 +49,7 @@ def extremes(what: str, values: pd.Series, form: str) -> str:
     return f"{what} goes from {least} in {known.index[0]} to {most} in {known.index[-1]}."
 
 
-def draw_runs(out: go.Figure, lines: Mapping[str, pd.Series], names: list[str]) -> None:
+def draw_runs(out: Figure, lines: Mapping[str, pd.Series], names: list[str]) -> None:
     for name, style in run_styles(names).items():
         add_series(out, lines[name].round(5), style, hover="%{x:.3g}: %{y:.4g}", size=7, legend=True)
 

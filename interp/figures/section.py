@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-import plotly.graph_objects as go
 
+from interp.figures.figure import Figure
 from interp.findings import Finding
 
 __all__ = ["Contexts", "Section"]
@@ -42,11 +42,16 @@ class Section:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     definitions: dict[str, str]
-    figures: dict[str, go.Figure]
+    figures: dict[str, Figure]
     tables: dict[str, pd.DataFrame]
     provenance: dict[str, Any]
     views: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     contexts: dict[str, Contexts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Figures that another package drew with plotly alone are given `save`."""
+        known = {name: one if isinstance(one, Figure) else Figure(one) for name, one in self.figures.items()}
+        object.__setattr__(self, "figures", known)
 
     @property
     def summary(self) -> str:

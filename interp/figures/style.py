@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
+from interp.figures.figure import Figure
 from interp.words import CLASS_NAME, DECODER_NAME
 
 __all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "FONTS", "LOG"]
@@ -80,15 +80,15 @@ def translucent(colour: str, alpha: float) -> str:
     return "rgba" + str((*hex_to_rgb(colour), alpha))
 
 
-def figure(title: str, x: str, y: str, *, subtitle: str = "") -> go.Figure:
+def figure(title: str, x: str, y: str, *, subtitle: str = "") -> Figure:
     """An empty figure with axis titles, thin frame, faint grid, and the legend outside the data."""
-    out = go.Figure(layout=_layout(title, subtitle))
+    out = Figure(layout=_layout(title, subtitle))
     return out.update_xaxes(_AXIS, title_text=x).update_yaxes(_AXIS, title_text=y)
 
 
 def panels(
     title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None, columns: int | None = None
-) -> go.Figure:
+) -> Figure:
     """Figures of that look side by side, with the same x: two, or one for each name, with a shared y and so many
     `columns`."""
     n, space = (2, 0.22) if names is None else (len(names), 0.06)
@@ -98,7 +98,7 @@ def panels(
     places = [(number // wide + 1, number % wide + 1) for number in range(n)]
     specs: list[list[dict[str, Any] | None]]
     specs = [[{} if (row, column) in places else None for column in range(1, wide + 1)] for row in range(1, rows + 1)]
-    out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, **apart)
+    out = make_subplots(rows=rows, cols=wide, shared_yaxes=names is not None, specs=specs, figure=Figure(), **apart)
     above = {"x": 0.5, "y": 1, "xref": "x domain", "yref": "y domain", "xanchor": "center", "yanchor": "bottom"}
     for (row, column), name in zip(places, names or [], strict=False):
         out.add_annotation(above, text=name, showarrow=False, row=row, col=column)

@@ -6,6 +6,7 @@ from typing import Any
 
 from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
+from interp.declare import listed
 from interp.frequency.options import FrequencyOptions
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
@@ -36,11 +37,11 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """
     own = ("biases", "scales", "directions", "controls", "bands", "outliers")
     size, asked = shape(name), FrequencyOptions(**{key: options[key] for key in own if key in options})
-    biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(asked.biases)
-    biases += tuple(asked.directions)
+    biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(listed(asked.biases))
+    biases += tuple(listed(asked.directions))
     if not biases:
         return Cost(lines=["word frequency: this model's prediction head has no bias to scale"])
-    scales = list(asked.scales)
+    scales = listed(asked.scales)
     n = len(biases) * len(scales) + 1 + ("ln" in biases) + (1 not in scales)
     numbers = {"variants": n}
     read = predictions(size, n, grouped=True)

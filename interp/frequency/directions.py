@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interp.checks import check_choice
 from interp.corpora import Batches
-from interp.declare import Bias, Direction
+from interp.declare import Bias, Direction, Several, listed
 from interp.encoding.regression import raw_head, regressions
 from interp.findings import Finding, Verdict, side
 from interp.frequency.distributions import MeanPredictions, Means, SiteMean, Variant
@@ -53,15 +53,15 @@ def why_no_directions(model: Model) -> str | None:
     return None
 
 
-def check_directions(asked: Sequence[Direction]) -> None:
+def check_directions(asked: Several[Direction]) -> None:
     """Raise ValueError for unknown directions, and for one that is asked for twice."""
-    if isinstance(asked, str) or len(set(asked)) < len(asked):
+    if len(set(listed(asked))) < len(listed(asked)):
         raise ValueError(f"directions must be different ones of {', '.join(DIRECTIONS)}, found {asked!r}")
-    for one in asked:
+    for one in listed(asked):
         check_choice("direction", one, DIRECTIONS)
 
 
-def head_directions(model: Model, prepared: Batches, asked: Sequence[Direction]) -> Passes[Vectors]:
+def head_directions(model: Model, prepared: Batches, asked: Several[Direction]) -> Passes[Vectors]:
     """The directions that are asked for, in the order of `DIRECTIONS`, from one pass: `mean` is E[h], `slope` is −A.
 
     Raises ValueError for a folded model, logits that are soft-capped, and, for the slope, as

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.declare import Direction
 from interp.figures import style
 from interp.figures.draw import add_band, add_equal, add_series, add_types, error_bars, evenly, only
+from interp.figures.figure import Figure
 from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, panels, scale_styles, translucent
 from interp.frequency import BiasEffect
 from interp.frequency.directions import nearest
@@ -31,7 +31,7 @@ _KIND = {"norm": "of equal norm", "effect": "of equal effect"}
 _RANDOM = {"color": GREY, "symbol": "circle-open"}
 
 
-def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
+def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """Mean predicted probability against unigram probability with the bias scaled by λ (the paper's figures 2, 3).
 
     Per bin of log u the geometric mean of q, its band ± one geometric SD over types, and the lines q = u
@@ -68,7 +68,7 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     return out.update_xaxes(LOG).update_yaxes(LOG)
 
 
-def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
+def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """How many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by u(w).
 
     Per bin of log u the geometric mean over types, its band ± one geometric SD. Of more than five λ, five evenly spaced
@@ -109,14 +109,14 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     return out.update_xaxes(LOG).update_yaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
-def _add_scale(out: go.Figure, look: style.Style, mean: pd.Series, sd: pd.Series, **more: Any) -> None:
+def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, **more: Any) -> None:
     """The geometric means of one λ, with a band of ± one geometric SD."""
     band = translucent(look["color"], 0.13)
     add_band(out, mean / sd, mean * sd, band, legendgroup=look["name"], showlegend=False)
     add_series(out, mean, look, legend=True, **more)
 
 
-def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
+def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """What a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
 
     `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, `−A W_U` for slope; at most 1,500 types,
@@ -150,7 +150,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> go.Figure:
     return out
 
 
-def kl_by_scale(effect: BiasEffect) -> go.Figure:
+def kl_by_scale(effect: BiasEffect) -> Figure:
     """KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval where the text has
     groups enough for one.
 
@@ -177,7 +177,7 @@ def kl_by_scale(effect: BiasEffect) -> go.Figure:
     return out.update_yaxes(rangemode="tozero")
 
 
-def random_directions(effect: BiasEffect) -> go.Figure:
+def random_directions(effect: BiasEffect) -> Figure:
     """ΔKL(u‖q) of b_LN and each direction at the λ nearest to 0, with its interval, among random directions of its norm
     and of its effect.
 
@@ -214,7 +214,7 @@ def random_directions(effect: BiasEffect) -> go.Figure:
     return out.update_yaxes(autorange="reversed", type="category")
 
 
-def bands(effect: BiasEffect) -> go.Figure:
+def bands(effect: BiasEffect) -> Figure:
     """What each edit at the λ nearest to 0 changes by band of word frequency: the NLL of the true token, and the
     calibration error of the band's probability, with 95 % intervals.
 
@@ -249,7 +249,7 @@ def bands(effect: BiasEffect) -> go.Figure:
     return out.update_xaxes(dtick=1)
 
 
-def outlier_parts(effect: BiasEffect) -> go.Figure:
+def outlier_parts(effect: BiasEffect) -> Figure:
     """KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without them,
     with 95 % intervals, beside random parts of it of their norm.
 

@@ -1,10 +1,10 @@
 """What `interp frequency` is asked with."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from interp.declare import Analysis, Bias, Direction, option
+from interp.declare import Analysis, Bias, Direction, Several, option
 from interp.options import CountsOptions, MaskedTextOptions
 
 __all__ = ["ANALYSIS", "FrequencyOptions"]
@@ -12,9 +12,9 @@ __all__ = ["ANALYSIS", "FrequencyOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class FrequencyOptions(CountsOptions, MaskedTextOptions):
-    biases: Sequence[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
-    scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
-    directions: Sequence[Direction] = option(
+    biases: Several[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+    directions: Several[Direction] = option(
         (), "Directions of the head's input to scale too: its mean E[h], and the log-probability direction −A."
     )
     controls: int = option(

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.declare import Direction
 from interp.figures.draw import add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import BIAS_NAME, GREY, Style, figure, run_styles
@@ -113,7 +113,7 @@ def _farthest(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["scale"] == nearest(table["scale"].tolist(), 0)] if len(table) else table
 
 
-def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> go.Figure:
+def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Figure:
     """KL(u‖q) against the scale of a bias."""
     out = figure(f"Distance from word frequency as {BIAS_NAME[bias]} goes", "scale λ of the bias", "KL(u‖q), nats")
     kl = {name: effect.kl.set_index(["bias", "scale"])["kl_unigram_model"] for name, effect in effects.items()}
@@ -121,7 +121,7 @@ def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> go.
     return out.update_yaxes(rangemode="tozero")
 
 
-def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> go.Figure:
+def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
     """What taking a bias away does to KL(u‖q), beside random directions, each run on a line."""
     kinds = {"norm": "random, of equal norm", "effect": "random, of equal effect"}
     title = f"ΔKL(u‖q) without {BIAS_NAME[bias]}, beside random directions"
@@ -141,7 +141,7 @@ def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> go.F
     return out.update_yaxes(autorange="reversed", type="category")
 
 
-def _bands(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> go.Figure:
+def _bands(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
     """What the tokens of each band of word frequency lose without a bias."""
     title, x = (
         f"What rare and frequent words lose without {BIAS_NAME[bias]}",
@@ -156,7 +156,7 @@ def _bands(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> go.Figu
     return out.update_xaxes(range=[0, 1])
 
 
-def _outlier_parts(effects: Mapping[str, BiasEffect]) -> go.Figure:
+def _outlier_parts(effects: Mapping[str, BiasEffect]) -> Figure:
     """KL(u‖q) from the outlier dimensions of the head's input alone, and without them."""
     names = {"all": "all dimensions", "without": "without outliers", "alone": "outliers alone"}
     out = figure("Outlier dimensions of the head's input", "", "KL(u‖q), nats")

@@ -19,7 +19,7 @@ from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
 from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
-from interp.declare import Direction
+from interp.declare import Direction, listed
 from interp.dense import Dense
 from interp.findings import Finding
 from interp.frequency.bands import band_findings
@@ -199,21 +199,21 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
 
 
 def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias, ...]:
-    biases = options.biases
-    if biases is None:
+    if options.biases is None:
         if not head.biases and not options.directions:
             reasons = "; ".join(f"{bias}: {why}" for bias, why in head.why_absent.items())
             raise ValueError(f"this model's prediction head has no bias to scale ({reasons}); {_INSTEAD}")
         return head.biases
-    if isinstance(biases, str) or not biases or len(set(biases)) < len(biases):
+    biases: tuple[Bias, ...] = tuple(listed(options.biases))
+    if not biases or len(set(biases)) < len(biases):
         raise ValueError(f"biases must be a list of different biases of {', '.join(head.biases)}, found {biases!r}")
     for bias in biases:
         head.require(bias)
-    return tuple(biases)
+    return biases
 
 
-def _check_scales(scales: Iterable[float | int]) -> list[float]:
-    numbers = [] if isinstance(scales, str) else [float(scale) for scale in scales]
+def _check_scales(scales: float | int | Iterable[float | int]) -> list[float]:
+    numbers = [] if isinstance(scales, str) else [float(scale) for scale in listed(scales)]
     if not numbers or len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all():
         raise ValueError(f"scales must be different finite numbers, at least one, found {scales!r}")
     return numbers

@@ -3,9 +3,9 @@
 from typing import Literal, get_args
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.figures.draw import add_series, error_bars
+from interp.figures.figure import Figure
 from interp.figures.style import INK, PAPER, THIN, decoder_styles, figure
 from interp.generation import GenerationStudy
 from interp.generation.tables import HUMAN
@@ -29,7 +29,7 @@ _COLUMNS = {"diversity": ("diversity", "diversity_se"), "mauve": ("mauve_mean", 
 _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
 
 
-def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> go.Figure:
+def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> Figure:
     """A measure of the texts against λ, one line per decoder, with that of the human texts where there is one.
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
@@ -60,7 +60,7 @@ def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> 
     return out
 
 
-def generation_tradeoff(sweep: GenerationStudy) -> go.Figure:
+def generation_tradeoff(sweep: GenerationStudy) -> Figure:
     """Diversity of the texts against the perplexity of the same model on human text, along λ, one line per decoder.
 
     Examples:
@@ -91,7 +91,7 @@ def _split(sweep: GenerationStudy) -> tuple[pd.DataFrame, pd.DataFrame]:
     return sweep.metrics[is_human], sweep.metrics[~is_human]
 
 
-def _draw(out: go.Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
+def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
     """A line for each decoder, its points in the order of λ."""
     hover = "λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
     for decoder, style in decoder_styles(list(written["decoder"].unique())).items():

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from interp.declare import Analysis, Layout, option
+from interp.declare import Analysis, Layout, Several, option
 from interp.options import CountsOptions
 
 __all__ = ["ANALYSIS", "DECODERS", "Decoder", "GenerationOptions"]
@@ -24,8 +24,8 @@ DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(CountsOptions):
-    scales: Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale b_LN by.")
-    decoders: Sequence[Decoder] | Mapping[str, GenerationConfig] = option(DECODERS, "Decoders.", cli=Sequence[Decoder])
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale b_LN by.")
+    decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(DECODERS, "Decoders.", cli=Sequence[Decoder])
     n: int | None = option(None, "Prompts, one for each text. Default: 100.", least=1)
     prompt_tokens: int | None = option(None, "Tokens of a prompt. Default: 10.", least=1)
     new_tokens: int | None = option(None, "Tokens to write; shorter texts are left out. Default: 50.", least=4)

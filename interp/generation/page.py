@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
+from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import figure, plain
@@ -102,7 +102,7 @@ def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> dict[str, float]:
     return {"largest": max(shared, default=np.nan), "smallest": min(shared, default=np.nan)}
 
 
-def _diversity_of_runs(sweeps: Mapping[str, GenerationStudy], decoder: str) -> go.Figure:
+def _diversity_of_runs(sweeps: Mapping[str, GenerationStudy], decoder: str) -> Figure:
     """Diversity of a decoder's texts against the scale of b_LN."""
     title = f"Diversity of the text, {plain(DECODER_NAME.get(decoder, decoder))}"
     out = figure(title, "scale λ of b<sub>LN</sub>", "diversity D = ¼ Σ distinct-n")

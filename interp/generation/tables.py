@@ -23,6 +23,7 @@ from interp.corpora import Batches, batches
 from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
 from interp.corpora.unigrams import Unigrams
+from interp.declare import Several, listed
 from interp.findings import Finding
 from interp.frequency import bias_effect
 from interp.generation.columns import MEANINGS
@@ -116,7 +117,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     if given.settings.get("tokenizer", tokenizer) != tokenizer:
         raise ValueError("these prompts were made with another tokenizer; make them with this model's")
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
-    perplexity = _perplexity(model, prepared, counts, list(options.scales))
+    perplexity = _perplexity(model, prepared, counts, listed(options.scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features
     rows = given.ids.tolist()
 
@@ -182,10 +183,10 @@ def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
 
 
 def _configs(
-    model: Model, decoders: Sequence[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
+    model: Model, decoders: Several[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
 ) -> dict[str, GenerationConfig]:
     """What each decoder is by name, to write just so many tokens."""
-    names = [] if isinstance(decoders, str) else list(decoders)
+    names = listed(decoders)
     known = set(names) - {HUMAN} if isinstance(decoders, Mapping) else set(DECODERS)
     if not names or not set(names) <= known:
         raise ValueError(f"expected decoders of {', '.join(DECODERS)}, any but {HUMAN!r} by name; found {decoders!r}")

@@ -3,7 +3,7 @@
 `S[m, n] = (R_m q_m) · (R_n (x_n W_K + b_K))`, `q_m = x_m W_Q + b_Q`, R the rotation of RoPE (the identity without).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from interp.checks import whole_number
+from interp.declare import Several, listed
 from interp.models.head import LOAD_RAW, is_identity
 from interp.models.sites import Model, check_model, hook_name, view
 from interp.models.verify import verify_scores
@@ -204,8 +205,8 @@ def _refuse_folded(seen: View) -> None:
         raise ValueError(f"{what}; {LOAD_RAW}")
 
 
-def check_layers(model: Model, layers: Sequence[int] | None) -> list[int]:
-    """All layers, or those given.
+def check_layers(model: Model, layers: Several[int] | None) -> list[int]:
+    """All layers, or the one or those given.
 
     Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
     """
@@ -213,8 +214,8 @@ def check_layers(model: Model, layers: Sequence[int] | None) -> list[int]:
     return _different(range(model.cfg.n_layers) if layers is None else layers, model.cfg.n_layers, "layers", "a layer")
 
 
-def check_dims(model: Model, dims: Sequence[int]) -> list[int]:
-    """Dimensions of the residual stream.
+def check_dims(model: Model, dims: Several[int]) -> list[int]:
+    """One or several dimensions of the residual stream.
 
     Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
     """
@@ -222,8 +223,8 @@ def check_dims(model: Model, dims: Sequence[int]) -> list[int]:
     return _different(dims, model.cfg.d_model, "dims", "a dimension")
 
 
-def _different(numbers: Sequence[int], n: int, what: str, one: str) -> list[int]:
-    chosen = [whole_number(number, one) for number in numbers]
+def _different(numbers: Several[int], n: int, what: str, one: str) -> list[int]:
+    chosen = [whole_number(number, one) for number in listed(numbers)]
     if not chosen or len(set(chosen)) < len(chosen) or not 0 <= min(chosen) <= max(chosen) < n:
         raise ValueError(f"{what} must be different numbers in 0 … {n - 1}, found {chosen}")
     return chosen

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -36,7 +36,7 @@ from interp.results import Result
 from interp.words import count
 
 __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "showing"]
-__all__ += ["write_page"]
+__all__ += ["style", "templates", "write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
@@ -173,14 +173,7 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     scripts = [_plotly(figure for part in sections for figure in part.figures.values()), _file("page.js")]
     if any(part.views for part in sections):
         scripts.insert(0, _circuitsvis())
-    template = jinja2.Template(
-        _file("page.html"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    csv = partial(written_as, form="csv")
-    template.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count)
-    template.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
-    template.globals.update(anchor=_anchor, in_words=_in_words, half=_HALF)
-    template.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
+    template = templates().get_template("page.html")
     page = template.render(
         title=title,
         told=" ".join(part.summary for part in sections),
@@ -188,8 +181,7 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
         questions=questions,
         models=list(models),
         names={name: (name.replace("_", " ").capitalize(), one.question or one.title) for name, one in groups.items()},
-        fonts=FONTS,
-        style=Markup(_file("page.css")),
+        style=Markup(style()),
         scripts=[Markup(script) for script in scripts],
         hashes=[base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts],
         dark=DARK,
@@ -199,6 +191,25 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     with replacing(target) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
     return target
+
+
+@cache
+def templates() -> jinja2.Environment:
+    """The templates in this folder, and the functions that they call."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    out = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    csv = partial(written_as, form="csv")
+    out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
+    out.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
+    out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
+    out.globals.update(anchor=_anchor, in_words=_in_words, half=_HALF)
+    return out
+
+
+def style() -> str:
+    return _file("page.css")
 
 
 def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:

@@ -8,6 +8,7 @@ import torch
 
 from interp.corpora import pairs
 from interp.corpora.controls import Swap
+from interp.declare import listed
 from interp.models.shapes import Shape, shape
 from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
@@ -40,9 +41,9 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit, **asked.columns), shape(name)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
-    n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(asked.states), table["UID"].nunique()
-    columns = len(asked.l0_strengths) * len(asked.controls) * len(asked.seeds) if "l0" in asked.methods else 0
-    columns += len(asked.seeds) if columns else 0
+    n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(listed(asked.states)), table["UID"].nunique()
+    n_seeds = len(listed(asked.seeds)) * ("l0" in listed(asked.methods))
+    columns = n_seeds * (len(listed(asked.l0_strengths)) * len(listed(asked.controls)) + 1)
     one_state, forward = 4 * len(sentences) * size.d_model, 2 * sum(lengths) * size.forward
     sparse = 4.0 * _TRAIN * len(sentences) * size.d_model * columns * asked.steps * n_states
     numbers = {

@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 from jaxtyping import Float
 
 from interp.figures import style
 from interp.figures.draw import add_equal, add_grid, add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
 from interp.figures.views import as_html
 from interp.probing import ProbingStudy
@@ -38,7 +38,7 @@ _NEEDS = {
 }  # fmt: skip
 
 
-def sparse_probes(found: Sweep) -> go.Figure:
+def sparse_probes(found: Sweep) -> Figure:
     """Accuracy of L0 probes by state for each λ, beside the share of open gates; means over tasks.
 
     With them the dense probe and what it must beat: words alone, labels flipped within half of the pairs, and the
@@ -70,7 +70,7 @@ def sparse_probes(found: Sweep) -> go.Figure:
     return out.update_yaxes(title_text="open gates", tickformat=".0%", rangemode="tozero", col=2)
 
 
-def topk_probes(found: Sweep) -> go.Figure:
+def topk_probes(found: Sweep) -> Figure:
     """Accuracy of top-k probes by state for each k (largest Welch t), and of random bases; means over tasks.
 
     Raises ValueError for a result without top-k probes.
@@ -101,7 +101,7 @@ def topk_probes(found: Sweep) -> go.Figure:
     return out.update_xaxes(dtick=max(1, round(fitted["state"].nunique() / 12)))
 
 
-def gate_agreement(found: Sweep) -> go.Figure:
+def gate_agreement(found: Sweep) -> Figure:
     """Do gates open where |t| is large? Spearman with its largest reachable value, and AUROC, by state; λ below 1.
 
     Raises ValueError for a result without gates.
@@ -127,7 +127,7 @@ def gate_agreement(found: Sweep) -> go.Figure:
     return out.update_yaxes(title_text="AUROC of |t| for open gates", col=2)
 
 
-def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
+def random_dims(found: Sweep, state: int | None = None) -> Figure:
     """Accuracy of random dimensions against their number, beside the top 1 % by Welch t, means over tasks; and how
     many of them replace one of the top, median and quartiles over the tasks that have a ratio.
 
@@ -169,7 +169,7 @@ def random_dims(found: Sweep, state: int | None = None) -> go.Figure:
     return out.update_yaxes(title_text="random for one of the top", type="log", tickvals=ticks, col=2)
 
 
-def random_dims_by_state(found: Sweep) -> go.Figure:
+def random_dims_by_state(found: Sweep) -> Figure:
     """Accuracy of the top 1 % of dimensions by Welch t and of 1, 2, 4 … 32 times as many random ones, by hidden state;
     means over tasks (figure 5 of the paper).
 
@@ -203,7 +203,7 @@ def _of_every_task(random_k: pd.DataFrame) -> list[int]:
     return [int(str(k)) for k in n.index[n == n.max()]]
 
 
-def beyond_words(study: ProbingStudy) -> go.Figure:
+def beyond_words(study: ProbingStudy) -> Figure:
     """What a probe knows beyond the words: accuracy − bag of words by state, and task by task at the study's state.
 
     Examples:
@@ -249,7 +249,7 @@ def transfer_matrix(
     *,
     difference: bool = False,
     measure: Literal["accuracy", "pair_accuracy"] = "pair_accuracy",
-) -> go.Figure:
+) -> Figure:
     """How well each task's sparse probe reads each task; or that minus the probe of λ = 1, all gates open.
 
     Args:
@@ -275,7 +275,7 @@ def transfer_matrix(
     return _matrix(study, sparse, "Transfer between tasks", _words(measure), middle=0.5, reach=0.5)
 
 
-def neuron_overlap(study: ProbingStudy) -> go.Figure:
+def neuron_overlap(study: ProbingStudy) -> Figure:
     """Do tasks share neurons? Jaccard index of open gates, less its chance value.
 
     Raises ValueError for a study of one task, or without L0 probes.
@@ -294,7 +294,7 @@ def neuron_overlap(study: ProbingStudy) -> go.Figure:
     return _matrix(study, once.combine_first(once.T), "Neurons that two tasks share", "Jaccard index less chance")
 
 
-def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **scale: float) -> go.Figure:
+def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **scale: float) -> Figure:
     """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
     where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
     out = figure(title, "tested on", "trained on", subtitle=f"{what}, {where}")
@@ -314,7 +314,7 @@ def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **sc
     return out.update_layout(height=520, meta={"least_width": 540})
 
 
-def general_probes(study: ProbingStudy) -> go.Figure:
+def general_probes(study: ProbingStudy) -> Figure:
     """Probes that have never seen a task, on its pairs: mean over tasks with its 95 % interval, by what they were
     trained on.
 
@@ -342,7 +342,7 @@ def general_probes(study: ProbingStudy) -> go.Figure:
     return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
 
 
-def probe_ablation(study: ProbingStudy) -> go.Figure:
+def probe_ablation(study: ProbingStudy) -> Figure:
     """What removing neurons does to the model's own minimal-pair accuracy and margin, task by task.
 
     Raises ValueError for a study without ablation.
@@ -434,7 +434,7 @@ def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFram
 
 
 def _add_means(
-    out: go.Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
+    out: Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
 ) -> None:
     """A line over hidden states: means over tasks; in the legend once."""
     look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}

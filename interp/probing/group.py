@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from interp.checks import list_of_strings
+from interp.declare import Several, listed
 from interp.probing.fitting import fit_dense, scores, welch
 from interp.probing.options import Control, Selector, Unit
 from interp.probing.uncertainty import share_interval
@@ -48,10 +49,10 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
     return Split(*map(np.sort, np.split(np.random.default_rng(0).permutation(rows), ends)))
 
 
-def split_tasks(pairs: pd.DataFrame, tasks: Sequence[str] | None) -> dict[str, Split]:
+def split_tasks(pairs: pd.DataFrame, tasks: Several[str] | None) -> dict[str, Split]:
     """The split of each task, or of all. Raises ValueError for one that the pairs do not have, or none."""
     known = list(dict.fromkeys(pairs["UID"]))
-    chosen = known if tasks is None else list_of_strings(tasks, "tasks")
+    chosen = known if tasks is None else list_of_strings(listed(tasks), "tasks")
     if unknown := sorted(set(chosen) - set(known)):
         raise ValueError(f"unknown tasks {', '.join(unknown)}; found {', '.join(known)}")
     return {task: split_pairs(pairs, task) for task in chosen}

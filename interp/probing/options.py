@@ -1,14 +1,13 @@
 """What `interp probing` is asked with."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from interp.declare import Analysis, option
+from interp.declare import Analysis, Several, option
 from interp.options import PairOptions
 
-__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "SEEDS", "STEPS", "Control", "Method", "Position", "ProbingOptions"]
-__all__ += ["Score", "Selector", "Unit"]
+__all__ = ["ANALYSIS", "KS", "L0_STRENGTHS", "METHODS", "SEEDS", "STEPS", "Control", "Method", "Position"]
+__all__ += ["ProbingOptions", "Score", "Selector", "Unit"]
 
 Position = Literal["eos", "last", "mean", "cls"]
 Method = Literal["l0", "topk", "random", "dense"]
@@ -20,6 +19,7 @@ L0_STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 KS = (1, 2, 5, 10, 20, 40)
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 1_000
+METHODS: tuple[Method, ...] = get_args(Method)
 
 _PAPER_STATE = 16
 _PAPER_KS = (1, 2, 4, 8, 16, 32, 40, 64, 128, 256, 512, 1024)
@@ -31,19 +31,19 @@ def _state(text: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbingOptions(PairOptions):
-    tasks: Sequence[str] | None = option(None, "Names of tasks. Default: all.")
+    tasks: Several[str] | None = option(None, "Names of tasks. Default: all.")
     limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
-    states: Sequence[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
+    states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
     state: int | Literal["best"] = option(
         "best", "Where tasks are compared and neurons removed: a state, or the best of the dense probes.", cli=_state
     )
     position: Position | None = option(None, "Where a sentence is read. Default: eos; cls for BERT.")
-    methods: Sequence[Method] = option(get_args(Method), "Probes to fit.")
-    l0_strengths: Sequence[float | int] = option(L0_STRENGTHS, "λ of the L0 probes.")
-    ks: Sequence[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
-    selectors: Sequence[Selector] = option(("welch",), "What the k dimensions are chosen by.")
-    seeds: Sequence[int] = option(SEEDS, "Of weights, gates and their noise.")
-    controls: Sequence[Control] = option(get_args(Control), "Controls beside the probes.")
+    methods: Several[Method] = option(METHODS, "Probes to fit.")
+    l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes.")
+    ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
+    selectors: Several[Selector] = option(("welch",), "What the k dimensions are chosen by.")
+    seeds: Several[int] = option(SEEDS, "Of weights, gates and their noise.")
+    controls: Several[Control] = option(get_args(Control), "Controls beside the probes.")
     raw: bool = option(False, "Fit on the states as they are, not standardised.")
     unit: Unit = option("rms", "What raw states are divided by: their root mean square, or none.")
     score: Score = option("sum", "The model's own judgement is by log-probability in sum, or by this unit of length.")

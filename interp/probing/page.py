@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.figures.draw import add_series, only
+from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Section
 from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
@@ -182,7 +182,7 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
     return Sides(DEFINITIONS, numbers, figures, extremes(what, best - numbers["bag_of_words"], "{:+z.3f}"))
 
 
-def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> go.Figure:
+def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
     """Accuracy of probes by relative depth, mean over tasks, from the tables `by_state`; dotted a bag of words."""
     out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
     draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
@@ -192,7 +192,7 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> go.Figure:
     return out
 
 
-def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> go.Figure:
+def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> Figure:
     """The share of the top 1 % of units that other pairs find again, each run on a line: its tasks, their controls, and
     the means with labels flipped."""
     out = figure("Units found again by other pairs", "share of the top 1 %", "", subtitle=KINDS[of])
@@ -213,7 +213,7 @@ def _with_similarity(study: ProbingStudy) -> list[str]:
     return ["pair_similarity"] if several.any() else []
 
 
-def _similar(studies: Mapping[str, ProbingStudy]) -> go.Figure:
+def _similar(studies: Mapping[str, ProbingStudy]) -> Figure:
     """Mean cosine of the differences good minus bad of two tasks, by depth."""
     out = figure("Differences between tasks", DEPTH, "cosine", subtitle="residual stream; mean over pairs of tasks")
     lines = {}

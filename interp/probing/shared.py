@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 from scipy.spatial.distance import pdist
 
+from interp.declare import Several, listed
 from interp.models.running import find_device
 from interp.probing.fitting import fit_dense, fit_sparse
 from interp.probing.group import Group, Split, hits, of_equal_size, split_tasks
@@ -29,9 +30,9 @@ GENERAL = ["task", "field", "linguistics_term", "state", "trained_on", "n_tasks"
 def transfer(
     collected: States,
     *,
-    tasks: Sequence[str] | None = None,
-    states: Sequence[int] | None = None,
-    l0_strengths: Sequence[float | int] = (SHOWN_L0_STRENGTH, 1.0),
+    tasks: Several[str] | None = None,
+    states: Several[int] | None = None,
+    l0_strengths: Several[float | int] = (SHOWN_L0_STRENGTH, 1.0),
     raw: bool = False,
     unit: Unit = "rms",
     steps: int = STEPS,
@@ -64,11 +65,11 @@ def transfer(
         {'reflexive_number': ['reflexive_number', 'causative'], 'causative': ['reflexive_number', 'causative']}
     """
     check_unit(raw, unit)
-    l0_strengths, splits = list(l0_strengths), split_tasks(collected.pairs, tasks)
+    l0_strengths, splits = listed(l0_strengths), split_tasks(collected.pairs, tasks)
     where = pd.MultiIndex.from_product([splits, splits], names=["train_task", "test_task"]).to_frame(index=False)
     rows = _kinds(l0_strengths).merge(where, how="cross")
     tables = []
-    for state in collected.states if states is None else states:
+    for state in collected.states if states is None else listed(states):
         vectors = collected.load(state)
         probes: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for some in of_equal_size(splits):
@@ -145,8 +146,8 @@ def _expected_jaccard(a: int, b: int, d: int) -> float:
 def general(
     collected: States,
     *,
-    tasks: Sequence[str] | None = None,
-    states: Sequence[int] | None = None,
+    tasks: Several[str] | None = None,
+    states: Several[int] | None = None,
     l0_strength: float | int = SHOWN_L0_STRENGTH,
     raw: bool = False,
     unit: Unit = "rms",
@@ -181,7 +182,7 @@ def general(
     numbers = np.concatenate(chosen)
     everything = {"": Split(numbers, numbers[:1], numbers[:1])}
     tables = []
-    for state in collected.states if states is None else states:
+    for state in collected.states if states is None else listed(states):
         vectors = collected.load(state)
         group = Group(vectors, everything, raw=raw, unit=unit, device=find_device(device))
         X, y = group.X, group.targets()

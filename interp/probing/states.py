@@ -22,6 +22,7 @@ from interp.corpora.batching import Batch
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.corpora.sentences import sentence_rows, tokenizer_of
 from interp.corpora.tokens import Unknown, unknown_id
+from interp.declare import Several, listed
 from interp.disk import uninterrupted
 from interp.models.identity import check_weights, config_hash, weight_hash
 from interp.models.running import active_hooks, hooks_of_others, running
@@ -85,8 +86,8 @@ def collect(
     model: Model,
     pairs: pd.DataFrame,
     *,
-    states: Sequence[int] | None = None,
-    layers: Sequence[int] | None = None,
+    states: Several[int] | None = None,
+    layers: Several[int] | None = None,
     position: Position | None = None,
     of: Of = "residual",
     bos: bool | None = None,
@@ -168,7 +169,7 @@ class Sites(NamedTuple):
 
 
 def sites_of(
-    model: Model, states: Sequence[int] | None, layers: Sequence[int] | None, of: Of, position: Position
+    model: Model, states: Several[int] | None, layers: Several[int] | None, of: Of, position: Position
 ) -> Sites:
     """Where `collect` reads. Raises ValueError for states or layers that do not exist, or of the other kind."""
     cfg = model.cfg
@@ -181,7 +182,7 @@ def sites_of(
         site: Site = "mlp_post" if of == "neurons" else "z"
         every = {layer: hook_name(model, site, layer) for layer in range(cfg.n_layers)}
         width = (view(model).d_mlp or 0) if of == "neurons" else cfg.n_heads * cfg.d_head
-    chosen = list(every) if given is None else [whole_number(number, what) for number in given]
+    chosen = list(every) if given is None else [whole_number(number, what) for number in listed(given)]
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(every):
         raise ValueError(f"{what}s must be different numbers in 0 … {max(every)}, found {chosen}")
     return Sites({number: every[number] for number in chosen}, width, position)

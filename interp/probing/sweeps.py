@@ -16,12 +16,13 @@ from sklearn.metrics import roc_auc_score
 from tqdm.auto import tqdm
 
 from interp.checks import check_choice, check_seed, check_table, warn, whole_number
+from interp.declare import Several, listed
 from interp.models.running import find_device
 from interp.probing.columns import MEANINGS
 from interp.probing.equivalence import random_sets
 from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
 from interp.probing.group import Group, Split, dense_on, of_equal_size, ranked, split_tasks, words_right
-from interp.probing.options import KS, L0_STRENGTHS, SEEDS, STEPS, Control, Method, Selector, Unit
+from interp.probing.options import KS, L0_STRENGTHS, METHODS, SEEDS, STEPS, Control, Method, Selector, Unit
 from interp.probing.states import States
 from interp.results import Result
 from interp.run.checkpoint import Checkpoint, is_finished, kept_each
@@ -88,14 +89,14 @@ _COLUMNS = {
 def sweep(
     collected: States,
     *,
-    tasks: Sequence[str] | None = None,
-    states: Sequence[int] | None = None,
-    methods: Sequence[Method] = get_args(Method),
-    selectors: Sequence[Selector] = ("welch",),
-    l0_strengths: Sequence[float | int] = L0_STRENGTHS,
-    ks: Sequence[int] = KS,
-    seeds: Sequence[int] = SEEDS,
-    controls: Sequence[Control] = ("none", "flip"),
+    tasks: Several[str] | None = None,
+    states: Several[int] | None = None,
+    methods: Several[Method] = METHODS,
+    selectors: Several[Selector] = ("welch",),
+    l0_strengths: Several[float | int] = L0_STRENGTHS,
+    ks: Several[int] = KS,
+    seeds: Several[int] = SEEDS,
+    controls: Several[Control] = ("none", "flip"),
     raw: bool = False,
     unit: Unit = "rms",
     steps: int = STEPS,
@@ -146,7 +147,7 @@ def sweep(
     )  # fmt: skip
     check_unit(raw, unit)
     splits = split_tasks(collected.pairs, tasks)
-    numbers = [whole_number(state, "state") for state in (collected.states if states is None else states)]
+    numbers = [whole_number(state, "state") for state in (collected.states if states is None else listed(states))]
     if not numbers:
         raise ValueError("states is empty; name a state or more, or leave it out for all of them")
     asked = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
@@ -168,12 +169,12 @@ def sweep(
     return Sweep(provenance=asked | about, **merged)
 
 
-def checked_options(width: int, **given: Iterable[Any]) -> dict[str, Any]:
+def checked_options(width: int, **given: Any) -> dict[str, Any]:
     """The lists among the options of `sweep`, by name.
 
     Raises ValueError for what it cannot do on states of this width, TypeError for k or seeds that are not whole.
     """
-    options = {name: list(values) for name, values in given.items()}
+    options = {name: listed(values) for name, values in given.items()}
     for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):
         if not options[name] or not set(options[name]) <= set(get_args(kind)):
             raise ValueError(f"expected {name} of {', '.join(get_args(kind))}, found {options[name]}")

@@ -10,6 +10,7 @@ import pandas as pd
 
 from interp.checks import whole_number
 from interp.corpora import controls, pairs as minimal_pairs
+from interp.declare import listed
 from interp.findings import Finding
 from interp.models import untrained
 from interp.models.sites import Model, check_model
@@ -187,12 +188,12 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     table = minimal_pairs.load(pairs, tasks=options.tasks, limit=options.limit, **options.columns)
     splits = split_tasks(table, None)
     names = ("methods", "controls", "selectors", "l0_strengths", "seeds")
-    ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else options.ks
+    ks = [k for k in KS if k <= model.cfg.d_model] if options.ks is None else listed(options.ks)
     chosen = checked_options(model.cfg.d_model, ks=ks, **{name: getattr(options, name) for name in names})
     sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
     if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
         raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
-    numbers = range(model.cfg.n_layers + 1) if options.states is None else list(options.states)
+    numbers = range(model.cfg.n_layers + 1) if options.states is None else listed(options.states)
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")
     judging: dict[str, Any] = {"bos": options.bos, "progress": options.progress}

@@ -20,7 +20,18 @@ import os
 import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import (
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    runtime_checkable,
+)
 
 from interp import memory
 from interp.corpora import Batches
@@ -103,8 +114,10 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
         shared = {item.name for item in dataclasses.fields(Options)}
         keywords = sorted(inspect.signature(options).parameters.values(), key=lambda one: one.name in shared)
-        model, data, _ = inspect.signature(answer).parameters.values()
-        signature = inspect.Signature([model, data, *keywords])
+        asked = inspect.signature(answer)
+        model, data, _ = asked.parameters.values()
+        shown = [one.replace(annotation=one.empty) for one in (model, data, *keywords)]  # types would fill a screen
+        signature = inspect.Signature(shown, return_annotation=get_args(asked.return_annotation)[-1])
 
         @functools.wraps(answer)
         def passes(*given: Any, **named: Any) -> Passes[_R]:
@@ -113,15 +126,16 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
             return answer(*bound.args, options(**bound.kwargs))  # type: ignore[call-arg]
 
         passes.__signature__ = signature  # type: ignore[attr-defined]
-        passes.__doc__ = _described(answer.__doc__ or "", options)
+        passes.__doc__ = _described(answer.__doc__ or "", options, [one.name for one in keywords])
         return cast("Asked[_P, _R]", runs(passes))
 
     return decorate
 
 
-def _described(doc: str, options: Any) -> str:
+def _described(doc: str, options: Any, names: Sequence[str]) -> str:
     """A docstring with its options, before what is returned and raised, and the examples."""
-    lines = [f"        {item.name}: {item.metadata['help']}" for item in dataclasses.fields(options)]
+    known = {item.name: item.metadata["help"] for item in dataclasses.fields(options)}
+    lines = [f"        {name}: {known[name]}" for name in names]
     head, *tail = re.split(r"(?=\n    (?:Returns|Raises|Examples))", doc, maxsplit=1)
     return "\n".join([f"{head.rstrip()}\n\n    Args:", *lines, "".join(tail)])
 

@@ -215,9 +215,13 @@ CASES: dict[str, Case] = {
         lambda w: probing.ablation_effect("gpt2", pair_table(), read_by(), **quiet),
     ),
     "half a layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
-    "layers in a string": (TYPE, "state must be a whole number, found '0'", lambda w: collect(w, states="01")),
+    "layers in a string": (TYPE, "state must be a whole number, found '01'", lambda w: collect(w, states="01")),
     "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
-    "one task in a string": (TYPE, "put them in a list", lambda w: probing.sweep(made_states(), tasks="tu", **fast)),
+    "two tasks in a string": (
+        BAD,
+        "unknown tasks tu; found",
+        lambda w: probing.sweep(made_states(), tasks="tu", **fast),
+    ),
     "a sweep of no steps": (
         BAD,
         "steps must be at least 1",

@@ -3,6 +3,7 @@
 It is checked, not run. `assert_type` fails where a type is another one, or is not known (`Any`).
 """
 
+from pathlib import Path
 from typing import Any, assert_type
 
 import numpy as np
@@ -19,6 +20,7 @@ from interp.corpora.batching import Batch, Batches
 from interp.dense import Dense
 from interp.encoding import EncodingStudy
 from interp.encoding.regression import Fit
+from interp.figures.figure import Figure
 from interp.frequency import BiasEffect
 from interp.generation import GenerationStudy
 from interp.hooks import ablate_dims, adjust_logits, prune_output_dims, scale_bias
@@ -27,6 +29,7 @@ from interp.probing import ProbingStudy
 from interp.probing.probes import Probe
 from interp.probing.states import States
 from interp.probing.sweeps import Sweep
+from interp.results import Result
 from interp.run.observers import Observer
 from interp.run.passes import execute
 
@@ -39,7 +42,14 @@ assert_type(text, Batches)
 effect = interp.frequency.bias_effect(model, text, scales=[0.0, 1.0])
 assert_type(effect, BiasEffect)
 assert_type(effect.kl, pd.DataFrame)
-interp.plots.bias_curve(effect, "ln")
+assert_type(interp.frequency.bias_effect(model, text, biases="ln", scales=0.5), BiasEffect)
+assert_type(interp.plots.bias_curve(effect, "ln"), Figure)
+interp.plots.bias_curve(effect, "ln").save("curve.pdf", width=3.3)
+assert_type(effect.figures(), dict[str, Figure])
+assert_type(effect.summary(), str)
+assert_type(effect.to_latex("kl"), str)
+assert_type(effect.to_csv("tables"), list[Path])
+assert_type(interp.load_result("runs/demo", "frequency"), Result)
 
 study = interp.attention.study(model, "bundled", seed=1)
 assert_type(study, AttentionStudy)
@@ -50,7 +60,7 @@ assert_type(interp.attention.gaps(study.scores.table), pd.DataFrame)
 assert_type(study.gaps.arrays["gap"].sel(key_class="sep").max("dim"), xarray.DataArray)
 interp.plots.dimension_means(study)
 with model.hooks(fwd_hooks=ablate_dims(model, 3, [48], where="keys")):
-    assert_type(interp.attention.attention_by_class(model, "bundled", layers=[3]), pd.DataFrame)
+    assert_type(interp.attention.attention_by_class(model, "bundled", layers=3), pd.DataFrame)
 
 fit = interp.encoding.fit(model, text)
 assert_type(fit, Fit)

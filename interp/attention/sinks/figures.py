@@ -2,10 +2,10 @@
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.attention import AttentionStudy
 from interp.figures.draw import add_grid, add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, THIN, VERMILION, figure, ramp
 
 __all__ = ["massive_writers", "sink_heads", "sink_positions", "sink_scores"]
@@ -15,7 +15,7 @@ _SHOWN_NUMBERS = 150  # cells of a grid that has its numbers written in it
 _LEAST_SHARE = 0.01
 
 
-def sink_heads(study: AttentionStudy) -> go.Figure:
+def sink_heads(study: AttentionStudy) -> Figure:
     """Mean attention to the first position by layer and head, from the queries that see it.
 
     Raises ValueError for a study without sinks, as the other figures of sinks do.
@@ -39,7 +39,7 @@ def sink_heads(study: AttentionStudy) -> go.Figure:
     return out.update_xaxes(dtick=1).update_yaxes(dtick=1, gridcolor="rgba(0,0,0,0)")
 
 
-def sink_positions(study: AttentionStudy) -> go.Figure:
+def sink_positions(study: AttentionStudy) -> Figure:
     """Attention that a position draws, by range of positions and layer: mean over heads, against uniform attention.
 
     Raises ValueError for a study without sinks.
@@ -75,7 +75,7 @@ def sink_positions(study: AttentionStudy) -> go.Figure:
     return out.update_xaxes(type="category").update_yaxes(rangemode="tozero")
 
 
-def sink_scores(study: AttentionStudy) -> go.Figure:
+def sink_scores(study: AttentionStudy) -> Figure:
     """What sets the score of the first position apart from that of other keys, head by head: what the direction of its
     key makes of it, and what its norm makes.
 
@@ -105,7 +105,7 @@ def sink_scores(study: AttentionStudy) -> go.Figure:
     return out.add_hline(y=0, line=THIN).add_vline(x=0, line=THIN)
 
 
-def massive_writers(study: AttentionStudy) -> go.Figure:
+def massive_writers(study: AttentionStudy) -> Figure:
     """What each component adds to the massive activations of a dimension, as a share of their height; at most six
     dimensions, the highest first, and components that add 1 % or more to one of them.
 

@@ -25,6 +25,7 @@ from interp.attention.keys import KeyClassBatch, KeyObserver, attention_hooks
 from interp.attention.massive import position_bins
 from interp.corpora.batching import Batch, Batches
 from interp.corpora.classes import TokenClasses
+from interp.declare import Several
 from interp.dense import Dense
 from interp.hooks import jointly
 from interp.intervals import from_sums
@@ -97,7 +98,7 @@ class Sinks(KeyObserver):
     """
 
     def __init__(
-        self, model: Model, classes: TokenClasses, *, layers: Sequence[int] | None = None, epsilon: float = 0.3
+        self, model: Model, classes: TokenClasses, *, layers: Several[int] | None = None, epsilon: float = 0.3
     ) -> None:
         chosen = check_layers(model, layers)
         super().__init__(model, classes, chosen, layers=chosen, epsilon=epsilon)

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.encoding import EncodingStudy
 from interp.figures.draw import add_grid
+from interp.figures.figure import Figure
 from interp.figures.style import INK, THIN, figure, plain
 
 __all__ = ["direction_atlas"]
@@ -15,7 +15,7 @@ __all__ = ["direction_atlas"]
 _LEVEL = 0.05
 
 
-def direction_atlas(study: EncodingStudy) -> go.Figure:
+def direction_atlas(study: EncodingStudy) -> Figure:
     """Cosines of the directions of word frequency, of output embeddings and of attention: in bold what random rotations
     do not reach (p adjusted < .05), in italics what is so by construction.
 

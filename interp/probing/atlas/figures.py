@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from interp.figures import style
 from interp.figures.draw import add_grid, add_series, error_bars, only
+from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain
 from interp.probing.atlas.findings import KINDS
 from interp.probing.atlas.tables import Atlas
@@ -25,7 +25,7 @@ _LOOK: dict[str, Style] = {
 _SWAPPED = {"none": "", "words": " (word)", "numbers": " (number)"}
 
 
-def unit_consistency(atlas: Atlas) -> go.Figure:
+def unit_consistency(atlas: Atlas) -> Figure:
     """The share of the top 1 % of units that other pairs of the same task find again: a point for each task, its
     controls, and the mean with labels flipped.
 
@@ -53,7 +53,7 @@ def unit_consistency(atlas: Atlas) -> go.Figure:
 _HOVER = "%{text}: %{y:.3f}<extra></extra>"
 
 
-def shared_units(atlas: Atlas, of: str = "residual") -> go.Figure:
+def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
     """Which tasks share units: the overlap of the top 1 % of two tasks, on the diagonal of a task with its other pairs;
     behind each line with the controls of tasks.
 
@@ -90,7 +90,7 @@ def shared_units(atlas: Atlas, of: str = "residual") -> go.Figure:
     return out.update_layout(height=520, meta={"least_width": 640})
 
 
-def unit_separability(atlas: Atlas, of: str = "residual") -> go.Figure:
+def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
     """The AUC of each task's best single unit, chosen on other pairs, with its 95 % interval, and of its controls.
 
     Args:
@@ -115,7 +115,7 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> go.Figure:
     return out.update_xaxes(tickangle=-45, tickfont_size=10)
 
 
-def unit_depth(atlas: Atlas) -> go.Figure:
+def unit_depth(atlas: Atlas) -> Figure:
     """Where the top units are: the share of them at each hidden state or block, mean over tasks, by kind of unit.
 
     Raises ValueError for a result without an atlas.
@@ -141,7 +141,7 @@ def unit_depth(atlas: Atlas) -> go.Figure:
     return out.update_yaxes(tickformat=".0%", rangemode="tozero").update_yaxes(title_text="of the top 1 %", col=1)
 
 
-def pair_similarity(atlas: Atlas) -> go.Figure:
+def pair_similarity(atlas: Atlas) -> Figure:
     """Do differences good minus bad of different tasks point the same way? Mean cosines by hidden state: of a task with
     its other pairs, with other tasks, with the controls of others, and what labels flipped reach.
 

@@ -1,0 +1,439 @@
+"""A plotly figure → a file for a paper: so many inches wide, in type of 8 points, with its fonts, nothing cut.
+
+matplotlib draws it again from what the plotly figure holds, so that no browser is needed.
+"""
+
+import os
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from html import unescape
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import matplotlib
+import numpy as np
+import plotly.graph_objects as go
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+from matplotlib.ticker import (
+    FormatStrFormatter,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    PercentFormatter,
+)
+
+from interp.checks import check_choice
+from interp.disk import replacing
+from interp.figures.style import COLOURS, FONTS
+from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
+
+__all__ = ["FORMATS", "POINTS", "PaperStyle", "check_look", "drawn", "save", "titles"]
+
+PaperStyle: TypeAlias = Literal["paper", "titled"]
+"""`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
+FORMATS = ("pdf", "svg", "png")
+POINTS = 8
+"""The size of all type but indices."""
+
+_INCH = 72
+_LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
+_PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
+_LINE = 1.25 * POINTS / _INCH
+_FEW_ROWS = 10
+_DPI = 300
+
+
+def _settings() -> dict[str, Any]:
+    installed = {font.name for font in fontManager.ttflist}
+    sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
+    default: Any = matplotlib.rcParamsDefault
+    return {
+        **default,
+        "font.family": ["DejaVu Sans", *(name for name in FONTS.split(", ") if name in installed)],
+        **dict.fromkeys((*sizes, "figure.titlesize", "legend.title_fontsize"), POINTS),
+        **dict.fromkeys(widths, 0.5),
+        "pdf.fonttype": 42,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "interp",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.formatter.use_mathtext": True,
+        "xtick.major.size": 2.5,
+        "ytick.major.size": 2.5,
+        "xtick.minor.size": 0,
+        "ytick.minor.size": 0,
+        "figure.constrained_layout.h_pad": 0.03,
+        "figure.constrained_layout.w_pad": 0.03,
+    }
+
+
+_SETTINGS: Any = _settings()
+
+
+@matplotlib.rc_context(_SETTINGS)
+def save(
+    figure: go.Figure, path: str | os.PathLike[str], *, width: float | int = 3.3, style: PaperStyle = "paper"
+) -> Path:
+    """Write a figure as PDF, SVG or PNG (300 dots per inch), whichever the path ends in.
+
+    Args:
+        width: in inches; 3.3 for one column of two, 6.8 for both. The height follows from what is drawn.
+        style: `paper` leaves the title to the caption, `titled` writes it above.
+
+    Raises ValueError for another ending, a width outside 2.5 … 20, and a figure with traces other than lines, points,
+    bars, boxes and heatmaps.
+
+    Examples:
+        >>> import tempfile
+        >>> from interp.figures.style import figure
+        >>> out = figure("Squares", "x", "x²").add_scatter(x=[1, 2, 3], y=[1, 4, 9])
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     save(out, f"{directory}/squares.pdf", width=3.3).name
+        'squares.pdf'
+    """
+    target = Path(path)
+    ending = target.suffix.removeprefix(".").lower()
+    if ending not in FORMATS:
+        raise ValueError(f"{str(target)!r} ends in {target.suffix!r}; expected .{', .'.join(FORMATS)}")
+    title, below = titles(figure)
+    about = {
+        "pdf": {"Title": title, "Subject": below, "Creator": "interp", "CreationDate": None},
+        "svg": {"Title": title, "Description": below, "Creator": "interp", "Date": None},
+        "png": {"Title": title, "Description": below, "Software": "interp"},
+    }
+    with replacing(target) as temporary:
+        drawn(figure, width=width, style=style).savefig(temporary, format=ending, dpi=_DPI, metadata=about[ending])
+    return target
+
+
+def titles(figure: go.Figure) -> tuple[str, str]:
+    """Title and subtitle as plain text, with `b_LN` for b<sub>LN</sub>."""
+    parts = figure.layout.title.text, figure.layout.title.subtitle.text
+    spaced = [re.sub(r"</sub>(?=\w)", " ", one or "").replace("<sub>", "_") for one in parts]
+    title, below = (unescape(re.sub("<.*?>", "", one)) for one in spaced)
+    return title, below
+
+
+def check_look(width: float | int, style: PaperStyle) -> None:
+    """Raise ValueError for a width that no page has, or an unknown style."""
+    check_choice("style", style, get_args(PaperStyle))
+    if not _LEAST_WIDTH <= width <= _MOST_WIDTH:
+        raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
+
+
+@matplotlib.rc_context(_SETTINGS)
+def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper") -> Figure:
+    """The figure as matplotlib draws it. Raises as `save` does."""
+    check_look(width, style)
+    check_traces(figure.data)
+    figure = _coloured(figure)
+    out = Figure(figsize=(width, width), layout="constrained")
+    plots = _axes(out, figure, _places(figure, width))
+    handles: dict[str, Any] = {}
+    for plot in plots:
+        for trace in plot.traces:
+            handle = draw(plot, trace)
+            if _in_legend(figure, trace) and handle is not None:
+                handles.setdefault(named(trace), (handle, words(trace.name)))
+    for plot in plots:
+        _scales(plot)
+        levels = {shape.y0: draw_shape(plot, shape) for shape in figure.layout.shapes if _lies_on(plot, shape)}
+        for note in (one for one in figure.layout.annotations if _lies_on(plot, one)):
+            if str(note.xref).endswith("domain") and note.y in levels:
+                handles.setdefault(note.text, (levels[note.y], words(note.text)))
+            else:
+                _note(plot, note)
+    if style == "titled":
+        title = figure.layout.title
+        lines = [_folded(words(text), width) for text in (title.text, title.subtitle.text) if text]
+        out.suptitle("\n".join(lines), x=0.01, ha="left")
+    _legend(out, [*handles.values()], width)
+    _fit(out, plots)
+    return out
+
+
+def _coloured(figure: go.Figure) -> go.Figure:
+    """A copy in which each series has the colour that plotly gives it."""
+    out = go.Figure(figure)
+    for trace, colour in zip(out.data, cycle(figure.layout.colorway or COLOURS), strict=False):
+        if trace.type != "heatmap" and (trace.type != "scatter" or trace.line.color is None):
+            trace.marker.color = colour if trace.marker.color is None else trace.marker.color
+    return out
+
+
+def _places(figure: go.Figure, width: float) -> dict[tuple[str, str], tuple[int, int]]:
+    """The row and column of each pair of axes that holds something: in the order of the figure, in fewer columns where
+    the page is narrow."""
+    pairs = dict.fromkeys((one.xaxis or "x", one.yaxis or "y") for one in figure.data) or [("x", "y")]
+    left = {pair: _domain(figure, pair[0])[0] for pair in pairs}
+    top = {pair: _domain(figure, pair[1])[1] for pair in pairs}
+    shared = any(figure.layout[_key(y)].matches for _, y in pairs)
+    columns = min(len({*left.values()}), max(1, int(width / _PANEL[shared])))
+    order = sorted(pairs, key=lambda pair: (-top[pair], left[pair]))
+    return {pair: divmod(number, columns) for number, pair in enumerate(order)}
+
+
+def _key(axis: str) -> str:
+    """`xaxis2` of `x2`."""
+    return f"{axis[0]}axis{axis[1:]}"
+
+
+def _domain(figure: go.Figure, axis: str) -> tuple[float, float]:
+    return tuple(figure.layout[_key(axis)].domain or (0.0, 1.0))
+
+
+def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple[int, int]]) -> list[Plot]:
+    """Axes in their places, labelled at the left and below; of panels without a label, with that of the others."""
+    rows, columns = (1 + max(place[side] for place in places.values()) for side in (0, 1))
+    grid, looks = out.add_gridspec(rows, columns), tell_apart(figure.data)
+    made: dict[str | None, Any] = {}
+    plots: list[Plot] = []
+    for (x, y), (row, column) in places.items():
+        across, along = figure.layout[_key(x)], figure.layout[_key(y)]
+        matched = made.get(along.matches)
+        axes = made[y] = out.add_subplot(grid[row, column], sharey=matched)
+        axes.set_ylabel(words(along.title.text or (_label(figure, places, 1) if matched and not column else "")))
+        axes.tick_params(labelleft=not column or along.showticklabels is not False)
+        traces = [one for one in figure.data if (one.xaxis or "x", one.yaxis or "y") == (x, y)]
+        plots.append(Plot(axes, across, along, traces, looks))
+        below = next((pair[0] for pair, place in places.items() if place[1] == column and place[0] > row), None)
+        label = across.title.text or _label(figure, places, 0)
+        if below is None or figure.layout[_key(below)].title.text not in (None, label):
+            axes.set_xlabel(words(label))
+    return plots
+
+
+def _label(figure: go.Figure, places: Iterable[tuple[str, str]], side: int) -> str:
+    """The first label of an axis that there is."""
+    return next((text for pair in places if (text := figure.layout[_key(pair[side])].title.text)), "")
+
+
+def _lies_on(plot: Plot, thing: Any) -> bool:
+    """Whether a shape or an annotation stands in this pair of axes."""
+    own = {axis.plotly_name.replace("axis", "") for axis in (plot.x, plot.y)}
+    refs = {str(getattr(thing, f"{side}ref") or side).removesuffix(" domain") for side in "xy"}
+    return bool(refs & own) and refs <= own | {"paper"}
+
+
+def _note(plot: Plot, note: Any) -> None:
+    """A note at its place; above the axes the name of a panel."""
+    is_name = str(note.xref).endswith("domain") and str(note.yref).endswith("domain") and note.y == 1
+    if is_name:
+        plot.axes.set_title(words(note.text), pad=3)
+    else:
+        draw_note(plot, note)
+
+
+def _in_legend(figure: go.Figure, trace: Any) -> bool:
+    """As plotly has it: one series alone only where it is asked for."""
+    shown = [one for one in figure.data if one.showlegend is not False and one.type != "heatmap"]
+    if trace.showlegend is None and len(shown) == 1:
+        return False
+    return trace in shown and bool(trace.name)
+
+
+def _scales(plot: Plot) -> None:
+    """Kind, range and ticks of both axes, and the grid behind the data."""
+    axes = plot.axes
+    if not any(trace.type == "heatmap" for trace in plot.traces):
+        axes.grid(color="#dddddd", zorder=0)
+        axes.set_axisbelow(True)
+    for name, axis, of in (("x", plot.x, axes.xaxis), ("y", plot.y, axes.yaxis)):
+        limit = getattr(axes, f"set_{name}lim")
+        known, values = plot.categories(name), [plot.places(trace, name) for trace in plot.traces]
+        if axis.type == "log":
+            getattr(axes, f"set_{name}scale")("log")
+        if axis.range is not None:
+            limit(*(10**end if axis.type == "log" else end for end in axis.range))
+        elif axis.rangemode == "tozero" and axis.type != "log":
+            low, high = getattr(axes, f"get_{name}lim")()
+            negative = any((one < 0).any() for one in values)
+            limit(low if negative else 0.0, 1.04 * max(0.0, high))
+        if axis.tickvals is not None:
+            low, high = sorted(getattr(axes, f"get_{name}lim")())
+            shown = axis.ticktext if axis.ticktext is not None else [f"{one:g}" for one in axis.tickvals]
+            ticks = {float(at): words(one) for at, one in zip(axis.tickvals, shown, strict=True) if low <= at <= high}
+            of.set_ticks([*ticks], [*ticks.values()])
+            of.set_minor_formatter(NullFormatter())
+        elif known is not None:
+            of.set_ticks(range(len(known)), [words(one) for one in known])
+            if not any(trace.type == "heatmap" for trace in plot.traces):
+                limit(-0.5, len(known) - 0.5)
+        elif axis.type != "log":
+            whole = all((one == np.round(one)).all() for one in values)
+            of.set_major_locator(MaxNLocator("auto", integer=whole, steps=[1, 2, 5, 10]))
+        else:
+            _decades(of, values)
+        if axis.tickformat and axis.tickformat.endswith("%"):
+            of.set_major_formatter(PercentFormatter(1.0, decimals=int(axis.tickformat[1:-1])))
+        elif axis.tickformat:
+            of.set_major_formatter(FormatStrFormatter(f"%{axis.tickformat}"))
+        if axis.autorange == "reversed":
+            of.set_inverted(True)
+
+
+def _decades(of: Any, values: list[np.ndarray]) -> None:
+    """Powers of ten, or 1, 2, 5, 10 … where there are few of them."""
+    known = np.concatenate([*values, [np.nan]])
+    known = known[known > 0]
+    if len(known) and known.max() / known.min() < 300:
+        of.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        of.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        of.set_minor_formatter(NullFormatter())
+
+
+def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
+    """Below the figure, in as many columns as fit."""
+    if not handles:
+        return
+    shown, names = zip(*handles, strict=True)
+    names = tuple(_folded(name, width - 0.5) for name in names)
+    shown = tuple(Patch(facecolor=one.get_facecolor()) if _is_area(one) else one for one in shown)
+    look: dict[str, Any] = {"frameon": False, "handlelength": 2.4, "columnspacing": 1.2, "handletextpad": 0.5}
+    look |= {"borderpad": 0.1, "labelspacing": 0.25, "loc": "outside lower center"}
+    for columns in range(min(len(names), 6), 0, -1):
+        legend = out.legend(shown, names, ncols=columns, **look)
+        if columns == 1 or legend.get_window_extent().width <= (width - 0.06) * out.dpi:
+            return
+        legend.remove()
+
+
+def _is_area(handle: Any) -> bool:
+    return isinstance(handle, Patch) and handle.get_linewidth() == 0
+
+
+def _folded(text: str, width: float) -> str:
+    """Text in lines of so many inches."""
+    return "\n".join(_wrapped(line, max(8, int(width * _INCH / (0.58 * POINTS)))) for line in text.split("\n"))
+
+
+def _wrapped(text: str, letters: int) -> str:
+    """Text in lines of so many letters, of which an index has as many as are seen."""
+    indices = INDEX.finditer(text)
+    shown = textwrap.fill(INDEX.sub(lambda found: "\0" * len(found[1]), text), letters, break_long_words=False)
+    return re.sub("\0+", lambda _: next(indices)[0], shown)
+
+
+def _fit(out: Figure, plots: list[Plot]) -> None:
+    """Fold what is longer than its axis, and give the axes the height that they need."""
+    for plot in plots:
+        _name_ticks(plot)
+    placed = False
+    for _ in range(8):
+        out.draw_without_rendering()
+        missing = 0.0
+        for row in {plot.axes.get_subplotspec().rowspan.start for plot in plots}:
+            in_row = [one for one in plots if one.axes.get_subplotspec().rowspan.start == row]
+            missing += max(_height(plot) - plot.axes.get_window_extent().height / out.dpi for plot in in_row)
+        changed = [_fold(*label) for label in _labels(plots)]
+        if abs(missing) < 0.02:
+            changed += [_thin(plot) for plot in plots]
+        if abs(missing) < 0.02 and not any(changed):
+            if placed:
+                return
+            for plot in plots:
+                _place_notes(plot)
+            placed = True
+        out.set_figheight(max(0.8, out.get_figheight() + missing))
+
+
+def _height(plot: Plot) -> float:
+    """The height of axes in inches: in proportion to their width, or as their labels need it."""
+    box = plot.axes.get_window_extent()
+    known = plot.categories("y")
+    labels = plot.axes.get_yticklabels() if known is not None or plot.y.tickvals is not None else []
+    lines = [1 + label.get_text().count("\n") for label in labels]
+    needed = len(lines) * _LINE * max((sum(two) / 2 for two in pairwise(lines)), default=1)
+    return max(min(2.6, max(1.2, 0.66 * box.width / plot.axes.figure.dpi)), needed)
+
+
+def _labels(plots: list[Plot]) -> Iterator[tuple[Text, float, float]]:
+    """Axis labels and names of panels, each with its length and the room that there is for it."""
+    for plot in plots:
+        axes = plot.axes
+        yield axes.yaxis.label, axes.yaxis.label.get_window_extent().height, axes.get_window_extent().height
+        room = axes.figure.bbox.width / axes.get_subplotspec().get_gridspec().ncols - 6
+        for label in (axes.xaxis.label, axes.title):
+            yield label, label.get_window_extent().width, room
+
+
+def _fold(label: Text, length: float, room: float) -> bool:
+    """Fold a label that is longer than its axes are high, or wider than its part of the page; whether it was."""
+    text = label.get_text().replace("\n", " ")
+    if length <= room + 2 or " " not in text:
+        return False
+    lines = label.get_text().count("\n") + 2
+    label.set_text(_wrapped(text, max(6, -(-len(text) // lines) + 3)))
+    return True
+
+
+def _name_ticks(plot: Plot) -> None:
+    """Names of categories in two lines where they are long, at the bottom upright where they do not fit beside one
+    another."""
+    width = plot.axes.figure.get_figwidth() / plot.axes.get_subplotspec().get_gridspec().ncols
+    if _named_ticks(plot, "y"):
+        names = [one.get_text() for one in plot.axes.get_yticklabels()]
+        room = (0.3 if len(names) <= _FEW_ROWS else 0.45) * width
+        plot.axes.yaxis.set_ticks(plot.axes.get_yticks(), [_folded(name, room) for name in names])
+    if _named_ticks(plot, "x"):
+        names = [one.get_text() for one in plot.axes.get_xticklabels()]
+        room = 0.72 * width / max(1, len(names))
+        longest = max((len(line) for name in names for line in name.split()), default=0)
+        if longest * 0.58 * POINTS / _INCH <= room:
+            plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), [_folded(name, room) for name in names])
+        else:
+            plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), [_folded(name, 1.3) for name in names], rotation=90)
+
+
+def _named_ticks(plot: Plot, name: str) -> bool:
+    axis = getattr(plot, name)
+    return axis.ticktext is not None or plot.categories(name) is not None
+
+
+def _thin(plot: Plot) -> bool:
+    """Leave out tick labels that lie on one another, and the numbers of cells too small for them; whether any was."""
+    changed = False
+    for axis in (plot.axes.xaxis, plot.axes.yaxis):
+        labels = [one for one in axis.get_ticklabels() if one.get_visible() and one.get_text()]
+        boxes = [one.get_window_extent() for one in labels]
+        step = next((k for k in range(1, len(boxes) + 1) if not _overlap(boxes[::k])), 1)
+        if step > 1:
+            shown = {id(one) for one in labels[::step]}
+            axis.set_ticks(
+                [one.get_position()[axis is plot.axes.yaxis] for one in labels if id(one) in shown],
+                [one.get_text() for one in labels if id(one) in shown],
+            )
+            changed = True
+    cells = [one for one in plot.axes.texts if one.get_gid() == "cell"]
+    if len(cells) > 1 and _overlap([one.get_window_extent() for one in cells]):
+        for one in cells:
+            one.remove()
+        changed = True
+    return changed
+
+
+def _place_notes(plot: Plot) -> None:
+    """Notes beside the axes move inside, those above others one line higher."""
+    inside = plot.axes.get_window_extent()
+    placed: list[Any] = []
+    for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
+        box = note.get_window_extent().padded(3)
+        across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
+        up = max(0.0, inside.y0 + 2 - box.y0)
+        while below := next((one for one in placed if one.overlaps(box.translated(across, up))), None):
+            up = below.y1 - box.y0 + 0.1
+        placed.append(box.translated(across, up))
+        x, y = note.get_position()
+        note.set_position((x + across * _INCH / note.figure.dpi, y + up * _INCH / note.figure.dpi))
+
+
+def _overlap(boxes: list[Any]) -> bool:
+    """Whether any two boxes lie on one another."""
+    return any(one.overlaps(two) for i, one in enumerate(boxes) for two in boxes[i + 1 :])

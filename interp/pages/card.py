@@ -1,0 +1,48 @@
+"""A result as a notebook shows it: the card that the page has of it."""
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from markupsafe import Markup
+
+from interp.analyses import load
+from interp.pages.page import section, style, templates
+from interp.results import Result
+
+__all__ = ["card"]
+
+_WIDTH = 5.0  # inches of the figure
+
+
+def card(result: Result) -> str:
+    """The findings of a result beside its main figure, as HTML without scripts; without matplotlib, what to install.
+
+    Examples:
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> print(card(study).splitlines()[0])
+        <div class="interp">
+    """
+    part = replace(section(result), contexts={})  # which open by a script
+    figure, image, why = part.figures[part.main], "", ""
+    try:
+        with TemporaryDirectory() as folder:
+            image = base64.b64encode(figure.save(Path(folder) / "figure.svg", width=_WIDTH).read_bytes()).decode()
+    except ValueError as error:
+        why = str(error)
+    return (
+        templates()
+        .get_template("card.html")
+        .render(
+            title=f"{load(result.analysis).title}: {result.where}",
+            section=part,
+            figure=figure,
+            image=image,
+            why=why,
+            style=Markup(style().replace(":root", "&")),
+        )
+    )

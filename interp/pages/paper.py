@@ -1,0 +1,68 @@
+"""The figures of a run directory, as files for a paper."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from interp.checks import check_choice
+from interp.disk import replacing_directory
+from interp.figures import paper
+from interp.figures.paper import PaperStyle
+from interp.pages.page import find_runs, section, showing
+
+__all__ = ["write_figures"]
+
+
+def write_figures(
+    directory: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    formats: Sequence[str] = ("pdf",),
+    width: float | int = 3.3,
+    style: PaperStyle = "paper",
+) -> pd.DataFrame:
+    """Write every figure of the page of a run as a file for a paper, `out/<analysis>_<figure>.<format>`; those of
+    several runs in a folder for each.
+
+    Args:
+        out: by default the folder `figures` in the directory. It is replaced, and holds nothing else.
+        formats: of pdf, svg and png.
+        width: in inches; 3.3 for one column of two, 6.8 for both.
+        style: `paper` leaves the title to the caption, `titled` writes it above the figure.
+
+    Returns a table (file, caption) with a row for each figure.
+
+    Raises FileNotFoundError where there is no result, ValueError for another format, style or width, and
+    FileExistsError where `out` holds what interp did not write.
+
+    Examples:
+        >>> import tempfile
+        >>> import interp
+        >>> from interp.testing import toy_decoder
+        >>> classes = {"first": [7, 8]}
+        >>> found = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     saved = found.save(directory)
+        ...     print(write_figures(directory, formats=["svg"])["file"].iloc[0])
+        attention_dimension_means.svg
+    """
+    for one in formats:
+        check_choice("format", one, paper.FORMATS)
+    paper.check_look(width, style)
+    runs = find_runs(directory)
+    rows = []
+    with replacing_directory(Path(directory) / "figures" if out is None else Path(out)) as folder:
+        for run in runs:
+            within = Path(run.directory.name) if len(runs) > 1 else Path()
+            (folder / within).mkdir(exist_ok=True)
+            for analysis, result in run.results.items():
+                with showing([run.directory / analysis]):
+                    figures = section(result).figures
+                for name, figure in figures.items():
+                    files = [within / f"{analysis}_{name}.{ending}" for ending in formats]
+                    for file in files:
+                        paper.save(figure, folder / file, width=width, style=style)
+                    rows.append((", ".join(map(str, files)), ". ".join(filter(None, paper.titles(figure)))))
+    return pd.DataFrame(rows, columns=["file", "caption"])

@@ -1,0 +1,57 @@
+"""Every figure of a report for a paper, and every result of it in a notebook."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from matplotlib.collections import QuadMesh
+from printed import alike, brightness, check, in_grey, legend_samples
+
+from interp.figures import paper
+from interp.pages.page import section
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize("width", [3.3, 6.8])
+def test_every_figure_of_a_report_fits(reported, tmp_path, width):
+    seen = 0
+    for analysis, result in reported["tiny-gpt2"].items():
+        for name, one in section(result).figures.items():
+            text = check(paper.save(one, tmp_path / f"{analysis}_{name}.pdf", width=width), width)
+            said = {trace.name for trace in one.data if trace.name and trace.showlegend}
+            said |= {axis.title.text for axis in (one.layout.xaxis, one.layout.yaxis) if axis.title.text}
+            for words in said:
+                assert re.sub(r"<.*?>|\s", "", words) in text, (analysis, name)
+            seen += 1
+    assert seen > 30
+
+
+def test_figures_of_a_report_can_be_read_in_grey(reported):
+    seen = 0
+    for result in reported["tiny-gpt2"].values():
+        for name, one in section(result).figures.items():
+            samples = legend_samples(in_grey(one))
+            if 1 < len(samples) <= 6:
+                assert not any(alike(*two) for two in itertools.combinations(samples, 2)), name
+                seen += 1
+            for mesh in (mesh for axes in paper.drawn(one, width=3.3).axes for mesh in axes.collections):
+                if isinstance(mesh, QuadMesh):
+                    steps = np.diff(brightness(mesh.cmap(np.linspace(0, 1, 20))))
+                    assert (steps > 0).all() or (steps < 0).all(), name
+    assert seen > 15
+
+
+def said(html):
+    return " ".join(re.sub("<[^>]*>", "", html).split())
+
+
+def test_every_result_of_a_report_is_shown_as_on_its_page(report, reported):
+    page = said((report / "index.html").read_text(encoding="utf-8"))
+    for result in reported["tiny-gpt2"].values():
+        assert len(repr(result).splitlines()) <= 6
+        card = result._repr_html_()
+        answer, figure = card[card.index('<div class="answer">') :].split('<figure class="figure">')
+        assert said(answer) in page
+        assert figure.count('src="data:image/svg+xml;base64,') == 1
