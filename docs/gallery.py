@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 
 from interp.analyses import load
-from interp.figures.paper import save, titles
+from interp.figures.paper import caption, save
 from interp.pages.page import find_runs
 
 HOME = Path(__file__).parent
@@ -38,9 +38,9 @@ def main(directory: Path) -> None:
             with TemporaryDirectory() as folder:
                 large = Image.open(save(figure, Path(folder) / "figure.png", width=WIDTH)).convert("RGB")
             large.reduce(FEWER).quantize(COLOURS).save(shelf / f"{analysis}_{name}.png", optimize=True)
-            caption = ". ".join(filter(None, titles(figure))).replace("<", "&lt;")
+            told = caption(figure).replace("<", "&lt;")
             lines.append(f'![{name}](gallery/{analysis}_{name}.png){{ width="330" title="{name}" }}')
-            lines.append(f"<br>`{name}`: {caption}\n")
+            lines.append(f"<br>`{name}`: {told}\n")
     (HOME / "gallery.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 

@@ -6,7 +6,9 @@ matplotlib draws it again from what the plotly figure holds, so that no browser 
 import os
 import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from html import unescape
 from itertools import cycle, pairwise
 from pathlib import Path
@@ -16,7 +18,7 @@ import matplotlib
 import numpy as np
 import plotly.graph_objects as go
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import findSystemFonts, fontManager
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import (
@@ -33,7 +35,7 @@ from interp.disk import replacing
 from interp.figures.style import COLOURS, FONTS
 from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
 
-__all__ = ["FORMATS", "POINTS", "PaperStyle", "check_look", "drawn", "save", "titles"]
+__all__ = ["FORMATS", "POINTS", "PaperStyle", "caption", "check_look", "drawn", "save"]
 
 PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
@@ -47,9 +49,13 @@ _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y a
 _LINE = 1.25 * POINTS / _INCH
 _FEW_ROWS = 10
 _DPI = 300
+_NO_FONT = r"Glyph (\d+) .*missing from font"
 
 
 def _settings() -> dict[str, Any]:
+    for new in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:  # since matplotlib looked last
+        with suppress(RuntimeError):  # of a file that is no font
+            fontManager.addfont(new)
     installed = {font.name for font in fontManager.ttflist}
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
     widths = ("axes.linewidth", "xtick.major.width", "ytick.major.width", "grid.linewidth", "hatch.linewidth")
@@ -87,8 +93,8 @@ def save(
         width: in inches; 3.3 for one column of two, 6.8 for both. The height follows from what is drawn.
         style: `paper` leaves the title to the caption, `titled` writes it above.
 
-    Raises ValueError for another ending, a width outside 2.5 … 20, and a figure with traces other than lines, points,
-    bars, boxes and heatmaps.
+    Warns of letters that no font here has. Raises ValueError for another ending, a width outside 2.5 … 20, and a figure
+    with traces other than lines, points, bars, boxes and heatmaps.
 
     Examples:
         >>> import tempfile
@@ -102,18 +108,49 @@ def save(
     ending = target.suffix.removeprefix(".").lower()
     if ending not in FORMATS:
         raise ValueError(f"{str(target)!r} ends in {target.suffix!r}; expected .{', .'.join(FORMATS)}")
-    title, below = titles(figure)
+    title, below = _titles(figure)
     about = {
         "pdf": {"Title": title, "Subject": below, "Creator": "interp", "CreationDate": None},
         "svg": {"Title": title, "Description": below, "Creator": "interp", "Date": None},
         "png": {"Title": title, "Description": below, "Software": "interp"},
     }
-    with replacing(target) as temporary:
+    with replacing(target) as temporary, _one_warning():
         drawn(figure, width=width, style=style).savefig(temporary, format=ending, dpi=_DPI, metadata=about[ending])
     return target
 
 
-def titles(figure: go.Figure) -> tuple[str, str]:
+@contextmanager
+def _one_warning() -> Iterator[None]:
+    """One warning of all letters without a font, in place of one for each letter and each time it is drawn."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", _NO_FONT)
+        yield
+    letters = {}
+    for one in caught:
+        if found := re.match(_NO_FONT, str(one.message)):
+            letters[chr(int(found[1]))] = None
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if letters:
+        what = f"no font here has {' '.join(letters)}, drawn as boxes; install one that interp names, such as Noto Sans"
+        warnings.warn(f"{what} (Debian, Ubuntu: apt install fonts-noto-core fonts-noto-cjk)", stacklevel=3)
+
+
+def caption(figure: go.Figure) -> str:
+    """Title and subtitle as sentences.
+
+    Examples:
+        >>> from interp.figures.style import figure
+        >>> caption(figure("b<sub>LN</sub> and word frequency", "x", "y", subtitle="means over tasks"))
+        'b_LN and word frequency. Means over tasks.'
+    """
+    title, below = _titles(figure)
+    if re.match("[a-z]{2,}\\b", below):
+        below = below[0].upper() + below[1:]
+    return " ".join(one if one.endswith(("?", ".")) else f"{one}." for one in (title, below) if one)
+
+
+def _titles(figure: go.Figure) -> tuple[str, str]:
     """Title and subtitle as plain text, with `b_LN` for b<sub>LN</sub>."""
     parts = figure.layout.title.text, figure.layout.title.subtitle.text
     spaced = [re.sub(r"</sub>(?=\w)", " ", one or "").replace("<sub>", "_") for one in parts]

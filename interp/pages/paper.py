@@ -64,5 +64,5 @@ def write_figures(
                     files = [within / f"{analysis}_{name}.{ending}" for ending in formats]
                     for file in files:
                         paper.save(figure, folder / file, width=width, style=style)
-                    rows.append((", ".join(map(str, files)), ". ".join(filter(None, paper.titles(figure)))))
+                    rows.append((", ".join(map(str, files)), paper.caption(figure)))
     return pd.DataFrame(rows, columns=["file", "caption"])

@@ -6,6 +6,7 @@ import re
 
 import pypdfium2 as pdfium
 import pytest
+from matplotlib import font_manager
 from PIL import Image
 from printed import GREY, alike, check, in_grey, legend_samples
 
@@ -115,6 +116,30 @@ def test_a_file_is_the_same_each_time_and_has_its_title(tmp_path):
     assert "Title" in check(out.save(tmp_path / "titled.pdf", style="titled"), 3.3)
 
 
+def test_letters_without_a_font_are_told_once(tmp_path):
+    out = figure("𒀀𒀁", "𒀀", "y").add_scatter(x=[0, 1], y=[0, 1])
+    with pytest.warns(UserWarning, match="no font here has 𒀀 𒀁, drawn as boxes") as told:
+        out.save(tmp_path / "one.pdf", style="titled")
+    assert len(told) == 1
+
+
+def test_a_font_that_was_installed_later_is_found():
+    for path in set(font_manager.findSystemFonts()) - {font.fname for font in font_manager.fontManager.ttflist}:
+        with pytest.raises(RuntimeError):  # it is no font
+            font_manager.fontManager.addfont(path)
+
+
+def test_a_caption_has_whole_sentences():
+    told = {
+        ("Is it so?", "means over tasks"): "Is it so? Means over tasks.",
+        ("Kept", "λ = 1"): "Kept. λ = 1.",
+        ("Kept", ""): "Kept.",
+        ("Kept", "b<sub>LN</sub> alone"): "Kept. b_LN alone.",
+    }
+    for (title, below), expected in told.items():
+        assert paper.caption(figure(title, "x", "y", subtitle=below)) == expected
+
+
 @pytest.mark.parametrize(
     ("said", "call"),
     [
@@ -151,7 +176,7 @@ def test_the_command_writes_every_figure(run, capsys):
     shown = section(interp.attention.AttentionStudy.load(run)).figures
     names = {f"attention_{name}.{ending}" for name in shown for ending in ("pdf", "png")}
     assert {path.name for path in (run / "figures").iterdir()} == names | {".interp"}
-    assert "Attention by class of the key. mean over heads" in capsys.readouterr().out
+    assert "Attention by class of the key. Mean over heads" in capsys.readouterr().out
     assert main(["figures", str(run)]) == 0
     assert not [*(run / "figures").glob("*.png")]
     assert main(["page", str(run)]) == 0
