@@ -125,7 +125,7 @@ def _one_warning() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", _NO_FONT)
         yield
-    letters = {}
+    letters: dict[str, None] = {}
     for one in caught:
         if found := re.match(_NO_FONT, str(one.message)):
             letters[chr(int(found[1]))] = None
