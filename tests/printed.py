@@ -10,8 +10,6 @@ import pytest
 from PIL import Image
 from pypdfium2 import raw
 
-from interp.figures import paper
-
 __all__ = ["GREY", "alike", "brightness", "check", "in_grey", "legend_samples"]
 
 INDEX = 0.7  # of the size of the type around it
@@ -52,9 +50,8 @@ def in_grey(one):
     return figure
 
 
-def legend_samples(figure):
+def legend_samples(drawn):
     """What stands before each name in the legend, as pixels."""
-    drawn = paper.drawn(figure, width=6.8)
     if not drawn.legends:
         return []
     drawn.draw_without_rendering()

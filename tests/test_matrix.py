@@ -390,7 +390,7 @@ def test_every_analysis_has_a_row() -> None:
         and _takes_a_model(getattr(module, each))
     }
     assert public <= set(ANALYSES)
-    known = {"corpora", "load", "models", "observe", "pages", "paths", "plots", "results", "run"}
+    known = {"corpora", "load", "load_result", "models", "observe", "pages", "paths", "plots", "results", "run"}
     assert set(interp.__all__) == known | set(modules), "is the new module one of analyses?"
 
 

@@ -28,7 +28,7 @@ def lines(*colours):
 
 
 def test_series_of_one_look_get_their_own():
-    samples = legend_samples(in_grey(lines("#0072b2", "#d55e00", "#009e73")))
+    samples = legend_samples(paper.drawn(in_grey(lines("#0072b2", "#d55e00", "#009e73")), width=6.8))
     assert not any(alike(*two) for two in itertools.combinations(samples, 2))
 
 
