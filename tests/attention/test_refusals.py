@@ -278,7 +278,7 @@ CASES: dict[str, Case] = {
     ),
     "a string of layers": (
         TYPE,
-        "a layer must be a whole number, found '0'",
+        "a layer must be a whole number, found '01'",
         lambda w: attention.scores.check_decomposition(w.model("gpt2"), IDS, layers="01"),
     ),
 }
