@@ -2,9 +2,9 @@
 
     python benchmarks/bundled_models.py RUNS BOOKS BLIMP
 
-RUNS holds tiny-gpt2 and tiny-bert, made by `tools/train.py`; BOOKS is the text they were trained on (its last 1 %
-is held out); BLIMP is a directory of BLiMP's .jsonl files. Writes the models, dynamics.csv beside each, and the
-measured part of interp/bundled/README.md.
+RUNS holds tiny-gpt2 or tiny-bert or both, made by `tools/train.py`; a model that is not in it stays as it is. BOOKS is
+the text they were trained on (its last 1 % is held out); BLIMP is a directory of BLiMP's .jsonl files. Writes the
+models, dynamics.csv beside each, and the measured part of interp/bundled/README.md, for both models.
 """
 
 import argparse
@@ -209,12 +209,15 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", DeprecationWarning)
-    for name in NAMES:
+    trained = [name for name in NAMES if (arguments.runs / name).is_dir()]
+    if not trained:
+        parser.error(f"{arguments.runs} holds neither {' nor '.join(NAMES)}")
+    for name in trained:
         install(arguments.runs / name)
     texts = list(corpora.load(arguments.books))
     cut = len(texts) - max(1, int(len(texts) * 0.01))
     bundled = list(corpora.load("bundled"))
-    for name in NAMES:
+    for name in trained:
         counts = unigrams.load(BUNDLED / name / "unigram.safetensors")
         text = corpora.load("bundled")
         table = encoding.dynamics(checkpoints(arguments.runs / name), text, unigram=counts)

@@ -27,9 +27,10 @@ def train_runs(
     out: OutFlag,
     names: Annotated[list[str] | None, typer.Option("--run", help="A run; all by default.", metavar="NAME")] = None,
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="A seed; 0 by default.", min=0)] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads; they decide the last bits.", min=1)] = 1,
     limit: Annotated[int | None, typer.Option(help="Read only the first N texts.", min=1)] = None,
 ) -> None:
-    """Train small GPT-2s that differ in one setting, with one thread, and print the tables.
+    """Train small GPT-2s that differ in one setting and print the tables.
 
     Runs that are finished are kept, and one that was killed resumes where it stopped. The last 1 % of the texts is held
     out.
@@ -50,7 +51,8 @@ def train_runs(
     texts = list(corpora.load(corpus, limit=limit))
     cut = len(texts) - max(1, len(texts) // 100)
     with resumable(out):
-        study(Texts(texts[:cut], texts[cut:]), names or list(RUNS), tokens=int(tokens), seeds=seeds or [0], out=out)
+        split = Texts(texts[:cut], texts[cut:])
+        study(split, names or list(RUNS), tokens=int(tokens), seeds=seeds or [0], out=out, threads=threads)
     tables(out)
 
 

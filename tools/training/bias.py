@@ -28,6 +28,11 @@ PLAIN: Settings = {
     **dict(clip=None, bf16=False),
 }
 """The recipe that the runs differ from in one setting; batches have 1,024 tokens."""
+BUNDLED: Settings = {
+    **dict(context=128, d_model=192, n_layers=6, n_heads=6),
+    **dict(separator="end of text", warm_up=0.05, clip=1.0, bf16=True),
+}
+"""What the recipe of tiny-gpt2, which sees 16 million tokens, changes."""
 RUNS: dict[str, Settings] = {
     "plain": {},
     "beta2-0.95": {"betas": (0.9, 0.95)},
@@ -43,11 +48,15 @@ RUNS: dict[str, Settings] = {
     "vocabulary-1000": {"vocab_size": 1000},
     "decay-0": {"weight_decay": 0.0},
     "beta2-0.95-clip-1": {"betas": (0.9, 0.95), "clip": 1.0},
+    "tiny-gpt2": BUNDLED,
+    "tiny-gpt2-beta2-0.95": {**BUNDLED, "betas": (0.9, 0.95)},
 }
 """What each run changes in `PLAIN`."""
 
 
-def study(texts: Texts, names: Sequence[str], *, tokens: int, seeds: Sequence[int], out: Path) -> Path:
+def study(
+    texts: Texts, names: Sequence[str], *, tokens: int, seeds: Sequence[int], out: Path, threads: int = 1
+) -> Path:
     """Train the runs of these names with each of the seeds, in `out/NAME/seed-N`; those that are finished are kept.
 
     Raises ValueError for a run that is there with other settings or text.
@@ -60,7 +69,7 @@ def study(texts: Texts, names: Sequence[str], *, tokens: int, seeds: Sequence[in
                 check_same(f"the run in {where}", _state(where)["settings"], settings_of("gpt2", texts, **given))
                 continue
             log.info("%s, seed %d", name, seed)
-            train("gpt2", texts, out=where, measure=bias_effect, threads=1, progress=False, **given)
+            train("gpt2", texts, out=where, measure=bias_effect, threads=threads, progress=False, **given)
     return out
 
 

@@ -60,7 +60,7 @@ SETTINGS: dict[Kind, Settings] = {
     "gpt2": {
         **_BOTH,
         **dict(d_model=192, n_heads=6, batch_size=32, learning_rate=2e-3, separator="end of text"),
-        **dict(betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1),
+        **dict(betas=(0.9, 0.999), eps=1e-8, weight_decay=0.1),
     },
     "bert": {
         **_BOTH,
