@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from interp.run.measure import Measured
 
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Say what it would take, from the model's config and headers alone.")
+    bool, typer.Option("--dry-run", help="Only estimate memory and work, from the model's config and file headers.")
 ]
-MeasureFlag = Annotated[bool, typer.Option("--measure", help="With --dry-run: load the model, and time one batch.")]
+MeasureFlag = Annotated[bool, typer.Option("--measure", help="With --dry-run: also load the model and time one batch.")]
 
 _UNDECLARED = "interp.run.budget:cost"
 

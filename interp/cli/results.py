@@ -30,10 +30,10 @@ def show(
     ] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
-    """What a run found, and its tables.
+    """Show what a run found, and its tables.
 
-    Without TABLE the findings, and the names of the tables. With it that table: its first rows on a terminal, else all.
-    --format prints the table as csv, latex or json; with --out it writes files, of every table where none is named.
+    Without TABLE: the findings, and the names of the tables. With TABLE: that table, only its first rows on a terminal.
+    --format prints the table as csv, latex or json; with --out it writes files, of all tables if none is named.
     """
     from interp.exports import check_formats, export, written_as
 
