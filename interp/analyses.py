@@ -45,7 +45,7 @@ def load(name: str) -> Analysis:
         analysis = entry.load()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{what} cannot be imported ({reason}); mend or uninstall it") from error
+        raise ValueError(f"{what} cannot be imported ({reason}); fix or uninstall it") from error
     if not isinstance(analysis, Analysis) or analysis.name != name:
         found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
         raise ValueError(f"{what} is {found}, expected an interp.declare.Analysis of that name")

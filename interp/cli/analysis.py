@@ -190,7 +190,9 @@ def _check_settings(options: Mapping[str, Any]) -> None:
     """Raise ValueError for settings of what is no analysis."""
     known = list(analyses())
     if foreign := sorted(set(options.get("settings", {})) - set(known)):
-        raise ValueError(f"--settings names {foreign[0]!r}, which is no analysis; expected of {', '.join(known)}")
+        raise ValueError(
+            f"--settings names {foreign[0]!r}, which is not an analysis; expected one of {', '.join(known)}"
+        )
 
 
 class _Steps:

@@ -31,7 +31,7 @@ _UNDECLARED = "interp.run.budget:cost"
 def check_measure(data: str | None, *, dry_run: bool, measure: bool) -> None:
     """Raise ValueError for `--measure` alone, or with nothing to read."""
     if measure and not dry_run:
-        raise ValueError("--measure goes with --dry-run; add that, or leave --measure out")
+        raise ValueError("--measure needs --dry-run; add that, or leave --measure out")
     if measure and data is None:
         raise ValueError("--measure reads a batch of a text; name one with --corpus (or --pairs)")
 

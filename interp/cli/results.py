@@ -54,7 +54,7 @@ def show(
     chosen = {place: found for place, result in results.items() if (found := _tables(result, table))}
     if not chosen:
         known = ", ".join(f"{one.analysis}/{name}" for one in results.values() for name in (*one.tables, *one.dense))
-        raise ValueError(f"{directory} has no table {table!r}; expected of {known}")
+        raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
     if out is not None:
         written = [path for place, tables in chosen.items() for path in export(tables, out, place, formats)]
         say({}, *written, as_json=as_json)
