@@ -45,7 +45,7 @@ def load(name: str) -> Analysis:
         analysis = entry.load()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{what} cannot be imported ({reason}); mend or uninstall it") from error
+        raise ValueError(f"{what} cannot be imported ({reason}); fix or uninstall it") from error
     if not isinstance(analysis, Analysis) or analysis.name != name:
         found = f"an Analysis called {analysis.name!r}" if isinstance(analysis, Analysis) else type(analysis).__name__
         raise ValueError(f"{what} is {found}, expected an interp.declare.Analysis of that name")
@@ -66,10 +66,10 @@ def analyses() -> dict[str, Analysis]:
 class ReportOptions(PairOptions, CountsOptions, TextOptions):
     pairs: Pairs = option("bundled", PAIRS, cli=str)
     pair_limit: int | None = option(
-        None, "Read only the first N pairs of each task. Default: 100 of the bundled ones, all of others.", least=10
+        None, "Read only the first N pairs of each task. Default: 100 of bundled pairs, all of others.", least=10
     )
-    seed: int = option(0, "Of masks, samples, nulls and probes.", least=0)
-    more: bool = option(False, "Ask further too: what each analysis has beyond the four papers, in more time.")
+    seed: int = option(0, "Seed of masks, samples, nulls and probes.", least=0)
+    more: bool = option(False, "Add what each analysis can do beyond the four papers; takes longer.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
-        None, 'Options of single analyses, as {"frequency": {"scales": [0, 1]}}.', cli=dict
+        None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
     )

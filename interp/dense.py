@@ -138,7 +138,9 @@ class Dense:
                 columns[name] = labels[name] if name in labels else (dims, np.broadcast_to(found[name], shape))
             return cls.of(columns, described["dims"])
         except (SafetensorError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged, or no file of labelled arrays ({error}); make it again") from error
+            raise ValueError(
+                f"{path} is damaged, or not a file of labelled arrays ({error}); run the analysis again"
+            ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file: a tensor per column and per numeric label; other labels in its metadata.

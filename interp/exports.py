@@ -66,7 +66,7 @@ def written_as(table: pd.DataFrame, form: str) -> str:
 def check_formats(formats: list[str]) -> None:
     """Raise ValueError for an unknown format, and for xlsx without openpyxl, which is optional."""
     if unknown := [form for form in formats if form not in FORMATS]:
-        raise ValueError(f"unknown format {unknown[0]!r}; expected of {', '.join(FORMATS)}")
+        raise ValueError(f"unknown format {unknown[0]!r}; expected one or more of {', '.join(FORMATS)}")
     if "xlsx" in formats and importlib.util.find_spec("openpyxl") is None:
         raise ValueError("xlsx needs openpyxl, which is not installed; pip install 'interp[xlsx]'")
 

@@ -20,12 +20,12 @@ class Finding:
 
     Args:
         question: one that yes or no answers.
-        verdict: "yes" or "no" where interval and control agree on it, "partly" where they do in part, "cannot tell"
-            where there is no interval or no control, or the interval holds both.
-        measure: what `value` is, as it is said in a sentence before the number; its unit after it in `unit`.
+        verdict: "yes" or "no" if interval and control agree on it, "partly" if they agree in part, "cannot tell" if
+            there is no interval or no control, or the interval includes both answers.
+        measure: what `value` is, as the beginning of a sentence that ends with the number and its `unit`.
         value, low, high: the number and the ends of its 95 % interval, NaN where there is none.
-        control: what the same measure is of that with which it is compared, NaN where there is none.
-        compared_with: what the control is, in words; where its number is NaN, why there is none.
+        control: the same measure for what it is compared with, NaN where there is none.
+        compared_with: what the control is, in words; if its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
         form: how the numbers are printed.
 
@@ -75,7 +75,7 @@ class Finding:
 
 
 def side(low: float, high: float, than: float = 0.0) -> Verdict:
-    """Whether an interval lies above a number: "no" where it lies below, "cannot tell" where it holds it or is NaN.
+    """Whether an interval lies above a number: "no" if it lies below, "cannot tell" if it includes it or is NaN.
 
     Examples:
         >>> side(0.1, 0.3), side(-0.3, -0.1), side(-0.1, 0.3), side(0.1, 0.3, than=0.5)

@@ -136,7 +136,7 @@ def adjust_logits(
     if not torch.isfinite(prior).all():
         raise ValueError("log_prior has infinite or NaN values; smooth the counts with Unigrams.log_prior()")
     if (prior > 0).any():
-        raise ValueError("log_prior must be log-probabilities, at most 0; found values above (counts, say?)")
+        raise ValueError("log_prior must be log-probabilities, at most 0; found larger values (are these counts?)")
     if not math.isfinite(tau):
         raise ValueError(f"tau must be a finite number, found {tau}")
     wide = torch.promote_types(model.W_U.dtype, torch.float32)

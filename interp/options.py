@@ -38,11 +38,15 @@ class TextOptions(Options):
 
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
-    separator: str | None = option(None, r"Put after each text; '\n' for lines of a running text.", cli=_unescaped)
-    bos: bool | None = option(None, "Beginning-of-sequence token before each text.")
-    layout: Layout | None = option(None, "Rows: texts joined, or one text each. Default: packed; texts for encoders.")
-    context: int | None = option(None, "Tokens in a row. Default: the model's context, at most 1,024.", least=1)
-    batch_size: int | None = option(None, "Rows in a forward pass.", least=1)
+    separator: str | None = option(
+        None, r"Text to insert after each text, such as '\n' after the lines of a document.", cli=_unescaped
+    )
+    bos: bool | None = option(None, "Put the beginning-of-sequence token before each text.")
+    layout: Layout | None = option(
+        None, "packed: rows of joined texts; texts: one text per row. Default: packed; texts for encoders."
+    )
+    context: int | None = option(None, "Tokens per row. Default: the model's context, at most 1,024.", least=1)
+    batch_size: int | None = option(None, "Rows per forward pass.", least=1)
 
     @property
     def text(self) -> dict[str, Any]:
@@ -54,7 +58,7 @@ class TextOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedTextOptions(TextOptions):
-    """How text is read of which an encoder predicts masked tokens."""
+    """How text is read in which an encoder predicts masked tokens."""
 
     mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
 
@@ -63,9 +67,9 @@ class MaskedTextOptions(TextOptions):
 class PairOptions(Options):
     """The columns of a table of minimal pairs; see `interp.corpora.pairs.load`."""
 
-    good: str | None = option(None, "Column of the good sentences, where it has no published name.")
+    good: str | None = option(None, "Column of the good sentences, if it has none of the published names.")
     bad: str | None = option(None, "Column of the bad sentences.")
-    task: str | None = option(None, "Column that says to which task a pair belongs.")
+    task: str | None = option(None, "Column with the task that a pair belongs to.")
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -77,7 +81,7 @@ class CountsOptions(Options):
     """The word frequencies to compare with."""
 
     unigram: Counts | None = option(
-        None, "Token counts: a file, or a text to count. Default: the model's own, else those of the text.", cli=str
+        None, "Token counts: a file, or a text to count. Default: those of the model, else of the text itself.", cli=str
     )
 
 
@@ -90,10 +94,10 @@ class ModelOptions:
         None, "Spread a bridge over the GPUs: auto, balanced, balanced_low_0 or sequential (accelerate)."
     )
     dtype: str | None = option(
-        None, "Of the weights: float32, bfloat16, float16, float64, or auto (as they are stored). Default: float32."
+        None, "Type of the weights: float32, bfloat16, float16, float64, or auto (as stored). Default: float32."
     )
     backend: Backend | None = option(
-        None, "TransformerLens' own model, or transformers' in a bridge. Default: hooked where there is one."
+        None, "hooked: TransformerLens' own model; bridge: that of transformers. Default: hooked where there is one."
     )
     revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
-    checkpoint: int | None = option(None, "Training step, of Pythia and Stanford's GPT-2s.", least=0)
+    checkpoint: int | None = option(None, "Training step, for Pythia and Stanford's GPT-2s.", least=0)

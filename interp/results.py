@@ -224,7 +224,7 @@ class Result:
             raise FileNotFoundError(f"{source} holds no result of interp {cls.analysis}")
         saved = _read(described, lambda path: json.loads(path.read_text(encoding="utf-8")))
         if not isinstance(saved, dict):
-            raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; make it again")
+            raise ValueError(f"{described} holds a {type(saved).__name__}, expected an object; run the analysis again")
         if saved.get("analysis") != cls.analysis:
             raise ValueError(f"{source} holds a result of {saved.get('analysis')!r}, expected {cls.analysis!r}")
         files = {name: source / f"{name}.parquet" for name in (*cls.table_names(), *cls.dense_names())}
@@ -232,9 +232,9 @@ class Result:
         files |= {name: file for name, file in mapped.items() if file.is_file()}
         if missing := ", ".join(name for name, file in files.items() if not file.is_file()):
             why = "another version of interp saved it, or it is damaged"
-            raise ValueError(f"{source} lacks {missing}: {why}; make it again")
+            raise ValueError(f"{source} lacks {missing}: {why}; run the analysis again")
         if not isinstance(saved.get("provenance"), dict):
-            raise ValueError(f"{described} says nothing of where the result comes from; make it again")
+            raise ValueError(f"{described} has no provenance; run the analysis again")
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
         return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
@@ -281,7 +281,7 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
     try:
         return reader(path)
     except (ValueError, OSError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); make it again") from None
+        raise ValueError(f"{path} is damaged ({error}); run the analysis again") from None
 
 
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_a_workbook_has_a_sheet_of_each_table(tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="unknown format 'doc'; expected of csv, xlsx, latex, json"):
+    with pytest.raises(ValueError, match="unknown format 'doc'; expected one or more of csv, xlsx, latex, json"):
         check_formats(["csv", "doc"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"xlsx needs openpyxl, which is not installed; pip install 'interp\[xlsx\]'"):

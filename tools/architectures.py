@@ -320,26 +320,29 @@ def _without_numbers(why: str) -> str:
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
 _INTRODUCTION = """# Which models, which questions
 
-`interp.load` and `--model` take any causal language model that transformers has and TransformerLens has an adapter \
-for, and BERT and RoBERTa. Where TransformerLens 3 has an implementation of its own (the first nine rows), that is \
-taken, and else the model of transformers in a `TransformerBridge`; `backend="bridge"` takes the bridge everywhere.
+`interp.load` and `--model` accept any causal language model of transformers for which TransformerLens has an \
+adapter, and BERT and RoBERTa. For the first nine rows, TransformerLens 3 has an implementation of its own, which is \
+used by default. All others run as the model of transformers in a `TransformerBridge`; `backend="bridge"` uses the \
+bridge for every model.
 
-Each row is a tiny random model with random biases and norms, loaded as a bridge. ✓: the numbers are those of the \
-transformers model itself, with the parameter edited, its attentions, its hidden states, its gradients of attention \
-by the key's input, and its text. A number: it is refused, for the reason below. `python tools/architectures.py` \
-makes the table; this one is of TransformerLens {lens} and transformers {transformers}.
+Each row was tested with a tiny random model, with random biases and norms, loaded as a bridge. ✓ means that \
+interp's numbers equal those computed with the transformers model alone: with the parameter edited, from its \
+attentions, its hidden states, the gradients of its attention with respect to the key's input, and its generated \
+text. A number means that the question is refused, for the reason in the footnote. `python tools/architectures.py` \
+makes the table; this one is for TransformerLens {lens} and transformers {transformers}.
 
-With TransformerLens 3.9 the bridges of RoBERTa, Cohere and HunYuan are refused: it has no adapter for the first, and \
-its logits of the others are not those of transformers.
+With TransformerLens 3.9, the bridges of RoBERTa, Cohere and HunYuan are refused: it has no adapter for RoBERTa, and \
+for the others its logits differ from those of transformers.
 
-An architecture that is not in the table is loaded if its logits are those of transformers; before its first use the \
-prediction head, the attention scores and the neurons are checked against the model's own numbers, and what does not \
-agree is refused. Encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not supported.
+An architecture that is not in the table is loaded if its logits equal those of transformers. Before their first \
+use, the prediction head, the attention scores and the neurons are checked against the model's own numbers, and \
+whatever does not agree is refused. Encoders without an adapter (DistilBERT, ELECTRA, ModernBERT, DeBERTa) are not \
+supported.
 
-Of BART, and of T5 with TransformerLens 4, interp reads the decoder's prediction head: \
+For BART, and for T5 with TransformerLens 4, interp analyses the decoder's prediction head: \
 `interp.corpora.seq2seq.teacher_forced` makes batches of sources and targets for `interp.encoding` and \
-`interp.frequency` (BART's `final_logits_bias` is its bias on the logits), and `interp.generation.generate` writes \
-text from sources. Attention and probes are refused.
+`interp.frequency` (BART's `final_logits_bias` is its bias on the logits), and `interp.generation.generate` \
+generates text from sources. Attention and probes are refused.
 """
 
 

@@ -13,8 +13,8 @@ from interp.words import CLASS_NAME
 __all__ = ["steered"]
 
 _ALPHA = 0.05
-_RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval leaves 0 out; "
-_RULE += "no where p is larger; cannot tell where nothing matches it in size"
+_RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} controls) and the interval excludes 0; "
+_RULE += "no where p is larger; cannot tell where too few dimensions match it in size"
 
 
 def steered(claims: pd.DataFrame) -> Iterator[Finding]:
@@ -23,12 +23,12 @@ def steered(claims: pd.DataFrame) -> Iterator[Finding]:
     for row in claims.itertuples():
         where = f"in block {row.layer}, to {CLASS_NAME.get(row.key_class, row.key_class)}:"
         known = not math.isnan(row.p_value)
-        matched = f"p = {row.p_value:.3f}, the largest change, up or down, by any of {CONTROLS} dimensions of its size"
+        matched = f"p = {row.p_value:.3f}; largest change, up or down, for any of {CONTROLS} dimensions of similar size"
         few = f"fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
         yield Finding(
             question=f"Does outlier dimension {row.dim} steer attention?",
             verdict=_verdict(row),
-            measure=f"removed from the keys of one block at a time, it changes attention most {where}",
+            measure=f"removing it from the keys of one block at a time changes attention most {where}",
             value=row.change,
             low=row.change_low,
             high=row.change_high,

@@ -22,19 +22,27 @@ class AttentionOptions(CountsOptions, TextOptions):
         "special tokens, the first position of causal models, commas and periods, other.",
         cli=dict,
     )
-    weights: Weights = option("mean", "Each pair of query and key counts once, or by its attention.")
-    scaled: bool = option(False, "Contributions in nats: divided by √d_head.")
-    average: Average = option("pair", "Average over all pairs, or over the means of the sentences.")
-    rule: Rule = option("robust", "What outliers are measured by: median and MAD over dimensions, or mean and SD.")
-    k: float | int | None = option(
-        None, "An outlier lies beyond K of these. Default: where noise gives .05 outliers in a state; 3 with SD."
+    weights: Weights = option("mean", "How pairs of query and key are weighted: equally, or by their attention.")
+    scaled: bool = option(False, "Divide contributions by √d_head, so that they are in nats.")
+    average: Average = option(
+        "pair", "pair: average over all pairs; sentence: average within sentences, then over them."
     )
-    mode: Mode = option("mean", "What a removed dimension is set to: zero or its mean.")
-    ablation: bool = option(True, "Remove outlier dimensions from the keys in a second pass, and read attention again.")
-    sinks: bool = option(False, "Attention sinks: which heads, which positions, what draws attention there.")
-    epsilon: float = option(0.3, "A sink is where a head's mean attention from the queries that see it is above this.")
-    sample: int | None = option(None, "Take the contributions from N texts drawn at random.", least=1)
-    seed: int = option(0, "Of the sample and of the random dimensions.", least=0)
+    rule: Rule = option("robust", "Outliers by median and MAD over dimensions (robust), or by mean and SD (sd).")
+    k: float | int | None = option(
+        None, "Outliers lie beyond K times 1.4826 MAD, or K SD. Default: .05 outliers per state in noise; 3 with sd."
+    )
+    mode: Mode = option("mean", "What a removed dimension is set to.")
+    ablation: bool = option(
+        True, "Remove outlier dimensions from the keys in a second pass, and measure attention again."
+    )
+    sinks: bool = option(
+        False, "Also study attention sinks: which heads and positions, and what draws attention there."
+    )
+    epsilon: float = option(
+        0.3, "A position is a sink if a head's mean attention to it, over queries that see it, exceeds this."
+    )
+    sample: int | None = option(None, "Compute contributions on N texts drawn at random.", least=1)
+    seed: int = option(0, "Seed of the sample and of the random dimensions.", least=0)
 
 
 ANALYSIS = Analysis(

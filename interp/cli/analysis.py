@@ -21,7 +21,7 @@ from interp.paths import bundled_models, check_mauve, corpus_file, is_counts, mo
 
 __all__ = ["command_of", "report"]
 
-_MODELS = "Hub name, local directory or bundled model; again for another.  [default: the bundled ones]"
+_MODELS = "Hub name, local directory or bundled model; may be repeated.  [default: the bundled ones]"
 _NO_OUT = "--out is missing; expected a directory to write to"
 _OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR")]
 
@@ -31,7 +31,7 @@ def command_of(analysis: Analysis) -> flags.Command:
     source = "pairs" if analysis.reads == "pairs" else "corpus"
     described = PAIRS if source == "pairs" else CORPUS
     if source in analysis.paper:
-        described += f" --paper takes {analysis.paper[source]!r} if it is left out."
+        described += f" Default with --paper: {analysis.paper[source]!r}."
     complete = flags.complete_pairs if source == "pairs" else flags.complete_corpus
     own = [flags.parameter(source, str, described, metavar="NAME", autocompletion=complete)]
     own += flags.parameters(analysis.options, ModelOptions)
@@ -190,7 +190,9 @@ def _check_settings(options: Mapping[str, Any]) -> None:
     """Raise ValueError for settings of what is no analysis."""
     known = list(analyses())
     if foreign := sorted(set(options.get("settings", {})) - set(known)):
-        raise ValueError(f"--settings names {foreign[0]!r}, which is no analysis; expected of {', '.join(known)}")
+        raise ValueError(
+            f"--settings names {foreign[0]!r}, which is not an analysis; expected one of {', '.join(known)}"
+        )
 
 
 class _Steps:

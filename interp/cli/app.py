@@ -70,7 +70,7 @@ for name, command in _ALONE.items():
 
 
 @app.callback(invoke_without_command=True)
-def _options(version: Annotated[bool, typer.Option("--version", help="Show it.")] = False) -> None:
+def _options(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
     if version:
         typer.echo(f"interp {metadata.version('interp')}")
         raise typer.Exit

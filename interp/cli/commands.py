@@ -27,7 +27,7 @@ from interp.paths import (
 
 __all__ = ["compare", "corpora", "figures", "models", "page", "unigrams"]
 
-_ADD = "Another text, read like --corpus, or a file of counts, to add; may be given several times."
+_ADD = "Another text, read like --corpus, or a file of counts to add; may be repeated."
 _OF_PASSES = ("bos", "layout", "context", "batch_size", "dtype", "device")
 
 
@@ -102,9 +102,9 @@ def page(
     directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
     as_json: flags.JsonFlag = False,
 ) -> None:
-    """Write the page of a run again.
+    """Rewrite the page of a run.
 
-    DIRECTORY/index.html, from the results in it or in its subdirectories.
+    Writes DIRECTORY/index.html from the results in it or in its subdirectories.
     """
     _check_runs([directory])
     check_writable(directory)
@@ -120,18 +120,20 @@ def figures(
         Path | None, typer.Option(help="Directory to write to.  [default: DIRECTORY/figures]", metavar="DIR")
     ] = None,
     *,
-    formats: Annotated[str, typer.Option("--format", help="pdf, svg, png, or several of them with commas.")] = "pdf",
-    width: Annotated[float, typer.Option(help="In inches: 3.3 for one column of two, 6.8 for both.")] = 3.3,
+    formats: Annotated[str, typer.Option("--format", help="pdf, svg or png, or several separated by commas.")] = "pdf",
+    width: Annotated[
+        float, typer.Option(help="Width in inches: 3.3 for one column of a two-column page, 6.8 for both.")
+    ] = 3.3,
     style: Annotated[
         Literal["paper", "titled"],
-        typer.Option(help="paper: the title is left to the caption; titled: it stands above."),
+        typer.Option(help="paper: without a title, for use with a caption; titled: with its title."),
     ] = "paper",
     as_json: flags.JsonFlag = False,
 ) -> None:
     """Write the figures of a run for a paper.
 
-    As PDF, SVG or PNG of that width, in type of 8 points, with its fonts; prints a caption for each. Needs the extra
-    interp[figures].
+    Writes PDF, SVG or PNG files of the given width with 8-point type and embedded fonts, and prints a caption for
+    each. Needs the extra interp[figures].
     """
     _check_runs([directory])
     target = directory / "figures" if out is None else out
@@ -169,9 +171,9 @@ def _check_runs(directories: Sequence[Path]) -> None:
 
 
 def models(as_json: flags.JsonFlag = False) -> None:
-    """List the models that are here.
+    """List the models that are available locally.
 
-    Bundled ones, and those in the hub's cache. Any other hub name is downloaded when it is asked for.
+    These are the bundled ones and those in the hub's cache. Any other hub name is downloaded on first use.
     """
     import pandas as pd
 
@@ -183,9 +185,9 @@ def models(as_json: flags.JsonFlag = False) -> None:
 
 
 def corpora(as_json: flags.JsonFlag = False) -> None:
-    """List the texts and minimal pairs that have a name.
+    """List the named texts and minimal pairs, and whether they are available locally.
 
-    And whether they are here. Files and other datasets of the hub (owner/name) do as well.
+    Files and other datasets of the hub (owner/name) can be used as well.
     """
     import pandas as pd
 

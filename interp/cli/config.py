@@ -53,7 +53,7 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
         one = known.get(option.replace("_", "-"))
         if one is None or _CONFIG in one.opts:
             listed = ", ".join(sorted({*known} - {"config"}))
-            raise ValueError(f"{path} has the option {option!r}, which interp {name} has not; expected of {listed}")
+            raise ValueError(f"{path} has the option {option!r}, which interp {name} does not have; expected {listed}")
         spelled = [*one.opts, *one.secondary_opts]
         if not any(part.partition("=")[0] in spelled for part in rest):
             flags += _flags(one, value)
@@ -71,7 +71,7 @@ def _read(path: Path, name: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"--config {path} holds no options; write one on each line, 'seed: 1'")
     if (command := found.pop("command", name)) != name:
-        raise ValueError(f"--config {path} is of interp {command}; run that, or take its line 'command' out")
+        raise ValueError(f"--config {path} is for interp {command}; run that, or remove its line 'command'")
     return found
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from interp.run.measure import Measured
 
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Say what it would take, from the model's config and headers alone.")
+    bool, typer.Option("--dry-run", help="Only estimate memory and work, from the model's config and file headers.")
 ]
-MeasureFlag = Annotated[bool, typer.Option("--measure", help="With --dry-run: load the model, and time one batch.")]
+MeasureFlag = Annotated[bool, typer.Option("--measure", help="With --dry-run: also load the model and time one batch.")]
 
 _UNDECLARED = "interp.run.budget:cost"
 
@@ -31,7 +31,7 @@ _UNDECLARED = "interp.run.budget:cost"
 def check_measure(data: str | None, *, dry_run: bool, measure: bool) -> None:
     """Raise ValueError for `--measure` alone, or with nothing to read."""
     if measure and not dry_run:
-        raise ValueError("--measure goes with --dry-run; add that, or leave --measure out")
+        raise ValueError("--measure needs --dry-run; add that, or leave --measure out")
     if measure and data is None:
         raise ValueError("--measure reads a batch of a text; name one with --corpus (or --pairs)")
 

@@ -167,7 +167,7 @@ def _names(text: str, name: str, known: Collection[str], *, several: bool) -> st
         one = "" if several else "one "
         raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {one}of {', '.join(known)}")
     if len(set(found)) < len(found):
-        raise ValueError(f"{name} {text!r} names one twice")
+        raise ValueError(f"{name} {text!r} has one twice; give each once")
     return found if several else text
 
 

@@ -19,7 +19,7 @@ from interp.disk import remove, replacing
 __all__ = ["COMMAND", "Job", "in_parts", "is_grouped", "merge"]
 
 COMMAND = "command.json"
-_CONFIG = "YAML file of options, each on a line (seed: 1); flags beside it win. A result has one that repeats its run."
+_CONFIG = "YAML file with one option per line (seed: 1); flags override it. Each result has one that repeats its run."
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Job:
 
 def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
     """Make of a function that takes a `Job` first a command whose work processes share out."""
-    told = "Do part I of N (from 0) of the work and leave it in --out, for interp merge."
+    told = "Do only part I of N (counted from 0) of the work; interp merge puts the parts together."
 
     def decorate(function: Callable[..., None]) -> Command:
         @functools.wraps(function)

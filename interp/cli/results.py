@@ -30,10 +30,10 @@ def show(
     ] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
-    """What a run found, and its tables.
+    """Show what a run found, and its tables.
 
-    Without TABLE the findings, and the names of the tables. With it that table: its first rows on a terminal, else all.
-    --format prints the table as csv, latex or json; with --out it writes files, of every table where none is named.
+    Without TABLE: the findings, and the names of the tables. With TABLE: that table, only its first rows on a terminal.
+    --format prints the table as csv, latex or json; with --out it writes files, of all tables if none is named.
     """
     from interp.exports import check_formats, export, written_as
 
@@ -54,7 +54,7 @@ def show(
     chosen = {place: found for place, result in results.items() if (found := _tables(result, table))}
     if not chosen:
         known = ", ".join(f"{one.analysis}/{name}" for one in results.values() for name in (*one.tables, *one.dense))
-        raise ValueError(f"{directory} has no table {table!r}; expected of {known}")
+        raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
     if out is not None:
         written = [path for place, tables in chosen.items() for path in export(tables, out, place, formats)]
         say({}, *written, as_json=as_json)

@@ -36,7 +36,9 @@ class TokenClasses:
         names = list_of_strings(self.names, "class names")
         if len(set(names)) < len(names) or "all" in names:
             found = ", ".join(names)
-            raise ValueError(f"class names must be different, and 'all' is made of all; found {found}; rename one")
+            raise ValueError(
+                f"class names must be different, and not 'all', which interp adds; found {found}; rename one"
+            )
         object.__setattr__(self, "names", tuple(names))
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
@@ -107,7 +109,7 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
         raise TypeError(f"key classes are {expected}; found {type(classes).__name__}")
     given = _defaults(model) if classes is None else dict(classes)
     if not given or {"other", "all"} & set(given):
-        raise ValueError("key classes must name at least one class; 'other' is made of the rest, 'all' of all")
+        raise ValueError("key classes must name at least one class; interp adds 'other' for the rest, and 'all'")
     classes_of = _Assigned(model, given)
     names = *given, "other"
     if classes is not None or is_encoder(model):

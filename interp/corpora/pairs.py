@@ -214,7 +214,7 @@ def load(
     named = {column: name for column, name in given.items() if name is not None}
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
-        raise ValueError(f"{source!r} has columns of its own; leave {_NAMED} out, which are for other tables")
+        raise ValueError(f"{source!r} has known columns; leave out {_NAMED}, which are for other tables")
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):

@@ -12,12 +12,12 @@ __all__ = ["linear", "removable", "steered"]
 
 _HALF = 0.5  # of the variance
 _ENOUGH = 0.95  # of the predictions
-_LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly where that fit is as "
-_LINEAR += f"good or not known; no where the interval lies below {_HALF}"
+_LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly if that fit is as "
+_LINEAR += f"good or unknown; no where the interval lies below {_HALF}"
 _MISSED = 0.1  # in log: 10 %
 _RESAMPLES = 1_000
 _RATIOS = (0.2 - 1e-9, 5 + 1e-9)
-_STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below what is missed without steering; "
+_STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below the error without steering; "
 _STEERED += "no where it lies above that"
 _REMOVABLE = f"yes where the interval lies above {_ENOUGH} and above that of a random order; partly where it lies "
 _REMOVABLE += "above the latter alone; no where it lies below it"
@@ -35,7 +35,7 @@ def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
     return Finding(
         question="Is token probability a linear function of the output embeddings?",
         verdict=verdict,
-        measure="of the variance of −log α, over types left out of the fit, it explains (R²)",
+        measure="R² of −log α on types left out of the fit is",
         value=whole["cv_r2"],
         low=low,
         high=high,
@@ -61,13 +61,13 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     yield Finding(
         question="Can the dimensions least tied to probability be removed?",
         verdict=verdict,
-        measure=f"without {fraction:.0%} of the dimensions, the likeliest token stays the same at a share of positions "
-        "of",
+        measure=f"without {fraction:.0%} of the dimensions, the share of positions whose most probable token stays the "
+        "same is",
         value=value,
         low=low,
         high=high,
         control=control,
-        compared_with="in random order",
+        compared_with="removed in random order",
         rule=_REMOVABLE,
     )
 
@@ -88,8 +88,8 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             question="Does steering along A change a token's probability by what is asked?",
             verdict="partly" if verdict == "yes" and not high < _MISSED else verdict,
-            measure=f"for ratios from 1/5 to 5 ({str(weights).replace('_', ' ')} weights), median over tokens of "
-            "|log(achieved/requested)|:",
+            measure=f"for ratios from 1/5 to 5 ({str(weights).replace('_', ' ')} weights), the median over tokens of "
+            "|log(achieved/requested)| is",
             value=float(part["missed"].median()),
             low=float(low),
             high=float(high),

@@ -17,17 +17,17 @@ RATIOS = (1 / 20, 1 / 10, 1 / 5, 1 / 2, 2, 5, 10, 20)
 
 @dataclass(frozen=True, kw_only=True)
 class EncodingOptions(CountsOptions, MaskedTextOptions):
-    other: Text | None = option(None, "Text the fit has not seen, to steer on; read like the text.", cli=str)
+    other: Text | None = option(None, "Text not used for the fit, to steer on; read like the corpus.", cli=str)
     orders: Several[Order] = option(get_args(Order), "Orders in which dimensions are removed.")
     bases: Several[Basis] = option(get_args(Basis), "Bases in which dimensions are removed.")
-    shifts: Several[Shift] = option(get_args(Shift), "What is added to a token's logit to steer its probability.")
-    weights: Several[Weights] = option(("least_norm",), "How the shift by the regression is shared among dimensions.")
-    ratios: Several[float | int] = option(RATIOS, "Ratios by which a token's probability is to be multiplied.")
-    steps: Several[int] | None = option(None, "Training steps whose checkpoints are studied too, for the dynamics.")
+    shifts: Several[Shift] = option(get_args(Shift), "How a token's logit is shifted to steer its probability.")
+    weights: Several[Weights] = option(("least_norm",), "How the regression's shift is distributed over dimensions.")
+    ratios: Several[float | int] = option(RATIOS, "Factors by which a token's probability should change.")
+    steps: Several[int] | None = option(None, "Training steps whose checkpoints are studied too.")
     atlas: bool = option(
-        False, "Compare the directions of word frequency, outlier dimensions, neurons, principal axes and sinks' keys."
+        False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."
     )
-    seed: int = option(0, "Of masks, random orders, nulls and the sample of tokens.", least=0)
+    seed: int = option(0, "Seed of masks, random orders, nulls and the sample of tokens.", least=0)
 
 
 ANALYSIS = Analysis(

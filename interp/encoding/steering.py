@@ -172,7 +172,7 @@ def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
     if not (0 <= token_id < len(real) and real[token_id]):
         raise ValueError(f"token id {token_id} is not in this model's vocabulary; expected 0 … {len(real) - 1}")
     if not fit.used[token_id]:
-        raise ValueError(f"token {token_id} was never predicted on the fitted text; nothing can multiply that")
+        raise ValueError(f"token {token_id} has a mean probability of 0 on the fitted text, which no ratio changes")
     return token_id
 
 

@@ -57,7 +57,7 @@ def draw_runs(out: Figure, lines: Mapping[str, pd.Series], names: list[str]) -> 
 def layers_of(run: str, provenance: Mapping[str, Any]) -> int:
     """How many layers the model of a run has."""
     if "n_layers" not in provenance:
-        raise ValueError(f"the provenance of {run} has no n_layers: another version saved it; make it again")
+        raise ValueError(f"the provenance of {run} has no n_layers: another version saved it; run the analysis again")
     return int(provenance["n_layers"])
 
 

@@ -133,15 +133,15 @@ def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
     above = [side(low, high, than=max(0.0, highest)) for highest in controls.groupby("kind")["excess_nll"].max()]
     without = "without it" if row["scale"] == 0 else f"with {row['scale']:g} times it"
     return Finding(
-        question=f"Does {BIAS[row['bias']]} serve frequent words above others, more than a random direction does?",
+        question=f"Does {BIAS[row['bias']]} favour frequent words more than a random direction does?",
         verdict=agreed(above) if above else "cannot tell",
-        measure=f"{without} the NLL of the most frequent words rises, above that of all tokens, by",
+        measure=f"{without}, the NLL of the most frequent words rises more than that of all tokens, by",
         value=row["excess_nll"],
         low=low,
         high=high,
         unit="nats",
         control=controls["excess_nll"].max() if above else math.nan,
-        compared_with="the most by a random direction of its norm or its effect" if above else "",
+        compared_with="the most for a random direction of equal norm or effect" if above else "",
         rule="yes where the interval lies above 0 and every random direction of either kind, no where it lies below "
         "the highest of each (or 0), partly where it is above those of one kind; cannot tell without them",
         form="{:+z.3f}",

@@ -219,15 +219,15 @@ def _finding(bias: str, found: pd.DataFrame) -> Finding:
     highest = found["control_high"].max()
     low, high = own["delta_kl_low"], own["delta_kl_high"]
     return Finding(
-        question=f"Does {name} hold predictions near word frequency, more than a random direction does?",
+        question=f"Does {name} keep predictions near word frequency more than a random direction does?",
         verdict=agreed([side(low, high, than=control) for control in found["control_high"]]),
-        measure=f"{without} KL(u‖q) changes by",
+        measure=f"{without}, KL(u‖q) changes by",
         value=own["delta_kl"],
         low=low,
         high=high,
         unit="nats",
         control=highest,
-        compared_with=f"the most of {own['n_controls']} random directions of its norm and as many of its effect",
+        compared_with=f"the largest of {own['n_controls']} random directions of equal norm and as many of equal effect",
         rule="yes where the interval lies above every random direction of either kind, no where it lies below the "
         "highest of each, partly where it lies above those of one kind",
         form="{:+z.3f}",

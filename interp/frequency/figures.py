@@ -291,4 +291,4 @@ def outlier_parts(effect: BiasEffect) -> Figure:
 def _check_asked(table: pd.DataFrame, option: str) -> None:
     """Raise ValueError for an empty table."""
     if table.empty:
-        raise ValueError(f"this result has no {option}; run it with them ({option}=, --{option}), or there were none")
+        raise ValueError(f"this result has no {option}: none were found, or it was run without {option}= (--{option})")

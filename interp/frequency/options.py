@@ -13,16 +13,20 @@ __all__ = ["ANALYSIS", "FrequencyOptions"]
 @dataclass(frozen=True, kw_only=True)
 class FrequencyOptions(CountsOptions, MaskedTextOptions):
     biases: Several[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
-    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply each bias by.")
     directions: Several[Direction] = option(
         (), "Directions of the head's input to scale too: its mean E[h], and the log-probability direction −A."
     )
     controls: int = option(
-        0, "Random directions of each kind, to rank b_LN and the directions among: 39 at least.", least=0
+        0, "Number of random directions of each kind to compare b_LN and the directions with; at least 39.", least=0
     )
-    bands: int = option(0, "Bands of word frequency in which NLL and calibration are measured: 2 at least.", least=0)
-    outliers: bool = option(False, "Predict from the outlier dimensions of the head's input alone, and without them.")
-    seed: int | None = option(None, "Of the masking, and of what is drawn at random. Default: 0.", least=0)
+    bands: int = option(
+        0, "Number of bands of word frequency in which to measure NLL and calibration; at least 2.", least=0
+    )
+    outliers: bool = option(
+        False, "Also predict from the outlier dimensions of the head's input alone, and without them."
+    )
+    seed: int | None = option(None, "Seed of the masking and of all random draws. Default: 0.", least=0)
 
 
 def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:

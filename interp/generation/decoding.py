@@ -113,7 +113,7 @@ def prompts(
     whole = prompt_tokens + new_tokens
     if bos + whole > model.cfg.n_ctx:
         lengths = f"{prompt_tokens + bos} tokens of a prompt and {new_tokens} new ones"
-        raise ValueError(f"{lengths} are past this model's context of {model.cfg.n_ctx}; ask for fewer")
+        raise ValueError(f"{lengths} exceed this model's context of {model.cfg.n_ctx}; ask for fewer")
     tokenizer = tokenizer_of(model)
     if bos and tokenizer.bos_token_id is None:
         raise ValueError("this model's tokenizer has no beginning-of-sequence token; leave bos out")
@@ -310,7 +310,9 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
     wrong = [f"{name}={value!r}" for name, value in given.items() if name not in _SUPPORTED and _OFF.get(name) != value]
     if wrong:
         what = ", ".join(wrong)
-        raise ValueError(f"this GenerationConfig asks for what cannot be done on a hooked model ({what}); leave it out")
+        raise ValueError(
+            f"this GenerationConfig has settings that a hooked model does not support ({what}); leave them out"
+        )
     known = config.max_new_tokens
     if max_new_tokens is not None and known not in (None, max_new_tokens):
         raise ValueError(f"max_new_tokens is {max_new_tokens} here and {known} in the GenerationConfig; give one")
@@ -342,7 +344,7 @@ def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: b
         if min(row) < 0 or max(row) >= d_vocab:
             raise ValueError(f"prompt {number} has token ids {min(row)} … {max(row)}, this model 0 … {d_vocab - 1}")
         if (max(len(row), new) if view(model).reads_source else len(row) + new) > n_ctx:
-            raise ValueError(f"prompt {number}, {len(row)} tokens, and {new} new ones are past the context of {n_ctx}")
+            raise ValueError(f"prompt {number}, {len(row)} tokens, and {new} new ones exceed the context of {n_ctx}")
     return rows
 
 

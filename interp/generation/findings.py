@@ -25,7 +25,7 @@ def diverse(intervals: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             question=f"Is text by {DECODER_NAME.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
             verdict=side(row["difference_low"], row["difference_high"]),
-            measure=f"from λ = 1 to {row['scale']:g} its diversity, {before:.3f}, changes by",
+            measure=f"from λ = 1 to {row['scale']:g}, its diversity of {before:.3f} changes by",
             value=row["difference"],
             low=row["difference_low"],
             high=row["difference_high"],

@@ -24,21 +24,27 @@ DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(CountsOptions):
-    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "The λ to scale b_LN by.")
-    decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(DECODERS, "Decoders.", cli=Sequence[Decoder])
-    n: int | None = option(None, "Prompts, one for each text. Default: 100.", least=1)
-    prompt_tokens: int | None = option(None, "Tokens of a prompt. Default: 10.", least=1)
-    new_tokens: int | None = option(None, "Tokens to write; shorter texts are left out. Default: 50.", least=4)
+    scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply b_LN by.")
+    decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(
+        DECODERS, "How the next token is chosen.", cli=Sequence[Decoder]
+    )
+    n: int | None = option(None, "Number of prompts, one from each text. Default: 100.", least=1)
+    prompt_tokens: int | None = option(None, "Tokens per prompt. Default: 10.", least=1)
+    new_tokens: int | None = option(
+        None, "Tokens to generate; texts that are shorter are left out. Default: 50.", least=4
+    )
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
-    bos: bool | None = option(None, "Beginning-of-sequence token before each prompt.")
-    features: Model | str | None = option(None, "MAUVE by the features of this model (upstream: gpt2-large).", cli=str)
-    layout: Layout | None = option(
-        None, "Rows that perplexity is measured on, as in interp frequency. Default: packed."
+    bos: bool | None = option(None, "Put the beginning-of-sequence token before each prompt.")
+    features: Model | str | None = option(
+        None, "Model whose features MAUVE compares (its authors use gpt2-large).", cli=str
     )
-    context: int | None = option(None, "Tokens in such a row. Default: the model's context, at most 1,024.", least=1)
-    batch_size: int = option(32, "Prompts at once; what is sampled depends on it.", least=1)
-    seed: int = option(0, "Of the draw of prompts and the sampling.", least=0)
+    layout: Layout | None = option(
+        None, "Rows on which perplexity is measured, as in interp frequency. Default: packed."
+    )
+    context: int | None = option(None, "Tokens per such row. Default: the model's context, at most 1,024.", least=1)
+    batch_size: int = option(32, "Prompts per batch; sampled text depends on it.", least=1)
+    seed: int = option(0, "Seed of the choice of prompts and of the sampling.", least=0)
 
 
 ANALYSIS = Analysis(

@@ -78,7 +78,7 @@ def read_config(source: str, revision: str | None = None) -> Any:
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
             if config.get_text_config() is not config and not config.is_encoder_decoder:
-                raise ValueError(f"{kind!r} is a model of text and of other things; save its text model alone")
+                raise ValueError(f"{kind!r} is a multimodal model; save its text model alone")
             declared = (config.architectures or [""])[0]
             if config.is_encoder_decoder == (kind in SEQ2SEQ) and (
                 kind in MASKED or not declared.endswith("ForMaskedLM")
@@ -203,7 +203,7 @@ class Stored:
                 return None
             why = f"{type(error).__name__}: {error}"
             what = f"{self.source} has a tokenizer that cannot be read ({why})"
-            raise ValueError(f"{what}; mend or remove its files") from error
+            raise ValueError(f"{what}; repair or remove its files") from error
         return None if len(tokenizer) < 3 else tokenizer
 
 

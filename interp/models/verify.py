@@ -90,7 +90,7 @@ def _once(
     allowed = _TOLERANCE.get(model.W_U.dtype, _TOLERANCE_OF_HALF)
     if not error <= allowed:
         differs = f"{units} differ by {error:.1e} from the model's own (allowed {allowed:.0e})"
-        raise ValueError(f"{what} cannot be computed for this {kind}: {differs}, so interp does not know them")
+        raise ValueError(f"{what} cannot be computed for this {kind}: {differs}, so interp cannot use them")
     _verified.setdefault(model, {})[which] = modules
 
 

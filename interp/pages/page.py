@@ -71,7 +71,7 @@ def showing(places: Iterable[Path]) -> Iterator[None]:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
         what, why = " or ".join(map(str, places)), f"{type(error).__name__}: {error}"
-        told = f"{what} is no result of this version of interp, or is damaged ({why}); make it again"
+        told = f"{what} is not a result of this version of interp, or is damaged ({why}); run it again"
         raise ValueError(told) from error
 
 

@@ -147,7 +147,7 @@ def ablation_effect(
     check_scores([score])
     probes, modes, seed = list(probes), list(modes), check_seed(seed)
     if not modes or not set(modes) <= {"zero", "mean"}:
-        raise ValueError(f"expected modes of zero, mean, found {modes}")
+        raise ValueError(f"modes must be 'zero', 'mean' or both, found {modes}")
     if draws < 1 or (limit is not None and limit < 1):
         raise ValueError(f"draws and limit must be 1 or more, found {draws} and {limit}")
     for probe in probes:

@@ -13,15 +13,15 @@ from interp.words import count
 __all__ = ["beyond", "concentrated", "held", "needed"]
 
 _QUESTIONS = {
-    ("dense", "bag_of_words"): "Do dense probes tell more than a bag of words?",
-    ("dense", "dense_untrained"): "Do dense probes tell more than those of an untrained model?",
-    ("l0", "l0_untrained"): "Do sparse probes tell more than those of an untrained model?",
-    ("l0", "l0_rotated"): "Do sparse probes tell more from neurons than from a random basis?",
-    ("topk", "topk_untrained"): "Do the top dimensions tell more than those of an untrained model?",
-    ("topk", "topk_rotated"): "Do the top dimensions tell more than those of a random basis?",
+    ("dense", "bag_of_words"): "Are dense probes more accurate than a bag of words?",
+    ("dense", "dense_untrained"): "Are dense probes more accurate than those of an untrained model?",
+    ("l0", "l0_untrained"): "Are sparse probes more accurate than those of an untrained model?",
+    ("l0", "l0_rotated"): "Are sparse probes of neurons more accurate than those of a random basis?",
+    ("topk", "topk_untrained"): "Are probes of the top dimensions more accurate than those of an untrained model?",
+    ("topk", "topk_rotated"): "Are probes of the top dimensions more accurate than those of a random basis?",
 }
 _BEYOND = "yes where the interval lies above 0 and so do half of the tasks or more (McNemar, adjusted p ≤ .05); partly "
-_BEYOND += "where more tasks lie above than below; no where the interval lies below 0"
+_BEYOND += "where it is better on more tasks than worse; no where the interval lies below 0"
 _CONCENTRATED = "yes where the interval lies above 1 and the top is above chance and above the untrained model on half "
 _CONCENTRATED += "of the tasks or more, partly on fewer, cannot tell on none"
 _HELD = "yes where the interval lies above chance"
@@ -43,7 +43,7 @@ def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 question=question,
                 verdict=_beyond(row),
-                measure=f"above on {row.above:.0f} of {tasks}, below on {row.below:.0f}; mean difference in accuracy",
+                measure=f"better on {row.above:.0f} of {tasks}, worse on {row.below:.0f}; mean difference in accuracy:",
                 value=row.difference,
                 low=row.low,
                 high=row.high,
@@ -80,12 +80,12 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
     is_above = f"{'is' if n_top == 1 else 'are'} above chance and above the untrained model on {len(known)} of "
     is_above += count(len(equivalence), "task")
     censored = int(known["censored"].sum())
-    more = f" (on {count(censored, 'task')} all the others together may not)" if censored else ""
+    more = f" (on {count(censored, 'task')} perhaps not even all others together)" if censored else ""
     yield Finding(
         question="Is what probes read concentrated in few dimensions?",
         verdict=verdict,
-        measure=f"the {count(n_top, 'dimension')} of the largest |t| {is_above}; random dimensions that reach "
-        f"{'its' if n_top == 1 else 'their'} accuracy{more}, for each of the top:",
+        measure=f"the {count(n_top, 'dimension')} with the largest |t| {is_above}; number of random dimensions per top "
+        f"dimension that reach the same accuracy{more}:",
         value=value,
         low=low,
         high=high,
@@ -107,7 +107,7 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
         yield Finding(
             question=f"Are {name} probes right on tasks that they have not seen?",
             verdict=side(low, high, than=0.5),
-            measure="mean share of their pairs:",
+            measure="mean share of pairs judged correctly:",
             value=mean,
             low=low,
             high=high,
@@ -128,7 +128,7 @@ def needed(changes: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             question="Does the model need the neurons that sparse probes found?",
             verdict=side(-apart[1], -apart[0]),
-            measure=f"set to {to}, its accuracy on {count(len(found), 'task')} changes by",
+            measure=f"with them set to {to}, its accuracy on {count(len(found), 'task')} changes by",
             value=float(found.mean()),
             low=float(low),
             high=float(high),
@@ -150,12 +150,12 @@ def _at_equal_perplexity(part: pd.DataFrame, to: str) -> Iterator[Finding]:
     yield Finding(
         question="Does it need them more than random neurons that cost as much perplexity?",
         verdict=side(-float(high), -float(low)),
-        measure=f"set to {to}, on {count(len(known), 'task')} the difference in its accuracy is",
+        measure=f"with them set to {to}, the difference in its accuracy on {count(len(known), 'task')} is",
         value=float((found - other).mean()) if len(known) else np.nan,
         low=float(low),
         high=float(high),
         control=float(other.mean()) if len(known) else np.nan,
-        compared_with="change by the random ones",
+        compared_with="change for the random ones",
         rule=_ALIKE,
         form="{:+z.3f}",
     )

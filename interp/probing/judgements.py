@@ -48,7 +48,7 @@ def check_scores(scores: Sequence[str]) -> list[str]:
     for name in names:
         check_choice("score", name, get_args(Score))
     if len(set(names)) < len(names):
-        raise ValueError(f"scores names one twice: {', '.join(names)}; name each once")
+        raise ValueError(f"scores has one twice: {', '.join(names)}; give each once")
     return names
 
 

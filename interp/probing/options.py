@@ -35,26 +35,32 @@ class ProbingOptions(PairOptions):
     limit: int | None = option(None, "Read only the first N pairs of each task.", least=1)
     states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
     state: int | Literal["best"] = option(
-        "best", "Where tasks are compared and neurons removed: a state, or the best of the dense probes.", cli=_state
+        "best",
+        "Hidden state at which tasks are compared and neurons removed; best: the best for dense probes.",
+        cli=_state,
     )
-    position: Position | None = option(None, "Where a sentence is read. Default: eos; cls for BERT.")
+    position: Position | None = option(None, "Position at which a sentence is read. Default: eos; cls for BERT.")
     methods: Several[Method] = option(METHODS, "Probes to fit.")
-    l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes.")
+    l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes; a small λ leaves few gates open.")
     ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
-    selectors: Several[Selector] = option(("welch",), "What the k dimensions are chosen by.")
-    seeds: Several[int] = option(SEEDS, "Of weights, gates and their noise.")
-    controls: Several[Control] = option(get_args(Control), "Controls beside the probes.")
+    selectors: Several[Selector] = option(("welch",), "Statistic by which the k dimensions are chosen.")
+    seeds: Several[int] = option(SEEDS, "Seeds of the weights, the gates and their noise.")
+    controls: Several[Control] = option(get_args(Control), "Controls to fit as well.")
     raw: bool = option(False, "Fit on the states as they are, not standardised.")
-    unit: Unit = option("rms", "What raw states are divided by: their root mean square, or none.")
-    score: Score = option("sum", "The model's own judgement is by log-probability in sum, or by this unit of length.")
+    unit: Unit = option("rms", "Divide raw states by their root mean square (rms), or not (none).")
+    score: Score = option("sum", "How the model itself judges a pair: by total log-probability, or divided by length.")
     whole_words: bool = option(
-        False, "Score whole words: BERT does not see the rest of one, a decoder's ends where the next may begin."
+        False, "Score whole words: for BERT all of a word is masked; for a decoder its end counts too."
     )
-    bos: bool | None = option(None, "A token before each sentence. Default: as TransformerLens has it.")
+    bos: bool | None = option(
+        None, "Put the beginning-of-sequence token before each sentence. Default: as TransformerLens does."
+    )
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
     atlas: bool = option(False, "Map the units (residual stream, MLP neurons, heads) that tell good from bad.")
-    folds: int = option(2, "Parts of each task's pairs between which the atlas compares units.", least=2)
-    fit_device: str | None = option(None, "Where probes are fitted. Default: the model's GPU, or else the CPU.")
+    folds: int = option(2, "Number of parts of each task's pairs between which the atlas compares units.", least=2)
+    fit_device: str | None = option(
+        None, "Device on which probes are fitted. Default: the model's GPU, or else the CPU."
+    )
 
 
 def _ks(model: Any, options: dict[str, Any]) -> list[int]:

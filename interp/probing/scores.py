@@ -223,7 +223,7 @@ def _marked(sentences: Sentences) -> Bool[np.ndarray, " d_vocab"]:
         raise ValueError(f"{what}, so nothing says where a word ends; score sentences without whole_words")
     if not any(len(text.split()) > 1 for text in sentences.texts):
         what = f"no sentence has a space in it, such as {sentences.texts[0][:40]!r}"
-        raise ValueError(f"{what}; words that end at a space are for languages that write it; leave whole_words out")
+        raise ValueError(f"{what}; whole_words is for languages that write spaces between words; leave it out")
     return marked
 
 

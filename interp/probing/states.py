@@ -197,7 +197,7 @@ def state_rows(
     """
     check_weights(model)
     if position == "cls" and not is_encoder(model):
-        raise ValueError("position 'cls' is for encoders; a causal model's first token has seen nothing")
+        raise ValueError("position 'cls' is for encoders; a causal model's first token does not see the sentence")
     end = [_end(tokenizer_of(model))] if position == "eos" and not is_encoder(model) else []
     return sentence_rows(model, sentences, bos=bos, end=end)
 

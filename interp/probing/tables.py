@@ -192,7 +192,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     chosen = checked_options(model.cfg.d_model, ks=ks, **{name: getattr(options, name) for name in names})
     sparse, l0_strength = "l0" in chosen["methods"], shown_l0_strength(chosen["l0_strengths"])
     if "none" not in chosen["controls"] or not {"l0", "dense", "topk"} & set(chosen["methods"]):
-        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; others alone: sweep")
+        raise ValueError("a study needs control 'none' and one of the methods l0, topk, dense; without them use sweep")
     numbers = range(model.cfg.n_layers + 1) if options.states is None else listed(options.states)
     if options.state != "best" and options.state not in numbers:
         raise ValueError(f"state {options.state} is not among the states {', '.join(map(str, numbers))}")

@@ -193,7 +193,7 @@ CASES: dict[str, Case] = {
     "no scores": (BAD, "scores lacks the columns layer, head", lambda w: attention.gaps(profile())),
     "a class of everything": (
         BAD,
-        "class names must be different, and 'all' is made of all; found a, all",
+        "class names must be different, and not 'all', which interp adds; found a, all",
         lambda w: by_class(w, corpora.classes.TokenClasses(("a", "all"), lambda tokens: tokens % 2)),
     ),
     "a class twice": (

@@ -133,7 +133,7 @@ def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp
         ({"--scales": "0:1:0.3"}, "not a whole number of steps"),
         ({"--scales": "0,0,1"}, "names a number twice"),
         ({"--scales": "0:1:1e-320"}, "at most 1,000 steps"),
-        ({"--biases": "ln,ln"}, "names one twice"),
+        ({"--biases": "ln,ln"}, "has one twice"),
         ({"--device": "cudaa"}, "device 'cudaa' cannot be used here"),
         ({"--scales": "1:0:0.5"}, "expected start:stop:step"),
         ({"--biases": "fc"}, "this model has no dense-layer bias b_FC"),
@@ -401,7 +401,7 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
     ("options", "message"),
     [
         ({"--decoders": "greedy,nucleus"}, "unknown 'nucleus'; expected of greedy, beam, sample, top_k, top_p"),
-        ({"--decoders": "beam,beam"}, "names one twice"),
+        ({"--decoders": "beam,beam"}, "has one twice"),
         ({"--scales": "one"}, "is not a list of numbers"),
         ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders and --n itself"),
         ({"--corpus": "gone.txt"}, "gone.txt' does not exist"),

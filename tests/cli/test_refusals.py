@@ -58,7 +58,7 @@ CASES: dict[str, Command] = {
     "scales without end": ("is not a list of numbers", full("frequency", scales="::")),
     "no decoders": ("unknown ''", full("generation", decoders="")),
     "a decoder of HTML": ("unknown '<b>'", full("generation", decoders="<b>")),
-    "prompts past the context": ("past this model's context", full("generation", prompt_tokens=10**9)),
+    "prompts past the context": ("exceed this model's context", full("generation", prompt_tokens=10**9)),
     "an encoder that writes": (
         "does not continue text",
         full("generation", model=lambda w: w.directory("bert"), n=3, prompt_tokens=3, new_tokens=4),
@@ -75,7 +75,7 @@ CASES: dict[str, Command] = {
         "no column 'right'; found sentence_good, sentence_bad",
         full("probing", good="right"),
     ),
-    "columns of bundled pairs": ("'bundled' has columns of its own", full("report", pairs="bundled", task="rule")),
+    "columns of bundled pairs": ("'bundled' has known columns", full("report", pairs="bundled", task="rule")),
     "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
     "a directory for counts": (
         "is a directory; expected the name of a file",
@@ -95,7 +95,7 @@ CASES: dict[str, Command] = {
         "cannot be read as a transformers model",
         lambda w: ["attention", "--model", str(w.truncated("gpt2")), "--dry-run"],
     ),
-    "a measure without a dry run": ("--measure goes with --dry-run", lambda w: [*full("frequency")(w), "--measure"]),
+    "a measure without a dry run": ("--measure needs --dry-run", lambda w: [*full("frequency")(w), "--measure"]),
     "a measure of no text": (
         "--measure reads a batch of a text; name one with --corpus",
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dry-run", "--measure"],

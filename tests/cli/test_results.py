@@ -134,10 +134,10 @@ def test_show_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["no_table"], "has no table 'no_table'; expected of frequency/kl, "),
+        (["no_table"], "has no table 'no_table'; expected one of frequency/kl, "),
         (["--format", "csv"], "--format csv writes files: add --out; to print, name one table"),
         (["kl", "--format", "csv,json"], "--format csv,json writes files: add --out"),
-        (["kl", "--format", "doc"], "unknown format 'doc'; expected of csv, xlsx, latex, json"),
+        (["kl", "--format", "doc"], "unknown format 'doc'; expected one or more of csv, xlsx, latex, json"),
         (["--out", "new"], "say which with --format"),
     ],
 )
@@ -198,9 +198,9 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("colour: red\n", "has the option 'colour', which interp frequency has not; expected of add, "),
+        ("colour: red\n", "has the option 'colour', which interp frequency does not have; expected add, "),
         ("config: x\n", "has the option 'config'"),
-        ("command: attention\n", "is of interp attention; run that, or take its line 'command' out"),
+        ("command: attention\n", "is for interp attention; run that, or remove its line 'command'"),
         ("- a\n- b\n", "holds no options; write one on each line"),
         ("a: [\n", "is not YAML"),
         ("limit: many\nmodel: tiny-gpt2\n", "Invalid value for '--limit'"),
@@ -215,7 +215,7 @@ def test_files_that_are_no_options(
         file.write_text(text)
     assert main(["frequency", "--config", str(file), "--out", str(tmp_path / "o")]) == 2
     error = capsys.readouterr().err
-    assert message.replace("expected of add, ", "expected of ") in error
+    assert message.replace("expected add, ", "expected ") in error
     assert error.count("\n") == 1
     assert not (tmp_path / "o").exists()
 

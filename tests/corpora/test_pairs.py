@@ -322,7 +322,7 @@ def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValueError, match="row 1: rule is 3, which has no words"):
         pairs.load(own, good="right", bad="rule")
     for source in ("bundled", "blimp", "jblimp", "multiblimp/deu"):
-        with pytest.raises(ValueError, match=f"'{source}' has columns of its own; leave good=, bad= and task= "):
+        with pytest.raises(ValueError, match=f"'{source}' has known columns; leave out good=, bad= and task="):
             pairs.load(source, good="right")
 
 

@@ -131,7 +131,7 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
     row = probed.differences.set_index(["probe", "against"]).loc[("dense", "bag_of_words")]
     gap = f"{row['difference']:+z.3f} [{row['low']:+z.3f}, {row['high']:+z.3f}]"
     counted = f"on {row['above']:.0f} of 1 task, below on {row['below']:.0f}; mean difference in accuracy {gap}."
-    assert section.summary.startswith("Do dense probes tell more than a bag of words? ")
+    assert section.summary.startswith("Are dense probes more accurate than a bag of words? ")
     assert section.summary.endswith(counted)
 
 
@@ -145,7 +145,7 @@ def test_top_k_alone_has_its_number(probed):
     accuracy = probes.loc[(probes["k"] == 4) & (probes["control"] == "none"), "accuracy"].item()
     assert in_words(means, "topk").startswith(f"{accuracy:.3f} [")
     assert f"1 task: probes of the top 4 dimensions {in_words(means, 'topk')}; a bag of words" in section.notes[0]
-    assert section.summary.startswith("Do the top dimensions tell more than those of ")
+    assert section.summary.startswith("Are probes of the top dimensions more accurate than those of ")
 
 
 def test_texts_are_compared_at_the_scales_that_runs_share():

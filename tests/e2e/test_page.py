@@ -120,7 +120,7 @@ def test_the_section_says_what_the_table_says(written):
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
     (found,) = (one for one in section.findings if "top-k" in one.question)
     assert found.value == pytest.approx(after["diversity"] - before["diversity"])
-    assert f"its diversity, {before['diversity']:.3f}, changes by {found.value:+z.3f} [" in str(found)
+    assert f"its diversity of {before['diversity']:.3f} changes by {found.value:+z.3f} [" in str(found)
     (said,) = section.notes
     assert said.startswith(f"Perplexity on human text is {before['perplexity']:.1f} (no interval) at λ = 1 and ")
     assert said.endswith(f" {after['perplexity']:.1f} (no interval) at λ = 0.")
@@ -195,7 +195,7 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     told = probed.comparisons.query(f"state == {state} and probe == 'dense' and against == 'bag_of_words'")
     sure = told[told["p_adjusted"] < 0.05]
     above, below = (sure["difference"] > 0).sum(), (sure["difference"] < 0).sum()
-    assert f"above on {above} of {count(len(told), 'task')}, below on {below}; mean difference" in section.summary
+    assert f"better on {above} of {count(len(told), 'task')}, worse on {below}; mean difference" in section.summary
     everything = {"random_states", "transfer_accuracy", "transfer_accuracy_difference", "transfer_difference"}
     assert everything <= set(section.figures)
 

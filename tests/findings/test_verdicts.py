@@ -156,10 +156,12 @@ def test_probes_tell_more_than_words(low, high, above, below, verdict):
     table = pd.DataFrame([row | {"above": above, "below": below, "n_tasks": 20}])
     (found,) = beyond(table)
     assert found.verdict == verdict
-    assert f"above on {above} of 20 tasks, below on {below}; mean difference in accuracy " in str(found)
+    assert f"better on {above} of 20 tasks, worse on {below}; mean difference in accuracy: " in str(found)
     assert not [*beyond(table.assign(against="anything"))]
     both = pd.concat([table.assign(probe=probe, against=f"{probe}_untrained") for probe in ("l0", "topk")])
-    assert [one.question for one in beyond(both)] == ["Do sparse probes tell more than those of an untrained model?"]
+    assert [one.question for one in beyond(both)] == [
+        "Are sparse probes more accurate than those of an untrained model?"
+    ]
     assert len([*beyond(both.iloc[1:])]) == 1
 
 
@@ -218,7 +220,7 @@ def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict
     rows = [("mean", f"{task}", name, values[task]) for name, values in sets.items() for task in range(8)]
     _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna())
     assert one.verdict == verdict
-    assert "set to their means, on 6 tasks" in one.measure
+    assert "set to their means, the difference in its accuracy on 6 tasks" in one.measure
     assert one.control == pytest.approx(alike)
 
 
@@ -234,7 +236,7 @@ def test_text_becomes_more_diverse(change, half, verdict):
     (found,) = diverse(table)
     assert found.verdict == verdict
     assert found.question == "Is text by top-k more diverse with less of b_LN?"
-    assert "from λ = 1 to 0 its diversity, 0.500, changes by" in str(found)
+    assert "from λ = 1 to 0, its diversity of 0.500 changes by" in str(found)
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
     assert not [*diverse(table.assign(difference=NONE))]
 

@@ -421,7 +421,7 @@ def test_ablation_refuses(load_toy: Callable[..., Any]) -> None:
         ([random_probe(1, dims=range(9))], {}, "reads 9 of 16 neurons"),
         ([random_probe(1, dims=[1])], {"draws": 0}, "must be 1 or more"),
         ([random_probe(1, dims=[1])], {"limit": 0}, "must be 1 or more"),
-        ([random_probe(1, dims=[1])], {"modes": []}, "expected modes of zero, mean"),
+        ([random_probe(1, dims=[1])], {"modes": []}, "modes must be 'zero', 'mean' or both"),
     ):
         with pytest.raises(ValueError, match=message):
             probing.ablation_effect(model, table, probes, progress=False, **options)

@@ -82,10 +82,10 @@ def _direction(summary: pd.DataFrame) -> Finding:
     return Finding(
         question="Is it the direction of its key that draws attention there, and not the norm?",
         verdict=side(share["low"], share["high"], 0.5),
-        measure="of the score by which it is above other keys the direction makes",
+        measure="the share of its higher score that is due to the direction is",
         **share,
         control=0.5,
-        compared_with="as much as the norm",
+        compared_with="if both contributed equally",
         rule="over heads with a sink; yes where the interval lies above one half, no where it lies below",
     )
 
@@ -95,7 +95,7 @@ def _values(summary: pd.DataFrame) -> Finding:
     return Finding(
         question="Is little read from the sink?",
         verdict=side(-ratio["high"], -ratio["low"], -1.0),
-        measure="the norm of its values, as a share of those elsewhere, is",
+        measure="the norm of its values, divided by that of values elsewhere, is",
         **ratio,
         control=1.0,
         compared_with="values elsewhere",
@@ -117,13 +117,13 @@ def _outliers(dims: pd.DataFrame) -> Finding:
     return Finding(
         question="Do outlier dimensions make the sink?",
         verdict=side(low, high, control),
-        measure="their share of what sets its scores apart (of the sum of |gap|) is",
+        measure="their share of the gap between its scores and those of other keys (sum of |gap|) is",
         value=value,
         low=low,
         high=high,
         control=control,
         compared_with="as many of the largest other dimensions of the head",
-        rule="mean over heads with a sink, interval over these heads; yes where it lies above the control",
+        rule="mean over heads with a sink, with an interval over these heads; yes where it lies above the control",
     )
 
 
@@ -137,7 +137,7 @@ def _over_heads(values: Float[np.ndarray, " heads"]) -> tuple[float, float, floa
 def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     """Of the dimension with the largest massive activation."""
     question = "Does one component write the massive activations?"
-    rule = "of the dimension with the largest; yes where the interval of the largest share lies above one half"
+    rule = "for the dimension with the largest one; yes where the interval of the largest share lies above one half"
     if writers.empty:
         none = massive.empty
         return Finding(
@@ -145,7 +145,7 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
             verdict="no" if none else "cannot tell",
             measure="the number of massive activations is"
             if none
-            else "who adds to the hidden states cannot be told; the share",
+            else "what each component adds to the hidden states cannot be determined; the share is",
             value=0.0 if none else math.nan,
             low=math.nan,
             high=math.nan,
@@ -160,7 +160,7 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     return Finding(
         question=question,
         verdict=side(largest["share_low"], largest["share_high"], 0.5),
-        measure=f"of dimension {dim} ({largest['added']:,.0f} on average) {where} adds the share",
+        measure=f"for dimension {dim}, to which {where} adds most ({largest['added']:,.0f} on average), its share is",
         value=float(largest["share"]),
         low=float(largest["share_low"]),
         high=float(largest["share_high"]),

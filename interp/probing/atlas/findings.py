@@ -58,8 +58,8 @@ def _consistent(part: pd.DataFrame, of: str) -> Finding:
         verdict = "partly"
     return Finding(
         question=f"Do other pairs of a task find the same {KINDS[of]}?", verdict=verdict,
-        measure=f"on {n_above} of {count(len(part), 'task')} above the null (p ≤ .05); mean share of the top 1 % found "
-        "again", value=value, low=low, high=high, control=null, compared_with="with labels flipped within pairs",
+        measure=f"above the null on {n_above} of {count(len(part), 'task')} (p ≤ .05); mean share of the top 1 % found "
+        "again:", value=value, low=low, high=high, control=null, compared_with="with labels flipped within pairs",
         rule="yes where the interval lies above the control and more than half of the tasks have a p of .05 or less, "
         "partly where the interval alone does, no where it lies below",
     )  # fmt: skip
