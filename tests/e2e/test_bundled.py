@@ -45,7 +45,7 @@ def test_tiny_gpt2_uses_its_bias_for_word_frequency(gpt2):
     batches = corpora.batches(gpt2, "bundled", bos=True)
     effect = bias_effect(gpt2, batches, scales=(0, 0.5, 1), progress=False)
     kl = effect.kl.set_index("scale")["kl_unigram_model"]
-    assert kl[0] > 1.1 * kl[1]
+    assert kl[0] > 1.5 * kl[1]
     assert kl[0] > kl[0.5] > kl[1]
     assert effect.projection["spearman"][0] > 0.6
     assert effect.provenance["unigram"]["n_tokens"] > 10_000_000
