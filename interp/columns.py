@@ -4,11 +4,14 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+
+from interp.words import printed
 
 __all__ = ["COMMON", "Column", "Displayed", "column", "displayed"]
 
@@ -153,20 +156,20 @@ def _form(table: pd.DataFrame) -> Callable[[Any], str]:
     """How all numbers of a column and of its interval are printed: three digits of the larger ones, fewer where they
     say all, or powers of ten where the numbers are small and of very different size."""
     if all(map(is_integer_dtype, table.dtypes)):
-        return "{:,}".format
+        return partial(printed, form="{:,}")
     numbers = table.to_numpy(dtype=float)
     numbers = numbers[np.isfinite(numbers)]
     sizes = np.abs(numbers)
     numbers = numbers[sizes > _ROUNDING * sizes.max(initial=0)]
     if not len(numbers):
-        return "{:.0f}".format
+        return partial(printed, form="{:.0f}")
     sizes = np.abs(numbers)
     if sizes.max() > _WIDE * sizes.min() and sizes.min() < 1e-4 and (numbers >= 0).all():
-        return "{:.2e}".format
+        return partial(printed, form="{:.2e}")
     least = next((d for d in range(_DIGITS) if np.array_equal(numbers, numbers.round(d))), _MOST_DECIMALS)
     size = math.floor(math.log10(np.quantile(sizes, 0.75)))
     decimals = min(max(_DIGITS - 1 - size, 0), least)
-    return f"{{:z,.{decimals}f}}".format
+    return partial(printed, form=f"{{:z,.{decimals}f}}")
 
 
 def _word(value: object) -> str:

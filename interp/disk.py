@@ -43,6 +43,7 @@ OPTIONS = "options.yaml"
 """The file of a result that repeats the command which made it."""
 GENERATOR = '<meta name="generator" content="interp">'
 """What a page of interp's has in its head."""
+_MARKS = {"index.html": GENERATOR, "index.png": "Software\0interp"}  # of the page and its picture
 
 _MOVE = "move it, or choose another place"
 Listed: TypeAlias = Callable[[Path], Collection[str] | None]
@@ -93,14 +94,14 @@ def check_own(target: Path, listed: Listed = contents) -> None:
         raise FileExistsError(f"{target} holds {foreign[0]}{more}, which interp did not write; {_MOVE}")
 
 
-def check_page(directory: Path) -> None:
-    """Raise FileExistsError where `directory/index.html` is something that interp did not write."""
-    target = directory / "index.html"
+def check_page(directory: Path, name: str = "index.html") -> None:
+    """Raise FileExistsError where the page in a directory, or its picture `index.png`, is not one that interp wrote."""
+    target = directory / name
     if not os.path.lexists(target):
         return
     if target.is_file() and not target.is_symlink():
         with target.open(encoding="utf-8", errors="replace") as file:
-            if GENERATOR in file.read(4_096):
+            if _MARKS[name] in file.read(4_096):
                 return
     raise FileExistsError(f"{target} was not written by interp, and would be replaced; {_MOVE}")
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-from interp.words import within
+from interp.words import printed, within
 
 __all__ = ["Finding", "Verdict", "findings_table", "side"]
 
@@ -56,14 +56,14 @@ class Finding:
         if math.isnan(self.value):
             return "undefined"
         unit = f" {self.unit}" if self.unit else ""
-        return f"{self.form.format(self.value)}{unit} {within(self.low, self.high, self.form)}"
+        return f"{printed(self.value, self.form)}{unit} {within(self.low, self.high, self.form)}"
 
     @property
     def beside(self) -> str:
         """What it is compared with, and the control's number; empty where there is nothing."""
         if math.isnan(self.control):
             return self.compared_with
-        return f"{self.compared_with}: {self.form.format(self.control)}"
+        return f"{self.compared_with}: {printed(self.control, self.form)}"
 
     @property
     def grounds(self) -> str:

@@ -2,7 +2,7 @@
 
 import math
 
-__all__ = ["CLASS_NAME", "DECODER_NAME", "count", "within"]
+__all__ = ["CLASS_NAME", "DECODER_NAME", "count", "printed", "sentence", "within"]
 
 CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
 """Classes of tokens whose name is not what they are called."""
@@ -20,6 +20,26 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def printed(value: float, form: str) -> str:
+    """A number as people read it, with a minus sign and not a hyphen.
+
+    Examples:
+        >>> printed(-0.125, "{:+.2f}"), printed(12.0, "{:.1f}")
+        ('−0.12', '12.0')
+    """
+    return form.format(value).replace("-", "−")
+
+
+def sentence(text: str) -> str:
+    """A sentence of words without a capital and a full stop.
+
+    Examples:
+        >>> sentence("its share of attention is 0.41")
+        'Its share of attention is 0.41.'
+    """
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def within(low: float, high: float, form: str) -> str:
     """The 95 % interval of a number; that there is none where it is NaN.
 
@@ -27,4 +47,4 @@ def within(low: float, high: float, form: str) -> str:
         >>> within(0.1, 0.25, "{:.2f}"), within(float("nan"), 1.0, "{:.2f}")
         ('[0.10, 0.25]', '(no interval)')
     """
-    return "(no interval)" if math.isnan(low) or math.isnan(high) else f"[{form.format(low)}, {form.format(high)}]"
+    return "(no interval)" if math.isnan(low) or math.isnan(high) else f"[{printed(low, form)}, {printed(high, form)}]"

@@ -18,9 +18,10 @@ def cells(values, name="js"):
         ([-1e-9, 0.5], ["0.0", "0.5"]),
         ([0.0, 0.5, 1.0], ["0.0", "0.5", "1.0"]),
         ([12.25, 15.5], ["12.2", "15.5"]),
-        ([2e-8, 3e-3], ["2.00e-08", "3.00e-03"]),
+        ([2e-8, 3e-3], ["2.00e−08", "3.00e−03"]),
         ([1_000.0, np.nan], ["1,000", "–"]),
         ([1, 20_000], ["1", "20,000"]),
+        ([-3, 0.5], ["−3.0", "0.5"]),
         ([0.0, 0.0], ["0", "0"]),
         ([np.inf, 2.5], ["inf", "2.5"]),
     ],
@@ -43,7 +44,7 @@ def test_intervals_stand_beside_their_value():
     kl, scale = displayed(table)
     assert kl.cells == ["0.101 [0.090, 0.120]", "0.250"]
     assert kl.values == [0.101, 0.25]
-    assert scale.cells == ["0.0 [-1.0, 1.0]", "1.0 [0.5, 1.5]"]
+    assert scale.cells == ["0.0 [−1.0, 1.0]", "1.0 [0.5, 1.5]"]
 
 
 def test_an_interval_belongs_to_the_column_of_its_name():

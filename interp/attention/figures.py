@@ -16,6 +16,7 @@ from interp.figures.style import (
     COLOURS,
     GREY,
     INK,
+    LAYER,
     THIN,
     VERMILION,
     class_styles,
@@ -24,6 +25,7 @@ from interp.figures.style import (
     plain,
     ramp,
     translucent,
+    whole_ticks,
 )
 from interp.figures.views import as_html
 
@@ -31,7 +33,6 @@ __all__ = ["ablation", "all_contributions", "attention_by_layer", "attention_vie
 __all__ += ["contributions", "contributions_by_layer", "dimension_means", "means_by_dimension", "outlier_contributions"]
 __all__ += ["outlier_values"]
 
-_BLOCK = "layer (TransformerLens' block, from 0)"
 _DIMENSION = "dimension of the residual stream"
 _IN_ROW = 4  # panels
 _NAMED = 6  # outlier dimensions that get a line of their own
@@ -71,7 +72,7 @@ def dimension_means(study: AttentionStudy) -> Figure:
         style = {"name": f"dimension {dim}", "color": colour, "symbol": "circle"}
         hover = f"dimension {dim}<br>state %{{x}}<br>mean %{{y:.3f}}<extra></extra>"
         add_series(out, table[dim].round(4), style, hover=hover, size=np.where(outlying, 9, 4))
-    return out.update_xaxes(dtick=1 if len(table) <= 16 else 4)
+    return out.update_xaxes(whole_ticks(len(table)))
 
 
 def means_by_dimension(study: AttentionStudy) -> Figure:
@@ -112,7 +113,7 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
         ['first', 'second']
     """
     subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
-    out = figure("Attention by class of the key", _BLOCK, "attention summed over the class", subtitle=subtitle)
+    out = figure("Attention by class of the key", LAYER, "attention summed over the class", subtitle=subtitle)
     names = study.special if classes is None else listed(classes)
     styles = class_styles(study.provenance["key_classes"])
     for number, name in enumerate(names):
@@ -128,7 +129,7 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
         add_series(out, mean["sum"], style, hover="block %{x:.0f}<br>%{y:.3f}", size=8, legend=True, error_y=bars)
         dotted = style | {"dash": "dot", "width": 1.2, "symbol": None}
         add_series(out, mean["uniform"], dotted, legend=False, hoverinfo="skip")
-    out.update_xaxes(dtick=1 if study.attention["layer"].nunique() <= 16 else 4)
+    out.update_xaxes(whole_ticks(study.attention["layer"].nunique()))
     return out.update_yaxes(rangemode="tozero")
 
 
@@ -323,7 +324,7 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     keys = class_styles(study.provenance["key_classes"])[key_class]["name"]
     title = f"Attention to {keys} with one dimension removed"
     subtitle = f"from the keys, set to {value}; mean over heads, one point per dimension; bars: 95 % intervals"
-    out = figure(title, _BLOCK, "change of attention", subtitle=subtitle)
+    out = figure(title, LAYER, "change of attention", subtitle=subtitle)
     hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
@@ -334,6 +335,7 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
             more["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))
         marker = {"line": {"width": 1.5, "color": style["color"]}}
         add_series(out, beside, style, hover=hover, size=9, mode="markers", marker=marker, **more)
+    out.update_xaxes(whole_ticks(table["layer"].nunique()))
     return out.add_hline(y=0, line=THIN)
 
 

@@ -14,7 +14,7 @@ from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
-from interp.words import CLASS_NAME, count, within
+from interp.words import CLASS_NAME, count, printed, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
@@ -125,9 +125,10 @@ def _driven(study: AttentionStudy) -> str:
         return f"{tried}, none lowers attention to a class by {_LEAST:.4f} or more."
     controls = table[table["set"].isin(["random", "matched"]) & (table["dim"] != row["dim"])]
     most = -controls["change"].min()
-    against = f" (control dimensions: down to {-max(most, 0):+z.4f})" if len(controls) else ""
+    form = "{:+z.4f}"
+    against = f" (control dimensions: down to {printed(-max(most, 0), form)})" if len(controls) else ""
     attention = f"attention to {CLASS_NAME.get(row['key_class'], row['key_class'])}"
-    change = f"{row['change']:+.4f} {within(row['change_low'], row['change_high'], '{:+.4f}')}"
+    change = f"{printed(row['change'], form)} {within(row['change_low'], row['change_high'], form)}"
     how = f"most when removed from the keys of block {row['layer']}: by {change}"
     return f"{tried}, {row['dim']} changes {attention} {how}{against}."
 

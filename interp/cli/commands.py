@@ -12,6 +12,7 @@ import typer
 from interp.cli import flags
 from interp.cli.dryrun import DryRunFlag
 from interp.cli.output import check_writable, show
+from interp.cli.results import results_of
 from interp.options import CORPUS, ModelOptions, TextOptions
 from interp.paths import (
     BUNDLED,
@@ -100,18 +101,24 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
 
 def page(
     directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
+    url: Annotated[
+        str | None, typer.Option(help="Address where the page will be: links to it then show a picture.", metavar="URL")
+    ] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
     """Rewrite the page of a run.
 
-    Writes DIRECTORY/index.html from the results in it or in its subdirectories.
+    Writes DIRECTORY/index.html from the results in it or in its subdirectories. --url also writes DIRECTORY/index.png,
+    which other sites show with a link to the page; it needs the extra interp[figures].
     """
     _check_runs([directory])
     check_writable(directory)
 
     from interp import pages
 
-    show({}, pages.write_page(directory), as_json=as_json)
+    written = pages.write_page(directory, url=url)
+    files = [written] if url is None else [written, written.with_suffix(".png")]
+    show({}, *files, as_json=as_json, found=results_of(directory).values())
 
 
 def figures(
@@ -161,7 +168,9 @@ def compare(
 
     from interp import pages
 
-    show({}, pages.write_comparison(directories, out), as_json=as_json)
+    written = pages.write_comparison(directories, out)
+    found = [result for directory in directories for result in results_of(directory).values()]
+    show({}, written, as_json=as_json, found=found)
 
 
 def _check_runs(directories: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from interp.results import Result
 
-__all__ = ["show"]
+__all__ = ["results_of", "show"]
 
 _ROWS = 20  # of a table on a terminal
 
@@ -47,7 +47,7 @@ def show(
         raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
     if out is not None:
         check_writable(out)
-    results = _results(directory)
+    results = results_of(directory)
     if table is None and out is None:
         say({"tables": ("tables", _listed(results))}, as_json=as_json, found=results.values())
         return
@@ -74,7 +74,7 @@ def show(
         say(shown, as_json=as_json)
 
 
-def _results(directory: Path) -> dict[str, "Result"]:
+def results_of(directory: Path) -> dict[str, "Result"]:
     """The results of a run by analysis; of several runs, with the name of the run before it."""
     from interp.pages.page import find_runs
 

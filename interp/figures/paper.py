@@ -35,7 +35,7 @@ from interp.disk import replacing
 from interp.figures.style import COLOURS, FONTS
 from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
 
-__all__ = ["FORMATS", "POINTS", "PaperStyle", "caption", "check_look", "drawn", "save"]
+__all__ = ["FORMATS", "POINTS", "SETTINGS", "PaperStyle", "caption", "check_look", "drawn", "save"]
 
 PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
@@ -80,10 +80,11 @@ def _settings() -> dict[str, Any]:
     }
 
 
-_SETTINGS: Any = _settings()
+SETTINGS: Any = _settings()
+"""What matplotlib draws with."""
 
 
-@matplotlib.rc_context(_SETTINGS)
+@matplotlib.rc_context(SETTINGS)
 def save(
     figure: go.Figure, path: str | os.PathLike[str], *, width: float | int = 3.3, style: PaperStyle = "paper"
 ) -> Path:
@@ -165,7 +166,7 @@ def check_look(width: float | int, style: PaperStyle) -> None:
         raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
 
 
-@matplotlib.rc_context(_SETTINGS)
+@matplotlib.rc_context(SETTINGS)
 def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper") -> Figure:
     """The figure as matplotlib draws it. Raises as `save` does."""
     check_look(width, style)

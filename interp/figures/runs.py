@@ -9,6 +9,7 @@ import pandas as pd
 from interp.figures.draw import add_series
 from interp.figures.figure import Figure
 from interp.figures.style import run_styles
+from interp.words import printed
 
 __all__ = ["DEPTH", "Sides", "by_depth", "draw_runs", "extremes", "layers_of", "numbers_of", "shared"]
 
@@ -43,7 +44,7 @@ def extremes(what: str, values: pd.Series, form: str) -> str:
     known = values.dropna().sort_values()
     if known.empty:
         return f"{what} is known of no run."
-    least, most = (form.format(known.iloc[i]) for i in (0, -1))
+    least, most = (printed(known.iloc[i], form) for i in (0, -1))
     if least == most:
         return f"{what} is {least} in {'all' if len(known) == len(values) else ', '.join(map(str, known.index))}."
     return f"{what} goes from {least} in {known.index[0]} to {most} in {known.index[-1]}."

@@ -14,9 +14,9 @@ from plotly.subplots import make_subplots
 from interp.figures.figure import Figure
 from interp.words import CLASS_NAME, DECODER_NAME
 
-__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "FONTS", "LOG"]
+__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "FONTS", "LAYER", "LOG"]
 __all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
-__all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent"]
+__all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent", "whole_ticks"]
 
 Style: TypeAlias = dict[str, Any]
 """How something looks in every figure: its `name`, `color`, `dash`, `width` and `symbol`, or some of these."""
@@ -30,6 +30,7 @@ CHANCE: Style = {"color": GREY, "dash": "dot", "width": 1.5}
 THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
 BIAS_NAME = {"ln": "b<sub>LN</sub>", "fc": "b<sub>FC</sub>", "last": "b<sub>last</sub>", "mean": "E[h]", "slope": "−A"}
+LAYER = "layer (from 0)"
 LOG = {"type": "log", "dtick": 1}
 
 _CLASS_COLOUR = {"cls": BLUE, "bos": BLUE, "sep": VERMILION, "comma_period": GREEN, "other": GREY}
@@ -123,6 +124,11 @@ def _layout(title: str, subtitle: str) -> dict[str, Any]:
         "height": 420,
         "colorway": list(COLOURS),
     }
+
+
+def whole_ticks(n: int) -> dict[str, int]:
+    """The ticks of an axis of n layers, states or heads: whole numbers, all of few."""
+    return {"tick0": 0, "dtick": 1 if n <= 16 else 4}
 
 
 def ramp(n: int) -> list[str]:

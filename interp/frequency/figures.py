@@ -13,6 +13,7 @@ from interp.figures.style import BIAS_NAME, CHANCE, GREY, LOG, figure, panels, s
 from interp.frequency import BiasEffect
 from interp.frequency.directions import nearest
 from interp.models.head import Bias
+from interp.words import printed
 
 __all__ = ["bands", "bias_curve", "bias_ratio", "kl_by_scale", "outlier_parts", "projection", "random_directions"]
 
@@ -139,7 +140,8 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
     what, column = _ADDED[bias]
     numbers = effect.projection.set_index("bias").loc[bias]
-    subtitle = f"Spearman ρ = {numbers['spearman']:.2f}, slope τ = {numbers['slope']:.2f}"
+    rho, tau = (printed(numbers[one], "{:.2f}") for one in ("spearman", "slope"))
+    subtitle = f"Spearman ρ = {rho}, slope τ = {tau}"
     out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
     log_u, added = np.log(seen["unigram"]), seen[column]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from interp.findings import Finding, Verdict, side
+from interp.words import printed
 
 __all__ = ["BIAS", "findings"]
 
@@ -39,12 +40,13 @@ def _ends(kl: pd.DataFrame) -> list[Any]:
 
 def _moved(row: Any, projected: Any) -> Finding:
     bias = BIAS[row.bias]
-    how = f"without {bias}" if row.scale == 0 else f"with {bias} times {row.scale:g}"
+    how = f"without {bias}" if row.scale == 0 else f"with {bias} times {printed(row.scale, '{:g}')}"
     verdict, control, compared_with = side(row.delta_kl_low, row.delta_kl_high), np.nan, ""
     if projected is not None and not np.isnan(projected.control_spearman):
         control = projected.control_spearman
-        compared_with = f"Spearman correlation of {_ADDED[row.bias]} with log u {projected.spearman:+.3f}, the largest "
-        compared_with += f"of {projected.n_controls} {_RANDOM[row.bias]}"
+        rho = printed(projected.spearman, "{:+.3f}")
+        compared_with = f"Spearman correlation of {_ADDED[row.bias]} with log u {rho}, the largest of "
+        compared_with += f"{projected.n_controls} {_RANDOM[row.bias]}"
     return Finding(
         question=f"Are predictions further from word frequency {how}?",
         verdict="partly" if verdict == "yes" and not _above(projected) else verdict,

@@ -15,6 +15,7 @@ from functools import cache, partial
 from html import unescape
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urljoin, urlsplit
 
 import circuitsvis
 import jinja2
@@ -32,8 +33,9 @@ from interp.disk import FIGURES, GENERATOR, check_own, check_page, replacing, re
 from interp.exports import written_as
 from interp.figures.section import Section
 from interp.figures.style import DARK, FONTS
+from interp.paths import check_matplotlib
 from interp.results import Result
-from interp.words import count
+from interp.words import count, sentence
 
 __all__ = ["Part", "Run", "find_runs", "keep_figures", "render", "saved_results", "section", "showing"]
 __all__ += ["style", "templates", "write_page"]
@@ -111,14 +113,19 @@ def section(result: Result) -> Section:
     return found
 
 
-def write_page(directory: str | os.PathLike[str]) -> Path:
+def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Path:
     """Write `directory/index.html` from the results in it, or in its subdirectories.
 
     The page opens from disk without a network: all it needs is inside, once. Each figure is also kept as JSON that
     `plotly.io.read_json` reads, in `<analysis>/figures` beside the result.
 
-    Raises FileNotFoundError where there is no result, and FileExistsError, before anything is written, where something
-    that interp did not write has the name of the page or lies among the figures.
+    Args:
+        url: the address at which the page will be published. With it `directory/index.png` is written too, the picture
+            that other sites show with a link to the page (1,200 by 630 pixels); it needs the extra `interp[figures]`.
+
+    Raises FileNotFoundError where there is no result; FileExistsError, before anything is written, where something
+    that interp did not write has the name of the page or of its picture, or lies among the figures; and ValueError for
+    an address that is not a whole one, and where matplotlib is missing.
 
     Examples:
         >>> import tempfile
@@ -131,7 +138,11 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
         ...     write_page(directory).name
         'index.html'
     """
-    root = Path(directory)
+    root, address = Path(directory), None
+    if url is not None:
+        address = _address(url)
+        check_matplotlib()
+        check_page(root, "index.png")
     runs = find_runs(root)
     check_page(root)
     for run in runs:
@@ -148,7 +159,17 @@ def write_page(directory: str | os.PathLike[str]) -> Path:
             keep_figures(part.figures, place / analysis / FIGURES)
             shown = f"{label} ({place.name})" if labels.count(label) > 1 else label
             parts.append((shown, load(analysis), part))
-    return render(root / "index.html", " · ".join(dict.fromkeys(label for label, _, _ in parts)), parts)
+    title = " · ".join(dict.fromkeys(label for label, _, _ in parts))
+    if address is not None:
+        find("interp.pages.picture:write_picture")(root / "index.png", title, parts[0][2])
+    return render(root / "index.html", title, parts, url=address)
+
+
+def _address(url: str) -> str:
+    """The address of a page: of a file, or of a folder, which ends in a slash."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+        raise ValueError(f"url is {url!r}; expected the whole address of the page, such as https://example.org/run/")
+    return url if url.endswith(("/", ".html")) else f"{url}/"
 
 
 def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
@@ -164,8 +185,12 @@ def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
             figure.write_json(temporary / f"{name}.json")
 
 
-def render(target: Path, title: str, parts: list[Part]) -> Path:
-    """Write a page of sections, each with the name of its run; they are ordered by question and analysis."""
+def render(target: Path, title: str, parts: list[Part], *, url: str | None = None) -> Path:
+    """Write a page of sections, each with the name of its run; they are ordered by question and analysis.
+
+    Args:
+        url: the address of the page, where a picture stands beside it.
+    """
     questions = _by_question(parts)
     models = dict.fromkeys(one.model for by_title in questions.values() for of in by_title.values() for one in of)
     groups = {name: load(name) for name in questions}
@@ -177,6 +202,8 @@ def render(target: Path, title: str, parts: list[Part]) -> Path:
     page = template.render(
         title=title,
         told=" ".join(part.summary for part in sections),
+        url=url,
+        image=None if url is None else urljoin(url, "index.png"),
         generator=Markup(GENERATOR),
         questions=questions,
         models=list(models),
@@ -202,7 +229,7 @@ def templates() -> jinja2.Environment:
     )
     csv = partial(written_as, form="csv")
     out.globals.update(json=_json, csv=csv, caption=_caption, cell=_cell, value=_value, count=count, fonts=FONTS)
-    out.globals.update(direction=_direction, displayed=displayed, sentence=_sentence, most_rows=_MOST_ROWS)
+    out.globals.update(direction=_direction, displayed=displayed, sentence=sentence, most_rows=_MOST_ROWS)
     out.globals.update(plain_title=_plain_title, description=_description, opens=_opens, opening=_opening)
     out.globals.update(anchor=_anchor, in_words=_in_words, half=_HALF)
     return out
@@ -283,10 +310,6 @@ def _anchor(place: str, name: str) -> str:
 def _in_words(token: str) -> str:
     """The name of a token without the mark of a space before it, or of a word that it goes on with."""
     return re.sub("^(␣|##(?!#))(?=.)", "", token)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _direction(properties: dict[str, Any]) -> str:

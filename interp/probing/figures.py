@@ -15,6 +15,7 @@ from interp.figures.views import as_html
 from interp.probing import ProbingStudy
 from interp.probing.sweeps import Sweep
 from interp.probing.tables import changes
+from interp.words import printed
 
 __all__ = ["beyond_words", "gate_agreement", "general_probes", "neuron_overlap", "probe_ablation", "probe_view"]
 __all__ += ["random_dims", "random_dims_by_state", "sparse_probes", "token_views", "topk_probes", "transfer_matrix"]
@@ -409,7 +410,10 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
         look = {"minValue": -limit, "maxValue": limit} | _GOOD_AND_BAD
         for sentence, part in sentences.items():
             tokens, scores = part["token"].tolist(), part["score"].to_numpy()
-            where = "" if read is None else f": {scores[read]:+.1f} at {tokens[read]} {_mark(sentence, scores[read])}"
+            where = ""
+            if read is not None:
+                score = printed(scores[read], "{:+.1f}")
+                where = f": {score} at {tokens[read]} {_mark(sentence, scores[read])}"
             values = np.where(np.abs(scores) <= limit, scores, 0.0)
             shown = {"tokens": as_html(tokens), "values": values.round(3).tolist()} | look
             views[f"{str(task).replace('_', ' ')}, {sentence}{where}"] = ("ColoredTokens", shown)

@@ -365,7 +365,8 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     assert "48" in json.dumps(figures[3].layout.to_plotly_json()["annotations"])
     blocks = sorted(study.attention["layer"].unique())
     for figure in (figures[1], figures[5]):
-        assert figure.layout.xaxis.title.text == "layer (TransformerLens' block, from 0)"
+        assert figure.layout.xaxis.title.text == "layer (from 0)"
+        assert (figure.layout.xaxis.tick0, figure.layout.xaxis.dtick) == (0, 1), "no tick between two layers"
         assert sorted({round(x) for trace in figure.data for x in trace.x}) == blocks
     assert figures[3].layout.title.subtitle.text.startswith("block 1;")
     assert figures[4].layout.title.text == "Dimension 48 in block 1"

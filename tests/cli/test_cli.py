@@ -260,7 +260,14 @@ def test_page_of_several_runs(hf_directory, corpus, counts, tmp_path, capsys):
     for kind in ("gpt2", "bert"):
         arguments = ["--model", str(hf_directory(kind)), "--corpus", str(corpus), "--unigram", str(counts)]
         assert main(["frequency", *arguments, "--out", str(tmp_path / "runs" / kind)]) == 0
+    capsys.readouterr()
     assert main(["page", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    for kind in ("bert", "gpt2"):
+        found = BiasEffect.load(tmp_path / "runs" / kind).findings
+        first = said.index(f"# findings: random-{kind} on corpus.txt") + 1
+        assert said[first : first + len(found)] == [*map(str, found)]
+    assert said[-1] == f"written to {tmp_path / 'runs/index.html'}"
     page = (tmp_path / "runs/index.html").read_text(encoding="utf-8")
     assert "random-gpt2 on corpus.txt" in page
     assert "random-bert on corpus.txt" in page

@@ -65,9 +65,8 @@ def test_key_numbers_are_those_of_the_tables(reported):
         assert sides.numbers.loc[name, "kl"] == kl["ln", 1.0]
         assert sides.numbers.loc[name, "kl_without_ln"] == kl["ln", 0.0]
     added = sides.numbers["kl_without_ln"] - sides.numbers["kl"]
-    assert f"from {added.min():+.3f} nats in {added.idxmin()} to {added.max():+.3f} nats in {added.idxmax()}" in (
-        sides.summary
-    )
+    least, most = (f"{one:+.3f} nats".replace("-", "−") for one in (added.min(), added.max()))
+    assert f"from {least} in {added.idxmin()} to {most} in {added.idxmax()}" in sides.summary
     assert np.isnan(sides.numbers.loc["tiny-gpt2", "kl_without_fc"])
     encoded = encoding_sides({name: reported[name]["encoding"] for name in MODELS}).numbers
     fitted = reported["tiny-bert"]["encoding"].regression.set_index("target")["adj_r2"]
@@ -174,8 +173,17 @@ def test_what_cannot_be_compared_is_refused(report, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
     assert main(["compare", str(one), str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
     assert "does not exist" in capsys.readouterr().err
-    assert main(["compare", str(one), str(two), "--out", str(tmp_path / "out")]) == 0
-    assert "written to" in capsys.readouterr().out
+
+
+def test_the_command_ends_with_what_was_found(report, reported, tmp_path, capsys):
+    assert main(["compare", *(str(report / name) for name in MODELS), "--out", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == f"written to {tmp_path / 'out' / 'index.html'}"
+    assert {line for line in lines if line.startswith("# findings: ")} == {
+        f"# findings: {result.where}" for name in MODELS for result in reported[name].values() if result.findings
+    }
+    said = [str(one) for name in MODELS for result in reported[name].values() for one in result.findings]
+    assert sorted(line for line in lines[:-1] if not line.startswith("#")) == sorted(said)
 
 
 def test_the_comparison_in_a_browser(browser, page):

@@ -114,13 +114,17 @@ def test_figures_of_generated_text(written):
         plots.text_measure(bare, "mauve")
 
 
+def in_words(change):
+    return f"{change:+z.3f}".replace("-", "−")
+
+
 def test_the_section_says_what_the_table_says(written):
     section = pages.page.section(written)
     table = written.metrics.set_index(["decoder", "scale"])
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
     (found,) = (one for one in section.findings if "top-k" in one.question)
     assert found.value == pytest.approx(after["diversity"] - before["diversity"])
-    assert f"its diversity of {before['diversity']:.3f} changes by {found.value:+z.3f} [" in str(found)
+    assert f"its diversity of {before['diversity']:.3f} changes by {in_words(found.value)} [" in str(found)
     (said,) = section.notes
     assert said.startswith(f"Perplexity on human text is {before['perplexity']:.1f} (no interval) at λ = 1 and ")
     assert said.endswith(f" {after['perplexity']:.1f} (no interval) at λ = 0.")
@@ -188,7 +192,7 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     zeroed = probed.ablation.query("mode == 'zero' and set == 'found'")
     change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).mean()
     (needed,) = (str(one) for one in section.findings if "set to zero" in one.measure)
-    assert f"its accuracy on {count(len(zeroed), 'task')} changes by {change:+z.3f} [" in needed
+    assert f"its accuracy on {count(len(zeroed), 'task')} changes by {in_words(change)} [" in needed
     beside = section.notes[0].split("dense probes")[0]
     assert "untrained model " in beside
     assert "random basis " in beside

@@ -25,6 +25,8 @@ def finding(**changed):
 def test_a_finding_is_a_sentence():
     assert str(finding()) == "Is it so? Yes: it is 1.000 [0.500, 1.500]."
     assert str(finding(unit="nats", form="{:+.1f}")) == "Is it so? Yes: it is +1.0 nats [+0.5, +1.5]."
+    below = finding(value=-1.0, low=-1.5, high=-0.5, control=-0.25, compared_with="by chance")
+    assert str(below) == "Is it so? Yes: it is −1.000 [−1.500, −0.500]; by chance: −0.250.", "minus signs, no hyphens"
     assert str(finding(control=0.25, compared_with="by chance")).endswith("[0.500, 1.500]; by chance: 0.250.")
     bare = finding(verdict="cannot tell", low=NONE, high=NONE, compared_with="nothing is like it")
     assert str(bare) == "Is it so? Cannot tell: it is 1.000 (no interval); nothing is like it."
@@ -32,8 +34,8 @@ def test_a_finding_is_a_sentence():
 
 
 def test_findings_are_records():
-    table = findings_table([finding(), finding(value=2.0)])
-    assert table["value"].tolist() == [1.0, 2.0]
+    table = findings_table([finding(), finding(value=-2.0)])
+    assert table["value"].tolist() == [1.0, -2.0]
     assert {"question", "verdict", "measure", "low", "high", "control", "rule"} < set(table)
 
 

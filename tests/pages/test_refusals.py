@@ -42,7 +42,10 @@ CASES: dict[str, Command] = {
     "a table of another version": ("is not a result of this version", table(lambda kl: kl.drop(columns="scale"))),
     "a table without rows": ("is not a result of this version", table(lambda kl: kl.iloc[:0])),
     "a bias that climbs": ("is not a result of this version", table(lambda kl: kl.assign(bias="../../../evil"))),
-    "a comparison of damage": ("is not a result of this version", table(lambda kl: kl.drop(columns="scale"), "compare")),
+    "a comparison of damage": (
+        "is not a result of this version",
+        table(lambda kl: kl.drop(columns="scale"), "compare"),
+    ),
     "a comparison of one": ("needs two or more", lambda w: ["compare", str(w.run()), "--out", str(w.root / "out")]),
     "a comparison into a file": (
         "cannot be written",

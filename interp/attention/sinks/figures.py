@@ -6,11 +6,10 @@ import pandas as pd
 from interp.attention import AttentionStudy
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
-from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, THIN, VERMILION, figure, ramp
+from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, LAYER, THIN, VERMILION, figure, ramp, whole_ticks
 
 __all__ = ["massive_writers", "sink_heads", "sink_positions", "sink_scores"]
 
-_LAYER = "layer (TransformerLens' block, from 0)"
 _SHOWN_NUMBERS = 150  # cells of a grid that has its numbers written in it
 _LEAST_SHARE = 0.01
 
@@ -32,11 +31,11 @@ def sink_heads(study: AttentionStudy) -> Figure:
     grid = first.pivot(index="layer", columns="head", values="attention")
     uniform = first["uniform"].mean()
     subtitle = f"mean over the queries that see it; uniform attention: {uniform:.3f}"
-    out = figure("Attention to the first position", "head", _LAYER, subtitle=subtitle)
+    out = figure("Attention to the first position", "head", LAYER, subtitle=subtitle)
     numbers = "%{z:.2f}" if grid.size <= _SHOWN_NUMBERS else None
     add_grid(out, grid, "L%{y}H%{x}<br>%{z:.3f}", reach=1.0, colorbar_title_text="attention", texttemplate=numbers)
     out.update_traces(zmin=0.0, colorscale=DIVERGING[3:])
-    return out.update_xaxes(dtick=1).update_yaxes(dtick=1, gridcolor="rgba(0,0,0,0)")
+    return out.update_xaxes(whole_ticks(grid.shape[1])).update_yaxes(whole_ticks(len(grid)), gridcolor="rgba(0,0,0,0)")
 
 
 def sink_positions(study: AttentionStudy) -> Figure:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from interp.findings import Finding, Verdict, side
+from interp.words import printed
 
 __all__ = ["by_chance", "sink_findings"]
 
@@ -160,7 +161,8 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     return Finding(
         question=question,
         verdict=side(largest["share_low"], largest["share_high"], 0.5),
-        measure=f"for dimension {dim}, to which {where} adds most ({largest['added']:,.0f} on average), its share is",
+        measure=f"for dimension {dim}, to which {where} adds most ({printed(largest['added'], '{:,.0f}')} on average), its "
+        "share is",
         value=float(largest["share"]),
         low=float(largest["share_low"]),
         high=float(largest["share_high"]),

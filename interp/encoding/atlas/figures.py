@@ -9,6 +9,7 @@ from interp.encoding import EncodingStudy
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
 from interp.figures.style import INK, THIN, figure, plain
+from interp.words import printed
 
 __all__ = ["direction_atlas"]
 
@@ -35,7 +36,7 @@ def direction_atlas(study: EncodingStudy) -> Figure:
     kinds = {table["name_a"].iloc[0]: table["of_a"].iloc[0]} | dict(zip(table["name_b"], table["of_b"], strict=True))
     names = list(kinds)
     said = np.where(table["p_adjusted"] < _LEVEL, "<b>{}</b>", np.where(table["by_construction"], "<i>{}</i>", "{}"))
-    texts = [form.format(f"{cosine:+z.2f}") for form, cosine in zip(said, table["cosine"], strict=True)]
+    texts = [form.format(printed(cosine, "{:+z.2f}")) for form, cosine in zip(said, table["cosine"], strict=True)]
     chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
     subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
     out = figure("One atlas of directions", "", "", subtitle=subtitle)

@@ -1,0 +1,48 @@
+"""The picture of a page, which other sites show with a link to it."""
+
+import textwrap
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from interp.disk import replacing
+from interp.figures.paper import SETTINGS
+from interp.figures.section import Section
+from interp.figures.style import GREY, INK
+from interp.words import sentence
+
+__all__ = ["write_picture"]
+
+_INCHES, _DOTS = (12.0, 6.3), 100  # 1,200 by 630 pixels, as other sites expect
+_DRAWN = 3.3  # inches of the figure, whose type is then as large as that of the text
+_SPACED = 1.25
+
+
+@matplotlib.rc_context(SETTINGS)
+def write_picture(target: Path, title: str, part: Section) -> None:
+    """Write a PNG of 1,200 by 630 pixels: what a section found first, beside its main figure."""
+    with TemporaryDirectory() as folder:
+        drawn = imread(part.figures[part.main].save(Path(folder) / "figure.png", width=_DRAWN))
+    out = Figure(figsize=_INCHES, dpi=_DOTS)
+    axes = out.add_axes((0.45, 0.05, 0.52, 0.9))
+    axes.imshow(drawn)
+    axes.set_axis_off()
+    told: list[tuple[str, int, dict[str, Any]]] = [(f"interp · {title}", 14, {"color": GREY})]
+    if part.findings:
+        lead = part.findings[0]
+        told += [(lead.question, 22, {"weight": "bold"}), (lead.verdict.capitalize(), 22, {"color": "#00664d"})]
+        told.append((sentence(lead.grounds), 14, {}))
+    else:
+        told.append((part.notes[0], 18, {}))
+    top = 0.93
+    for text, points, look in told:
+        lines = textwrap.wrap(text, 600 // points, max_lines=8, placeholder=" …")
+        look = {"color": INK, "linespacing": _SPACED, "parse_math": False} | look
+        out.text(0.03, top, "\n".join(lines), size=points, va="top", **look)
+        top -= (_SPACED * len(lines) + 1) * points / 72 / _INCHES[1]
+    with replacing(target) as temporary:
+        out.savefig(temporary, format="png", dpi=_DOTS, metadata={"Software": "interp"})
