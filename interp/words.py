@@ -1,6 +1,7 @@
 """How sentences, tables and figures name things and print numbers."""
 
 import math
+from typing import SupportsFloat
 
 __all__ = ["CLASS_NAME", "DECODER_NAME", "count", "printed", "sentence", "within"]
 
@@ -20,7 +21,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def printed(value: float, form: str) -> str:
+def printed(value: SupportsFloat, form: str) -> str:
     """A number as people read it, with a minus sign and not a hyphen.
 
     Examples:

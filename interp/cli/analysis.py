@@ -138,8 +138,8 @@ def report(
 ) -> None:
     """All questions about a model, on one page.
 
-    What reads the same text in the same way shares a forward pass. Writes the results of all analyses to DIR (with
-    several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped.
+    Analyses that read the same text in the same way share a forward pass. Writes the results of all analyses to DIR
+    (with several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped.
     """
     options, how = flags.read(ReportOptions, given), flags.read(ModelOptions, given)
     names = model or bundled_models()

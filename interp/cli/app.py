@@ -38,13 +38,13 @@ _BAD_PATH = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirector
 
 def _merge(
     directories: Annotated[
-        list[Path], typer.Argument(help="The --out of the parts: one for all, or one of each.", metavar="DIRECTORY…")
+        list[Path], typer.Argument(help="The --out of the parts: one for all, or one for each.", metavar="DIRECTORY…")
     ],
 ) -> None:
-    """Make the result of a run that was done in parts.
+    """Combine the parts of a run into one result.
 
-    The parts are those of --shard 0/N to N-1/N. They are put together in the first DIRECTORY, and what none of them
-    could do alone is done. Run it where the parts were run, so that relative paths are found.
+    The parts are those of --shard 0/N to N-1/N. The result is written to the first DIRECTORY, after the work that no
+    part could do alone. Run it where the parts were run, so that relative paths are found.
     """
     merge(directories, _command)
 

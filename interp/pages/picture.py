@@ -20,6 +20,8 @@ __all__ = ["write_picture"]
 _INCHES, _DOTS = (12.0, 6.3), 100  # 1,200 by 630 pixels, as other sites expect
 _DRAWN = 3.3  # inches of the figure, whose type is then as large as that of the text
 _SPACED = 1.25
+_WIDE = 540  # letters of one point in a line
+_COLOURS = {"yes": "#00664d", "partly": "#7a5200"}
 
 
 @matplotlib.rc_context(SETTINGS)
@@ -34,13 +36,14 @@ def write_picture(target: Path, title: str, part: Section) -> None:
     told: list[tuple[str, int, dict[str, Any]]] = [(f"interp · {title}", 14, {"color": GREY})]
     if part.findings:
         lead = part.findings[0]
-        told += [(lead.question, 22, {"weight": "bold"}), (lead.verdict.capitalize(), 22, {"color": "#00664d"})]
+        colour = _COLOURS.get(lead.verdict, GREY)
+        told += [(lead.question, 22, {"weight": "bold"}), (lead.verdict.capitalize(), 22, {"color": colour})]
         told.append((sentence(lead.grounds), 14, {}))
     else:
         told.append((part.notes[0], 18, {}))
     top = 0.93
     for text, points, look in told:
-        lines = textwrap.wrap(text, 600 // points, max_lines=8, placeholder=" …")
+        lines = textwrap.wrap(text, _WIDE // points, max_lines=8, placeholder=" …")
         look = {"color": INK, "linespacing": _SPACED, "parse_math": False} | look
         out.text(0.03, top, "\n".join(lines), size=points, va="top", **look)
         top -= (_SPACED * len(lines) + 1) * points / 72 / _INCHES[1]
