@@ -44,8 +44,8 @@ def write_picture(target: Path, title: str, part: Section) -> None:
     top = 0.93
     for text, points, look in told:
         lines = textwrap.wrap(text, _WIDE // points, max_lines=8, placeholder=" …")
-        look = {"color": INK, "linespacing": _SPACED, "parse_math": False} | look
-        out.text(0.03, top, "\n".join(lines), size=points, va="top", **look)
+        usual: dict[str, Any] = {"color": INK, "linespacing": _SPACED, "parse_math": False}
+        out.text(0.03, top, "\n".join(lines), size=points, va="top", **usual | look)
         top -= (_SPACED * len(lines) + 1) * points / 72 / _INCHES[1]
     with replacing(target) as temporary:
         out.savefig(temporary, format="png", dpi=_DOTS, metadata={"Software": "interp"})

@@ -440,7 +440,7 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
         ({"n": n_long + 1}, f"texts has {n_long} texts of at least 12 tokens, expected {n_long + 1}; lower n"),
         ({"n": 0}, "must be at least 1"),
         ({"new_tokens": 3}, "at least 4, since diversity counts 4-grams"),
-        ({"new_tokens": 21}, "past this model's context of 24"),
+        ({"new_tokens": 21}, "exceed this model's context of 24"),
     ):
         with pytest.raises(ValueError, match=message):
             prompts(gpt2, texts, **({"n": 5, "prompt_tokens": 3, "new_tokens": 9, "bos": True} | options))
