@@ -8,8 +8,9 @@ STAMP := $(VENV)/.installed
 # Python compiles what it imports; to compile all 20,000 files of a venv takes pip the better part of a minute
 INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 
-# One process per core, and no threads in them: some tests compare numbers to the last bit
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# One process per core, and no threads in them: some tests compare numbers to the last bit. Bytecode is kept even where
+# the environment says not to: compiling torch and transformers anew takes every process tens of seconds.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # Whole commands and trained models run as users have them, without the types and shapes checked at every call
 test: check

@@ -64,12 +64,30 @@ def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     return directory
 
 
-@pytest.fixture
-def load_toy(hf_directory: Callable[[str], Path]) -> Callable[[str], Any]:
-    """A TransformerLens model of a kind, loaded by interp from its directory."""
-    import interp
+@pytest.fixture(scope="session")
+def hooked_toys() -> dict[str, Any]:
+    return {}
 
-    return lambda kind, **options: interp.load(hf_directory(kind), **options)
+
+@pytest.fixture
+def load_toy(hf_directory: Callable[[str], Path], hooked_toys: dict[str, Any]) -> Callable[..., Any]:
+    """A TransformerLens model of a kind, loaded by interp from its directory.
+
+    A hooked one is loaded and checked against transformers once in a session; who asks for it gets a copy.
+    """
+    import interp
+    from interp.models.sites import view
+
+    def load(kind: str, **options: Any) -> Any:
+        name = f"{kind} {sorted(options.items())}"
+        if name not in hooked_toys:
+            model = interp.load(hf_directory(kind), **options)
+            if view(model).wrapped is not None:
+                return model
+            hooked_toys[name] = model
+        return view(hooked_toys[name]).copied()
+
+    return load
 
 
 @pytest.fixture
@@ -84,7 +102,7 @@ def texts() -> list[str]:
     return [" ".join(draw(int(n))) for n in rng.integers(3, 40, size=30)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def models_made() -> dict[str, Any]:
     return {}
 

@@ -472,11 +472,16 @@ def tiny():
 
 
 @pytest.fixture(scope="module")
-def some(tiny):
-    return prompts(tiny, "bundled", n=12, prompt_tokens=5, new_tokens=12, bos=True)
+def corpus():
+    return interp.corpora.load("bundled", limit=60)
 
 
-def test_sweep(tiny, some, tmp_path):
+@pytest.fixture(scope="module")
+def some(tiny, corpus):
+    return prompts(tiny, corpus, n=12, prompt_tokens=5, new_tokens=12, bos=True)
+
+
+def test_sweep(tiny, some, corpus, tmp_path):
     options = {"scales": (1, 0.5), "decoders": ("greedy", "sample"), "features": tiny, "seed": 4, "progress": False}
     found = study(tiny, some, **options)
     assert list(zip(found.metrics["decoder"], found.metrics["scale"], strict=True))[1:] == [
@@ -504,7 +509,7 @@ def test_sweep(tiny, some, tmp_path):
     )
     for name, value in wanted.items():
         assert measured[name] == pytest.approx(value), name
-    text = interp.corpora.batches(tiny, "bundled", bos=True)
+    text = interp.corpora.batches(tiny, corpus, bos=True)
     perplexity = bias_effect(tiny, text, unigram=counts, scales=(1, 0.5), progress=False).kl["perplexity"]
     greedy = found.metrics.query("decoder == 'greedy'")
     assert greedy["perplexity"].tolist() == perplexity.tolist(), "that of interp frequency, on the same text"
@@ -525,18 +530,18 @@ def test_sweep(tiny, some, tmp_path):
     assert again.provenance == found.provenance
 
 
-def test_perplexity_is_of_rows_as_asked(tiny, some):
+def test_perplexity_is_of_rows_as_asked(tiny, some, corpus):
     """On rows of the same layout and length as `bias_effect`'s, not of prompts."""
     options = {"scales": [1], "decoders": ["greedy"], "progress": False}
     for layout, context in (("texts", 64), ("packed", 48)):
         found = study(tiny, some, layout=layout, context=context, **options).metrics
-        text = interp.corpora.batches(tiny, "bundled", bos=True, layout=layout, context=context)
+        text = interp.corpora.batches(tiny, corpus, bos=True, layout=layout, context=context)
         effect = bias_effect(tiny, text, scales=[1], progress=False)
         assert found["perplexity"].dropna().tolist() == effect.kl["perplexity"].tolist()
 
 
 @pytest.mark.e2e
-def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
+def test_a_killed_sweep_goes_on(tiny, some, corpus, tmp_path, monkeypatch):
     options = {"scales": (1, 0), "decoders": ("sample", "beam"), "progress": False}
     whole = study(tiny, some, **options)
     calls = []
@@ -559,7 +564,7 @@ def test_a_killed_sweep_goes_on(tiny, some, tmp_path, monkeypatch):
     assert len(calls) == 5
     other = interp.load("tiny-gpt2")
     other.ln_final.b.data[0] += 1
-    fewer = prompts(tiny, "bundled", n=11, prompt_tokens=5, new_tokens=12, bos=True)
+    fewer = prompts(tiny, corpus, n=11, prompt_tokens=5, new_tokens=12, bos=True)
     for model, given, change, differ in (
         (other, some, {}, "weights"),
         (tiny, fewer, {}, "prompts"),

@@ -39,19 +39,16 @@ def test_intervals_are_those_of_leaving_out_each_prompt(each):
     texts = written(each)
     found = intervals(texts, frequent_types(COUNTS))
     assert len(found) == 5 * len(MEASURES)
-    one = texts[(texts["decoder"] == "greedy") & (texts["scale"] == 1)]
+
+    def left_out(decoder, scale):
+        """The measures of all prompts, and of all but each."""
+        part = texts[(texts["decoder"] == decoder) & texts["scale"].isin([scale])]
+        return np.array([measured(part[part["prompt_id"] != prompt]) for prompt in (None, *range(N))])
+
+    unscaled = left_out("greedy", 1.0)
     for (decoder, scale), rows in found.groupby(["decoder", "scale"], dropna=False):
-        same = texts["scale"].isna() if np.isnan(scale) else texts["scale"] == scale
-        part = texts[(texts["decoder"] == decoder) & same]
-        values, differences = (
-            np.array([of(None), *map(of, range(N))])
-            for of in (
-                lambda prompt, part=part: measured(part[part["prompt_id"] != prompt]),
-                lambda prompt, part=part: (
-                    measured(part[part["prompt_id"] != prompt]) - measured(one[one["prompt_id"] != prompt])
-                ),
-            )
-        )
+        values = left_out(decoder, scale)
+        differences = values - unscaled
         rows = rows.set_index("measure").loc[[*MEASURES]]
         np.testing.assert_allclose(rows["value"], values[0], rtol=1e-12)
         for name, of, ends in (("value", values, ("low", "high")), ("difference", differences, None)):
