@@ -139,8 +139,8 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     if bias == "fc":
         raise ValueError("b_FC acts before the activation and adds no constant to the logits; there is nothing to plot")
     what, column = _ADDED[bias]
-    numbers = effect.projection.set_index("bias").loc[bias]
-    rho, tau = (printed(float(numbers[one]), "{:.2f}") for one in ("spearman", "slope"))
+    numbers: Any = effect.projection.set_index("bias").loc[bias]
+    rho, tau = (printed(numbers[one], "{:.2f}") for one in ("spearman", "slope"))
     subtitle = f"Spearman ρ = {rho}, slope τ = {tau}"
     out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")

@@ -167,7 +167,7 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
     out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index, col=1)
     out.update_yaxes(title_text="accuracy", col=1)
     ticks = [2**i for i in range(12)]
-    return out.update_yaxes(title_text="random for one of the top", type="log", tickvals=ticks, col=2)
+    return out.update_yaxes(title_text="random per top dimension", type="log", tickvals=ticks, col=2)
 
 
 def random_dims_by_state(found: Sweep) -> Figure:
