@@ -95,7 +95,7 @@ def test_adjust_logits(load_toy):
         hooks.adjust_logits(model, np.log(counts, where=counts > 0, out=np.full(67, -np.inf)), 1.0)
     with pytest.raises(ValueError, match="tau must be a finite number"):
         hooks.adjust_logits(model, prior, float("nan"))
-    with pytest.raises(ValueError, match="at most 0; found values above"):
+    with pytest.raises(ValueError, match="at most 0; found larger values"):
         hooks.adjust_logits(model, counts, 1.0)
     model.cfg.output_logits_soft_cap = 5.0
     with pytest.raises(ValueError, match="soft-caps its logits"):

@@ -9,7 +9,8 @@ import interp
 
 HOME = Path(interp.__file__).parent
 LEVELS = (
-    {"checks", "columns", "declare", "disk", "intervals", "memory", "paths", "words"},
+    {"words"},
+    {"checks", "columns", "declare", "disk", "intervals", "memory", "paths"},
     {"models"},
     {"corpora"},
     {"options", "dense", "exports", "findings"},
