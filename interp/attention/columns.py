@@ -41,7 +41,9 @@ MEANINGS = COMMON | {
     "n_activations": Column("activations", "Number of massive activations."),
     "n_hundredfold": Column("hundredfold", "Number of values above 100 and above 100 times the median of their row."),
     "max_ratio": Column("times the median", "The largest value as a multiple of the median magnitude in its row."),
-    "set": Column("set", "Why it is removed: outlier; driver (the largest gap between classes there); matched or random control."),
+    "set": Column(
+        "set", "Why it is removed: outlier; driver (the largest gap between classes there); matched or random control."
+    ),
     "magnitude": Column("RMS", "Root mean square of the dimension."),
     "removed": Column("RMS removed", "Root mean square of what is taken away when the dimension is removed."),
     "where": Column(

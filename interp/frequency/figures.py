@@ -260,9 +260,12 @@ def outlier_parts(effect: BiasEffect) -> Figure:
 
     Examples:
         >>> import interp
-        >>> model = interp.load("tiny-gpt2")
-        >>> text = interp.corpora.batches(model, "bundled", limit=10, bos=True)
-        >>> effect = interp.frequency.bias_effect(model, text, scales=[0, 1], outliers=True, progress=False)
+        >>> from interp.testing import toy_decoder
+        >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5 w6 w7"] * 20
+        >>> model.ln_final.b.data[5] = 30  # an outlier dimension
+        >>> counts = interp.corpora.count_unigrams(model, text)
+        >>> asked = {"scales": [0, 1], "outliers": True}
+        >>> effect = interp.frequency.bias_effect(model, text, unigram=counts, **asked, progress=False)
         >>> [trace.name for trace in outlier_parts(effect).data if trace.showlegend]  # with controls, random parts too
         ['outlier dimensions']
     """

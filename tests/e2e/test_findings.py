@@ -56,7 +56,7 @@ def test_an_effect_on_attention_is_said_only_of_what_was_removed(attended):
     assert section.findings == attended.findings
     assert f"outlier dimension {first['dim']} steer attention?" in section.summary
     assert f"in block {first['layer']}, to [CLS]: {first['change']:+z.4f} [".replace("-", "−") in section.summary
-    assert f"p = {first['p_value']:.3f}, " in section.summary
+    assert f"p = {first['p_value']:.3f}; " in section.summary
     assert section.main == "ablation_0"
     assert [one.value for one in section.findings] == claims["change"].tolist()
     alone = pages.page.section(with_tables(attended, ablation=table[table["set"].isin(["outlier", "driver"])]))
@@ -130,7 +130,9 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
     )
     row = probed.differences.set_index(["probe", "against"]).loc[("dense", "bag_of_words")]
     gap = f"{row['difference']:+z.3f} [{row['low']:+z.3f}, {row['high']:+z.3f}]".replace("-", "−")
-    counted = f"on {row['above']:.0f} of 1 task, below on {row['below']:.0f}; mean difference in accuracy {gap}."
+    counted = (
+        f"better on {row['above']:.0f} of 1 task, worse on {row['below']:.0f}; mean difference in accuracy: {gap}."
+    )
     assert section.summary.startswith("Are dense probes more accurate than a bag of words? ")
     assert section.summary.endswith(counted)
 

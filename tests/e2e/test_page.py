@@ -364,7 +364,7 @@ def test_a_dimension_opens_the_tokens_at_which_it_is_largest(opened, results):
     shown = opened.run(f"{rows}.map(row => [...row.cells].map(one => one.textContent))")
     words = tokens["before"] + tokens["token"].str.removeprefix("##") + tokens["after"]
     assert [text for _, text, _ in shown] == words.tolist()
-    assert [float(value) for value, _, _ in shown] == pytest.approx(tokens["activation"], abs=0.006)
+    assert [float(value.replace("−", "-")) for value, _, _ in shown] == pytest.approx(tokens["activation"], abs=0.006)
     assert [int(text) for *_, text in shown] == tokens["text"].tolist()
     opened.click(":popover-open button")
     assert opened.run(is_open) is None
@@ -409,7 +409,7 @@ def test_every_column_has_a_heading_and_a_meaning(reported):
 
 def test_headings_say_what_they_mean(opened):
     told = "[...document.querySelectorAll('th button')].map(one => [one.textContent, one.title])"
-    assert ["ΔKL, nats", "How much further from word frequency than at λ = 1."] in opened.run(told)
+    assert ["ΔKL, nats", "How much further q is from word frequency than at λ = 1."] in opened.run(told)
     named = "[...document.querySelectorAll('.plot')].every(one => one.ariaLabel.includes('Axes: '))"
     assert opened.run(named), "every figure is described"
 
