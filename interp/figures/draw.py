@@ -87,8 +87,8 @@ def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **more: Any) 
 
 def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, style: Style, hover: str) -> None:
     """A point for each type of token; of many, 1,500 evenly taken over the rows."""
-    shown = evenly(types.assign(x=x, y=y), _MOST_TYPES)
-    points, text = shown["y"].round(3).set_axis(shown["x"].round(3)), shown["token"].map(plain_token)
+    shown = evenly(types.assign(x=x, y=y), _MOST_TYPES).astype({"x": np.float32, "y": np.float32})
+    points, text = shown.set_index("x")["y"], shown["token"].map(plain_token)
     look = {"symbol": "circle"} | style | {"name": f"{len(shown):,} of {len(types):,} types"}
     hover = f"%{{text}}<br>{hover}<extra></extra>"
     add_series(out, points, look, hover=hover, size=5, mode="markers", marker={"opacity": 0.45}, text=text)
