@@ -65,12 +65,7 @@ def hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 
 @pytest.fixture(scope="session")
-def hooked_toys() -> dict[str, Any]:
-    return {}
-
-
-@pytest.fixture
-def load_toy(hf_directory: Callable[[str], Path], hooked_toys: dict[str, Any]) -> Callable[..., Any]:
+def load_toy(hf_directory: Callable[[str], Path]) -> Callable[..., Any]:
     """A TransformerLens model of a kind, loaded by interp from its directory.
 
     A hooked one is loaded and checked against transformers once in a session; who asks for it gets a copy.
@@ -78,14 +73,16 @@ def load_toy(hf_directory: Callable[[str], Path], hooked_toys: dict[str, Any]) -
     import interp
     from interp.models.sites import view
 
+    hooked: dict[str, Any] = {}
+
     def load(kind: str, **options: Any) -> Any:
         name = f"{kind} {sorted(options.items())}"
-        if name not in hooked_toys:
+        if name not in hooked:
             model = interp.load(hf_directory(kind), **options)
             if view(model).wrapped is not None:
                 return model
-            hooked_toys[name] = model
-        return view(hooked_toys[name]).copied()
+            hooked[name] = model
+        return view(hooked[name]).copied()
 
     return load
 
