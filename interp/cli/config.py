@@ -53,7 +53,8 @@ def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
         one = known.get(option.replace("_", "-"))
         if one is None or _CONFIG in one.opts:
             listed = ", ".join(sorted({*known} - {"config"}))
-            raise ValueError(f"{path} has the option {option!r}, which interp {name} does not have; expected {listed}")
+            what = f"{path} has the option {option!r}, which interp {name} does not have"
+            raise ValueError(f"{what}; expected one of {listed}")
         spelled = [*one.opts, *one.secondary_opts]
         if not any(part.partition("=")[0] in spelled for part in rest):
             flags += _flags(one, value)

@@ -198,7 +198,7 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("colour: red\n", "has the option 'colour', which interp frequency does not have; expected add, "),
+        ("colour: red\n", "has the option 'colour', which interp frequency does not have; expected one of add, "),
         ("config: x\n", "has the option 'config'"),
         ("command: attention\n", "is for interp attention; run that, or remove its line 'command'"),
         ("- a\n- b\n", "holds no options; write one on each line"),
@@ -215,7 +215,7 @@ def test_files_that_are_no_options(
         file.write_text(text)
     assert main(["frequency", "--config", str(file), "--out", str(tmp_path / "o")]) == 2
     error = capsys.readouterr().err
-    assert message.replace("expected add, ", "expected ") in error
+    assert message.replace("expected one of add, ", "expected one of ") in error
     assert error.count("\n") == 1
     assert not (tmp_path / "o").exists()
 
