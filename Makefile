@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-tl4 check matrix lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
+.PHONY: test test-tl4 check slow lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
 
 # Python compiles what it imports; to compile all 20,000 files of a venv takes pip the better part of a minute
 INSTALL := pip install --quiet --disable-pip-version-check --no-compile
@@ -14,15 +14,15 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 
 
 # Whole commands and trained models run as users have them, without the types and shapes checked at every call
 test: check
-	$(PYTEST) -m "e2e and not matrix" --jaxtyping-packages=
+	$(PYTEST) -m "e2e and not slow" --jaxtyping-packages=
 
-# Every kind of model that interp knows, and every command where `make test` takes one
-matrix: $(STAMP)
-	$(PYTEST) -m matrix --jaxtyping-packages=
+# What takes seconds, every kind of model that interp knows, and every command where `make test` takes one
+slow: $(STAMP)
+	$(PYTEST) -m slow --jaxtyping-packages=
 
 # Before every commit
 check: $(STAMP) lint
-	$(PYTEST) -m "not e2e and not matrix"
+	$(PYTEST) -m "not e2e and not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,12 +3,46 @@
 Large libraries are imported where they are used: the process that hands tests to others needs none.
 """
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ForwardRef, get_args
 
+import jaxtyping
 import pytest
+
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def jaxtyped(*function: Any, typechecker: Any) -> Any:
+    """jaxtyping's own for functions whose annotations name shapes; the types of others are checked by beartype alone.
+
+    jaxtyping binds the arguments of every call and checks them twice.
+    """
+    if not (function and inspect.isfunction(function[0])) or _names_shapes(*function[0].__annotations__.values()):
+        return _jaxtyped(*function, typechecker=typechecker)
+    plain, checked = function[0], typechecker(function[0])
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (plain if jaxtyping.config.jaxtyping_disable else checked)(*args, **kwargs)
+
+    return call
+
+
+def _names_shapes(*annotations: Any) -> bool:
+    """Names of types count: where they can't be resolved, jaxtyping takes them for anything, and beartype raises."""
+    return any(
+        isinstance(annotation, str | ForwardRef)
+        or (inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray))
+        or _names_shapes(*get_args(annotation))
+        for annotation in annotations
+    )
+
+
+jaxtyping.jaxtyped = jaxtyping._decorator.jaxtyped = jaxtyped
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,6 +52,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
         if "browser" in uses:
             item.add_marker(pytest.mark.browser)
+        quick = item.get_closest_marker("quick")
+        if quick and not any(case in item.name for case in quick.args):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

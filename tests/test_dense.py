@@ -277,6 +277,7 @@ def study_of(scores: Dense, apart: Dense) -> AttentionStudy:
     return AttentionStudy(provenance={}, scores=scores, gaps=apart, **empty)
 
 
+@pytest.mark.slow
 def test_a_large_one_is_never_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaps, what a page says of them, and the file are made in parts: the tidy table would take eighteen times the
     scores."""

@@ -356,7 +356,7 @@ class Japanese(Subject):
         return pairs.load(pd.DataFrame({"sentence_good": good, "sentence_bad": bad, "UID": ["a", "b"] * 20}))
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.parametrize("analysis", ANALYSES)
 @pytest.mark.parametrize("name", FAMILIES)

@@ -91,6 +91,7 @@ def test_packed_rows_are_the_text(
         assert (batch.targets[:, -1] == -1).all()
 
 
+@pytest.mark.slow
 @given(LONG, CONTEXT, st.integers(1, 9), st.sampled_from(["causal", "encoder"]), st.booleans())
 @few
 def test_rows_of_texts_are_the_texts(
@@ -257,6 +258,7 @@ def test_no_word_becomes_an_element_of_a_page(tmp_path: Path) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_file_called_by_html_is_text_on_the_page(load_toy: Any, texts: list[str], tmp_path: Path) -> None:
     model = load_toy("gpt2")

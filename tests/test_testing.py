@@ -165,6 +165,7 @@ class Last(Mean):
         self.discard()
 
 
+@pytest.mark.slow
 def test_observers_that_merge(decoder, encoder):
     assert_observer_merges(Mean, decoder, TEXTS)
     assert_observer_merges(Mean, encoder, TEXTS)
@@ -200,6 +201,7 @@ def test_a_state_that_was_not_declared(decoder):
         Mean(decoder).add("maen", 1.0)
 
 
+@pytest.mark.slow
 def test_the_page():
     names = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):

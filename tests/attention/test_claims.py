@@ -129,6 +129,7 @@ def test_a_dimension_that_the_keys_read_is_told_from_those_of_its_size(wide, mod
     assert (table["removed"] <= table["magnitude"] + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_null_and_nothing_of_its_size(wide):
     model, batches = wide
     p = np.concatenate([claimed(model, batches, [i, i + 20, i + 40])[1]["p_value"] for i in range(0, 20, 2)])

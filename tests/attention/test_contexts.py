@@ -37,6 +37,7 @@ def brute(directory, batches):
     return found
 
 
+@pytest.mark.quick("gpt2-bridge", "bert-hooked")
 @pytest.mark.parametrize("backend", ["hooked", "bridge"])
 @pytest.mark.parametrize("kind", OF_ROWS)
 def test_they_are_those_of_a_sort_of_all(kind, backend, load_toy, hf_directory):

@@ -54,6 +54,7 @@ def test_a_short_text_has_no_interval(load_toy):
     assert study.provenance["intervals"]["none"].startswith("19 texts")
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
     model = load_toy(kind).double()
@@ -131,6 +132,7 @@ def contributions_of(model, ids, *, batch_size=40, **how):
     return observer, attention.gaps(observer.scores).mean("head", ["gap"]), observer.totals
 
 
+@pytest.mark.quick("bert-how1", "gpt2-how3")
 @pytest.mark.parametrize(
     ("kind", "how"),
     [

@@ -256,6 +256,7 @@ def bert_study():
     return model, text, attention.study(model, text, progress=False)
 
 
+@pytest.mark.slow
 def test_study_is_what_its_parts_give(bert_study, tmp_path):
     model, text, study = bert_study
     pd.testing.assert_frame_equal(study.scores.table, attention.score_contributions(model, text, progress=False))
@@ -274,6 +275,7 @@ def test_study_is_what_its_parts_give(bert_study, tmp_path):
         pd.testing.assert_frame_equal(found[name], table)
 
 
+@pytest.mark.slow
 def test_a_study_kept_as_arrays_says_the_same(bert_study, tmp_path, monkeypatch):
     model, text, study = bert_study
     monkeypatch.setattr("interp.dense.MOST_ROWS", 0)

@@ -171,6 +171,7 @@ def check_against_brute_force(model, batches, layers, classes):
         pd.testing.assert_frame_equal(table, observer.scores.table)
 
 
+@pytest.mark.quick("gpt2", "llama", "bert")
 @pytest.mark.parametrize("kind", KINDS)
 def test_means_equal_brute_force(kind, load_toy, short):
     model = load_toy(kind, dtype=torch.float64)

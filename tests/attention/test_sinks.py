@@ -64,6 +64,7 @@ def of_row(found, key, pattern, products, q, k, v, starts, epsilon, scale):
             here[name].extend(one)
 
 
+@pytest.mark.quick("texts-bert", "packed-llama")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neo", "bert"])
 @pytest.mark.parametrize("layout", ["texts", "packed"])
 def test_all_means_are_those_over_saved_patterns(kind, layout, load_toy, texts, monkeypatch):
@@ -110,6 +111,7 @@ def test_intervals_leave_out_groups_of_texts(load_toy):
     assert observer.summary.set_index("measure").loc["rate", "value"] == pytest.approx(rates)
 
 
+@pytest.mark.quick("llama")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_observers_merge(kind, load_toy, texts):
     classes = corpora.token_classes(load_toy(kind), CLASSES)

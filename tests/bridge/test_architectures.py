@@ -6,7 +6,7 @@ from importlib.metadata import version
 import architectures
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.matrix]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 NEED_4 = ("roberta", "cohere", "cohere2", "hunyuan_v1_dense")
 

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=[
-    pytest.param(kind, marks=[] if kind in EVERY_TIME else [pytest.mark.matrix]) for kind in HF_MODELS
+    pytest.param(kind, marks=[] if kind in EVERY_TIME else [pytest.mark.slow]) for kind in HF_MODELS
 ])  # fmt: skip
 def both(request, folder):
     """The kind, the answers of the hooked model, and a bridge of the same weights."""

@@ -71,6 +71,7 @@ def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
     assert capsys.readouterr().out.startswith(f"{n:,} tokens of ")
 
 
+@pytest.mark.slow
 def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
     """Texts and files of counts, in one file, as if all of the text had been counted at once."""
     gpt2 = ["--model", str(hf_directory("gpt2"))]
@@ -208,6 +209,7 @@ def test_import_is_light():
     assert {"load", "observe", "frequency"} <= set(dir(interp))
 
 
+@pytest.mark.slow
 def test_transformer_lens_is_imported_with_a_model():
     """It takes seconds; pages, listings and the functions of an analysis do without."""
     code = (

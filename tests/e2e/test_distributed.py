@@ -85,7 +85,7 @@ def outcome(capsys, *arguments):
     return code, capsys.readouterr()
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
     """All commands behind one start of two processes."""
     script = tmp_path / "run.py"
@@ -107,13 +107,13 @@ def test_torchrun_gives_what_one_process_gives(commands, alone, tmp_path):
 
 
 EVERY_TIME = [("frequency", 2), ("attention", 3), ("probing", 2)]
-"""Commands and numbers of parts; the others are of `make matrix`."""
+"""Commands and numbers of parts; `make slow` runs the others."""
 
 
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        pytest.param(name, n, marks=[] if (name, n) in EVERY_TIME else [pytest.mark.matrix])
+        pytest.param(name, n, marks=[] if (name, n) in EVERY_TIME else [pytest.mark.slow])
         for name in COMMANDS
         for n in (1, 2, 3)
     ],
@@ -131,7 +131,7 @@ def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["generation", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("attention", "probing"))]
+    "name", ["generation", *(pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "probing"))]
 )
 def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, capsys):
     folders = [tmp_path / str(index) for index in range(3)]

@@ -77,7 +77,7 @@ def test_it_has_a_command_with_all_its_options(example, whole):
     assert "GFLOP per token" in interp(example, "previous_token", "--model", "tiny-gpt2", "--dry-run")[0]
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 def test_its_parts_are_merged(example, whole, tmp_path):
     for index in range(2):
         interp(example, *ARGUMENTS, "--distance", 2, "--out", tmp_path, "--shard", f"{index}/2")
@@ -86,7 +86,7 @@ def test_its_parts_are_merged(example, whole, tmp_path):
     pd.testing.assert_frame_equal(heads(tmp_path), heads(whole), rtol=1e-12)
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 def test_it_goes_on_when_it_was_killed(example, whole, tmp_path):
     arguments = [*ARGUMENTS, "--distance", "2", "--out", tmp_path]
     begun = Command(arguments, prepare=often, packages=example)

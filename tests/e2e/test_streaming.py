@@ -55,7 +55,7 @@ def write(path: Path, megabytes: int) -> int:
     return lines * (megabytes // 8)
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident memory is in other units")
 def test_memory_does_not_grow_with_the_corpus(
     tmp_path: Path, hf_directory: Callable[[str], Path], counts: Path

@@ -41,9 +41,9 @@ def commands(hf_directory, texts, tmp_path):
     }  # fmt: skip
 
 
-def of_matrix(*case):
-    """A case that `make matrix` runs, and `make test` leaves to another command's."""
-    return pytest.param(*case, marks=pytest.mark.matrix)
+def slow(*case):
+    """A case that `make slow` runs; `make test` runs that of another command."""
+    return pytest.param(*case, marks=pytest.mark.slow)
 
 
 def begin(arguments: list[str], out: Path) -> Command:
@@ -59,7 +59,7 @@ def same(out: Path, whole: Path) -> None:
             assert found[name].read_bytes() == path.read_bytes(), name
 
 
-@pytest.mark.parametrize("name", ["attention", *map(of_matrix, ["encoding", "probing", "generation", "train"])])
+@pytest.mark.parametrize("name", ["attention", *map(slow, ["encoding", "probing", "generation", "train"])])
 def test_killed_and_started_again(name, commands, tmp_path):
     """SIGKILL as soon as there is something to resume from; `frequency` is in test_observers."""
     arguments, kept_file = commands[name]
@@ -225,11 +225,11 @@ def test_damaged_training_is_refused(commands, tmp_path, capsys):
     [
         ("frequency", "interp.run.observers:feed", 1, None),
         ("frequency", "interp.run.observers:feed", 4, ".frequency/pass-1.safetensors"),
-        of_matrix("attention", "interp.run.observers:feed", 8, ".attention/pass-1.safetensors"),
-        of_matrix("probing", "interp.probing.states:forward", 1, None),
-        of_matrix("generation", "interp.generation.decoding:decode_batch", 1, None),
-        of_matrix("generation", "interp.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
-        of_matrix("train", "training.run:Run.update", 4, "resume.pt"),
+        slow("attention", "interp.run.observers:feed", 8, ".attention/pass-1.safetensors"),
+        slow("probing", "interp.probing.states:forward", 1, None),
+        slow("generation", "interp.generation.decoding:decode_batch", 1, None),
+        slow("generation", "interp.generation.decoding:continuation", 7, ".generation/greedy-0.0.safetensors"),
+        slow("train", "training.run:Run.update", 4, "resume.pt"),
     ],
 )
 def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, commands, tmp_path):

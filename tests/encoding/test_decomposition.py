@@ -140,8 +140,9 @@ print(resident("VmHWM") - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-@pytest.mark.parametrize("with_ranks", [False, pytest.param(True, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("with_ranks", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_no_copy_of_the_embeddings_is_made(with_ranks):
     """Of 60,000 types in 512 dimensions a copy in float64 is 234 MiB, and a block here 2 MiB."""
     out, _ = Script(MEASURED, n=60_000, d=512, with_ranks=with_ranks).end()

@@ -334,6 +334,7 @@ def compare_predictions(full, pruned, targets):
     }
 
 
+@pytest.mark.quick("gpt2", "bert-axis")
 @pytest.mark.parametrize("basis", ["axis", "pca"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
 def test_pruning_is_zeroing_columns_of_an_untied_matrix(kind, basis, case):
@@ -526,6 +527,7 @@ def test_weights_of_the_dimensions(weights, toy):
     assert u @ fit.slope == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.quick("llama")
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", YELP])
 def test_steering_gives_what_the_report_says(kind, case):
     it = case(kind)

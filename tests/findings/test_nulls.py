@@ -76,6 +76,7 @@ def test_probabilities_shuffled_over_types():
     assert max(yes_in_100(found).values()) == 0
 
 
+@pytest.mark.slow
 def test_directions_that_have_nothing_to_do_with_each_other():
     """Of a text whose groups are all but alike."""
     kinds = {"word frequency": ("frequency", 4), "principal axes": ("PC", 10), "outlier dimensions": ("dim", 5),
@@ -107,6 +108,7 @@ def test_two_random_orders_of_dimensions():
     assert max(yes_in_100(found).values()) <= 5
 
 
+@pytest.mark.slow
 def test_probes_of_shuffled_labels():
     pairs = [("dense", "bag_of_words"), ("l0", "l0_untrained"), ("l0", "l0_rotated")]
 

@@ -128,6 +128,7 @@ def test_a_random_gpt2_of_124m_writes_as_in_transformers():
             assert tokens(found) == wanted, (scale, decoder)
 
 
+@pytest.mark.quick("gpt2", "llama")
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "opt", "gptj", "gpt_neo", "llama", "mistral", "qwen2"])
 def test_every_architecture_with_prompts_of_different_lengths(kind, load_toy, hf_directory):
     """Learned, rotary and local positions behind padding on the left, beside transformers and one prompt at a time."""
@@ -481,6 +482,7 @@ def some(tiny, corpus):
     return prompts(tiny, corpus, n=12, prompt_tokens=5, new_tokens=12, bos=True)
 
 
+@pytest.mark.slow
 def test_sweep(tiny, some, corpus, tmp_path):
     options = {"scales": (1, 0.5), "decoders": ("greedy", "sample"), "features": tiny, "seed": 4, "progress": False}
     found = study(tiny, some, **options)
@@ -530,6 +532,7 @@ def test_sweep(tiny, some, corpus, tmp_path):
     assert again.provenance == found.provenance
 
 
+@pytest.mark.slow
 def test_perplexity_is_of_rows_as_asked(tiny, some, corpus):
     """On rows of the same layout and length as `bias_effect`'s, not of prompts."""
     options = {"scales": [1], "decoders": ["greedy"], "progress": False}

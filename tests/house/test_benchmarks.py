@@ -70,7 +70,7 @@ def test_what_disagrees_has_no_row(timing):
 
 
 @pytest.mark.e2e
-@pytest.mark.matrix
+@pytest.mark.slow
 def test_a_benchmark_prints_its_rows():
     command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "probing.py"), "--quick", "--json"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

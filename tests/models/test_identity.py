@@ -72,6 +72,7 @@ def test_merges_count(tmp_path):
     assert tokenizer_hash(made[0]) != tokenizer_hash(made[1])
 
 
+@pytest.mark.slow
 def test_a_pass_does_not_go_on_with_another_tokenizer(two, texts, tmp_path):
     """Lower-case text, so that both read the same ids: what is counted is what the tokenizer would do."""
     lower, cased = two

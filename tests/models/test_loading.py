@@ -41,6 +41,7 @@ def half(request, tmp_path_factory) -> Path:
     return directory
 
 
+@pytest.mark.quick("llama-bfloat16-bridge", "gpt2-bfloat16-hooked")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16", torch.bfloat16])
 def test_a_type_of_fewer_digits(dtype, backend, half):
@@ -53,6 +54,7 @@ def test_a_type_of_fewer_digits(dtype, backend, half):
         assert weight.dtype == torch.bfloat16, name
 
 
+@pytest.mark.quick("llama-hooked", "llama-bridge")
 @pytest.mark.parametrize("backend", BOTH)
 def test_a_wider_type_than_the_stored_one_has_the_stored_numbers(backend, half):
     model = interp.load(half, backend=backend)
@@ -91,6 +93,7 @@ def test_a_block_that_is_converted_wrongly_is_named(dtype, hf_directory, monkeyp
         interp.load(hf_directory("gpt2"), backend="hooked", dtype=dtype)
 
 
+@pytest.mark.quick("llama-hooked", "gpt2-bridge")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "llama", "bert"])
 def test_nothing_is_shared_with_the_files_or_left_out(kind, backend, hf_directory):
@@ -106,7 +109,7 @@ def test_an_unknown_dtype_is_refused(half):
         interp.load(half, dtype="int8")
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize(("stored", "dtype"), [(torch.bfloat16, "auto"), (torch.bfloat16, "float32")])
@@ -125,6 +128,7 @@ def test_peak_memory(stored, dtype, backend, tmp_path):
     assert peak < 1.25 * size
 
 
+@pytest.mark.quick("llama-hooked")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_an_untrained_model_without_room_for_it(kind, backend, hf_directory, monkeypatch):

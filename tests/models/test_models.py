@@ -20,6 +20,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CAUSAL = [kind for kind in HF_MODELS if kind != "bert"]
 
 
+@pytest.mark.quick("gpt2", "llama")
 @pytest.mark.parametrize("kind", CAUSAL)
 def test_causal_models_equal_transformers(kind, hf_directory):
     tokens = torch.randint(60, (3, 20), generator=torch.Generator().manual_seed(1))
@@ -295,6 +296,7 @@ def test_buffers_and_other_files_may_hold_integers(hf_directory, tmp_path):
     assert type(interp.load(tmp_path / "m")).__name__ == "HookedTransformer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "opt"])
 def test_no_folder_has_a_name_that_matters(kind, hf_directory, tmp_path, monkeypatch):
     """TransformerLens looks for "llama" and "gemma" in paths; temporary ones may have them."""

@@ -41,6 +41,7 @@ def untouched(model):
     return [(hook_name(model, "pattern", layer), lambda pattern, hook: None) for layer in range(model.cfg.n_layers)]
 
 
+@pytest.mark.quick("gpt2-hooked", "llama-bridge")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", list(HF_MODELS))
 def test_both_paths_are_one_function(kind, backend, hf_directory):
@@ -55,6 +56,7 @@ def test_both_paths_are_one_function(kind, backend, hf_directory):
         torch.testing.assert_close(plain[name], value, atol=1e-5, rtol=1e-5, msg=name)
 
 
+@pytest.mark.quick("llama-hooked")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_gradients(kind, backend, hf_directory):
@@ -79,6 +81,7 @@ def test_an_edited_pattern_counts(load_toy):
     assert found.loc[found["layer"] == 0, "sum"].eq(0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BOTH)
 def test_provenance_says_how_attention_ran(backend, hf_directory):
     assert provenance(interp.load(hf_directory("gpt2"), backend=backend), {})["attention"] == "sdpa"
@@ -99,6 +102,7 @@ def observers(model):
     }
 
 
+@pytest.mark.quick("bert")
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neo", "llama", "bert"])
 def test_sums_over_parts_of_the_queries_are_sums_over_the_pattern(kind, load_toy):
     model = load_toy(kind)
@@ -114,6 +118,7 @@ def test_sums_over_parts_of_the_queries_are_sums_over_the_pattern(kind, load_toy
             np.testing.assert_allclose(ours[name].state[state], value, atol=near, rtol=1e-5, err_msg=f"{name} {state}")
 
 
+@pytest.mark.quick("profile")
 @pytest.mark.parametrize("name", ["by class", "correlations", "contributions", "weighted", "profile", "ablation"])
 def test_memory_does_not_grow_with_the_square_of_the_context(name):
     model = toy_decoder(n_positions=2_048)

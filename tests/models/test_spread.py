@@ -68,6 +68,7 @@ def on_two(load_toy, monkeypatch):
     return load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox"])
 def test_its_parts_are_where_they_were_put(kind, on_two, load_toy):
     tokens = torch.arange(7, 15)[None]
@@ -86,15 +87,16 @@ def test_what_is_mixed_is_seen():
         torch.ones(2, device="cuda:0") + torch.ones(2).to("cuda:1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
         ("gpt2", "frequency.bias_effect"),
         ("llama", "attention.study"),
-        pytest.param("gpt2", "attention.study", marks=pytest.mark.matrix),
-        pytest.param("gpt2", "encoding.study", marks=pytest.mark.matrix),
-        pytest.param("llama", "encoding.study", marks=pytest.mark.matrix),
-        pytest.param("gpt2", "generation.study", marks=pytest.mark.matrix),
+        pytest.param("gpt2", "attention.study", marks=pytest.mark.slow),
+        pytest.param("gpt2", "encoding.study", marks=pytest.mark.slow),
+        pytest.param("llama", "encoding.study", marks=pytest.mark.slow),
+        pytest.param("gpt2", "generation.study", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
@@ -115,6 +117,7 @@ def assert_same(found: Any, expected: Any) -> None:
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), atol=1e-6, rtol=1e-6, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_probing_gives_the_numbers_of_one_device(on_two, load_toy):
     table = pairs.generate(n_per_task=12)
     table = table[table["UID"] == table["UID"].iloc[0]]
@@ -126,6 +129,7 @@ def test_probing_gives_the_numbers_of_one_device(on_two, load_toy):
         assert_same(interp.probing.study(model, table, methods=["dense"], progress=False), expected)
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("inside_of_interp", [True, False])
 def test_recipes_act_where_the_activations_are(inside_of_interp, on_two, load_toy):
     tokens, logits = torch.arange(7, 15)[None], []
@@ -141,6 +145,7 @@ def test_recipes_act_where_the_activations_are(inside_of_interp, on_two, load_to
     torch.testing.assert_close(*logits, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_map_of_one_device_is_that_device(hf_directory):
     for device_map in ("auto", {"": "cpu"}, {"transformer": "cpu:0", "lm_head": torch.device("cpu")}):
         model = interp.load(hf_directory("gpt2"), device_map=device_map)

@@ -29,6 +29,7 @@ def said(page: Path) -> dict[str, str]:
     return dict(re.findall(r'<meta (?:property|name)="((?:og|twitter):[^"]+)" content="([^"]*)">', text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["https://example.org/runs/a/", "https://example.org/runs/a"])
 def test_a_page_with_an_address_has_a_picture(run: Path, address: str) -> None:
     told = said(pages.write_page(run, url=address))
@@ -46,6 +47,7 @@ def test_a_page_with_an_address_has_a_picture(run: Path, address: str) -> None:
     assert (edges == 1).all(), "nothing is cut at the edge"
 
 
+@pytest.mark.slow
 def test_the_picture_lies_beside_a_page_with_a_name(run: Path) -> None:
     told = said(pages.write_page(run, url="http://example.org/a/run.html"))
     assert told["og:url"] == "http://example.org/a/run.html"
@@ -57,6 +59,7 @@ def test_a_page_without_an_address_has_none(run: Path) -> None:
     assert not (run / "index.png").exists()
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_wrote(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["page", str(run), "--url", "https://example.org/", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -66,6 +69,7 @@ def test_the_command_says_what_it_wrote(run: Path, capsys: pytest.CaptureFixture
     assert main(["page", str(run), "--url", "https://example.org/"]) == 0, "its own picture is replaced"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["example.org/run", "runs/a", "file:///tmp/run", "https://", ""])
 def test_half_an_address_is_refused(run: Path, address: str) -> None:
     with pytest.raises(ValueError, match="expected the whole address of the page, such as https://example.org/run/"):

@@ -90,6 +90,7 @@ def t_of(x: np.ndarray, score: str) -> np.ndarray:
     return np.nan_to_num(t, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")
 def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
@@ -239,6 +240,7 @@ def test_welch_and_paired_t_are_scipys():
     assert top(torch.tensor([[0.0, -3.0, 2.0, 1.0]]), 2).tolist() == [[1, 2]]
 
 
+@pytest.mark.slow
 def test_sums_do_not_depend_on_how_pairs_are_shared_out():
     model, table = toy_decoder(), toy_pairs(("a",), n=100)
     rows = model.tokenizer(table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist())["input_ids"]
@@ -263,6 +265,7 @@ def test_sums_do_not_depend_on_how_pairs_are_shared_out():
     assert whole.state["counts.residual.1"].sum() == 200 * model.cfg.d_model
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_or_shared_gives_the_same(tmp_path, monkeypatch):
     model, table = toy_decoder(), toy_pairs(("a", "c"))
     plain = probing.map_units(model, table, progress=False)
@@ -334,6 +337,7 @@ def test_findings_of_planted_units():
     assert set(alone.values()) == {"cannot tell"}
 
 
+@pytest.mark.slow
 def test_a_yes_is_rare_where_there_is_nothing():
     """Of findings from states without any effect at most one in twenty says yes; of another 100 runs at most 5 did."""
     yes: dict[str, int] = {}
@@ -344,6 +348,7 @@ def test_a_yes_is_rare_where_there_is_nothing():
     assert max(yes.values()) <= 1, yes
 
 
+@pytest.mark.slow
 def test_positions():
     """The mean over positions is that of all tokens of a sentence, special ones too."""
     model, table = toy_decoder(), toy_pairs(("a",))
@@ -402,6 +407,7 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
         controls.swapped(["causative"], n_per_task=0)
 
 
+@pytest.mark.slow
 def test_a_study_has_the_atlas_where_it_is_asked_for():
     model = interp.load("tiny-gpt2")
     table = pairs.load("bundled", tasks=["reflexive_number"], limit=12)
@@ -421,6 +427,7 @@ def test_a_study_has_the_atlas_where_it_is_asked_for():
     assert "Top units found again by other pairs, mean over tasks" in shown.tables
 
 
+@pytest.mark.slow
 def test_runs_are_compared_in_their_units():
     model, table = toy_decoder(), toy_pairs(("a", "c"))
     quick: Any = {"states": [1], "methods": ["dense"], "controls": ["none"], "progress": False}
@@ -436,6 +443,7 @@ def test_runs_are_compared_in_their_units():
     assert found.figures["pair_similarity"].data[0].y.tolist() == pytest.approx(cosines.tolist(), abs=1e-5, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     """A dry run says how many bytes the sums of the tasks that are read side by side have, and those kept of all."""
     directory = str(hf_directory("gpt2"))

@@ -191,6 +191,7 @@ def test_planted_dimensions_are_found(method):
 TYPED = {"check_do_not_raise_errors_in_init_or_set_params": "the test run checks types at every call"}
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [SparseProbe("dense"), SparseProbe("topk", k=1), SparseProbe(steps=100)], expected_failed_checks=lambda probe: TYPED
 )
@@ -454,6 +455,7 @@ def test_states_without_variance_give_a_probe_that_says_nothing():
     assert (probing.transfer(states, steps=20)["pair_accuracy"] == 0.5).all()
 
 
+@pytest.mark.slow
 def test_random_probes_alone(swept):
     vectors, both, whole = swept
     alone = probing.sweep(states_of(vectors, both), methods=["random"], progress=False)

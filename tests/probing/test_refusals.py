@@ -298,6 +298,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
     np.testing.assert_array_equal(log_probability(w, of(few)), log_probability(w, few))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untyped")
 def test_a_study_of_generators(workshop: Workshop) -> None:
     model, given = workshop.model("gpt2"), {"states": [1, 2], "l0_strengths": [0.2, 0.5], "ks": [1], "seeds": [2]}

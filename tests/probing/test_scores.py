@@ -102,6 +102,7 @@ def masked_in_turn(one: SimpleNamespace, text: str, ids: list[int], whole_words:
         yield float(one.hf(torch.tensor([row])).logits[0, position + 1].log_softmax(-1)[target])
 
 
+@pytest.mark.quick("False-True", "tiny-bert", "False-False")
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize(("name", "bos"), [("tiny-gpt2", True), ("tiny-gpt2", False), ("tiny-bert", None)])
 def test_scores_are_a_plain_loop(made: Any, name: str, bos: bool | None, whole_words: bool) -> None:

@@ -285,6 +285,7 @@ def removed_dims(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return sets
 
 
+@pytest.mark.quick("gpt2-0")
 @pytest.mark.parametrize(("kind", "state"), [("gpt2", 0), ("gpt2", 1), ("gpt2", 2), ("bert", 1), ("bert", 2)])
 def test_ablation_is_an_edit_of_the_plain_model(
     kind: str,
@@ -345,6 +346,7 @@ def test_ablation_is_an_edit_of_the_plain_model(
     assert probing.ablation_effect(model, table, probes[:1], limit=3, draws=1, progress=False)["n_pairs"].eq(3).all()
 
 
+@pytest.mark.slow
 def test_random_neurons_are_matched_in_perplexity(
     hf_directory: Callable[[str], Path], load_toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,6 +564,7 @@ def test_a_rotation_leaves_dense_probes_as_they_are() -> None:
     assert neurons.empty, "dimensions of a random basis are no neurons"
 
 
+@pytest.mark.slow
 def test_tasks_of_unequal_size() -> None:
     """11 and 12 pairs have equally many training and test pairs, but not validation pairs."""
     states = tables({"a": planted(11, 6, [0], 0), "b": planted(12, 6, [0], 1), "c": planted(26, 6, [0], 2)})
@@ -718,6 +721,7 @@ def test_study_has_every_table(
     pd.testing.assert_frame_equal(resumed.ablation, found.ablation)
 
 
+@pytest.mark.slow
 def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     model = load_toy("gpt2")
     one = probing.study(model, study_pairs, tasks=["u"], states=[1], state=1, bos=False, **OPTIONS)
@@ -749,6 +753,7 @@ def test_study_of_parts(load_toy: Callable[..., Any], study_pairs: pd.DataFrame)
         probing.study(model, study_pairs, states=[0], **(OPTIONS | {"ks": (17,)}))
 
 
+@pytest.mark.slow
 def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     model, options = load_toy("gpt2"), OPTIONS | {"methods": ["dense"], "controls": ["none"]}
     found = probing.study(model, study_pairs, states=[1], score="per_token", bos=False, **options)
@@ -767,6 +772,7 @@ def test_a_study_that_judges_by_another_score(load_toy: Callable[..., Any], stud
         probing.study(model, study_pairs, states=[1], whole_words=True, **options)
 
 
+@pytest.mark.slow
 def test_figures_show_the_sparse_probe_of_any_seed(load_toy: Callable[..., Any], study_pairs: pd.DataFrame) -> None:
     options = OPTIONS | {"methods": ["l0", "dense"], "seeds": [3], "controls": ["none"]}
     study = probing.study(load_toy("gpt2"), study_pairs, states=[1, 2], **options)
@@ -836,6 +842,7 @@ def test_the_papers_preset_says_what_it_depends_on(tmp_path: Path, capsys: Any) 
     assert {"l0_untrained", "l0_rotated"} <= set(found.means["probe"])
 
 
+@pytest.mark.slow
 def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Path, capsys: Any) -> None:
     no_partner = tmp_path / "pairs.csv"
     no_partner.write_text("sentence_good,sentence_bad\nw1 w2,w2 w1\nw3 w4,\n")

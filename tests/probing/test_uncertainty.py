@@ -191,6 +191,7 @@ def test_noise_has_no_ratio(shared: float) -> None:
     assert set(random_k["k"]) >= {1, 2, 4, 8, 16, 32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [3, 6])
 def test_a_planted_ratio_is_found(times: int) -> None:
     """Independent dimensions of SD 1, whose squared differences of means add up: the top's are `times` as large."""
@@ -220,6 +221,7 @@ def test_where_the_dimensions_end_first() -> None:
     assert (found[["ratio", "high"]] == 23).all(axis=None)
 
 
+@pytest.mark.slow
 def test_many_small_tasks_have_their_point_inside() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(40, 50, 2, 30))
@@ -253,6 +255,7 @@ RAW: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_probes_of_raw_states_do_not_depend_on_their_unit() -> None:
     found = {}
     for scale in (0.01, 0.1, 1, 10):

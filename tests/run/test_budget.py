@@ -44,6 +44,7 @@ def iter_of(reading: Any) -> Any:
     yield [reading]
 
 
+@pytest.mark.quick("frequency-llama")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.filterwarnings("ignore:word frequencies come from")
@@ -61,6 +62,7 @@ def test_sums_are_those_of_the_observers(name, kind, hf_directory, texts):
         assert size == expected[what] or (what in AT_MOST and 0.2 * expected[what] < size <= expected[what]), what
 
 
+@pytest.mark.slow
 def test_states_of_sentences_are_counted():
     table = pairs.generate(n_per_task=10)[:40]
     states = collect(interp.load("tiny-gpt2"), table, progress=False)
@@ -71,6 +73,7 @@ def test_states_of_sentences_are_counted():
     assert cost.numbers["states_bytes"] == 2 * cost.passes[0].sums, "of a trained and an untrained model"
 
 
+@pytest.mark.quick("hooked-gpt2", "bridge-llama")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "gpt_neox", "opt", "mistral"])
 @pytest.mark.parametrize("backend", ["hooked", "bridge"])
 def test_weights_are_those_of_the_model(kind, backend, hf_directory):

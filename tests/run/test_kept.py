@@ -50,6 +50,7 @@ def read(request, load_toy, texts):
     return model, corpora.batches(model, texts[:9], layout="texts", batch_size=4, mask_rate=rate)
 
 
+@pytest.mark.quick("gpt2, padded", "bert")
 @pytest.mark.parametrize("state", [0, 1, 2])
 def test_a_reading_from_a_state_is_that_of_a_whole_pass(state, read):
     whole, found = both(*read, state)
@@ -58,6 +59,7 @@ def test_a_reading_from_a_state_is_that_of_a_whole_pass(state, read):
     assert (whole - plain).abs().max() > 0.1, "the edit does something"
 
 
+@pytest.mark.quick("llama")
 @pytest.mark.parametrize("site", [("mlp_out", 0), ("head_norm", None)])
 def test_hooks_of_others_count(site, read):
     """Before the state, and on the head, which then sees every position."""

@@ -52,6 +52,7 @@ def test_any_division_gives_the_variance(sample):
     assert (moments.variance(found)[:, 2] == 0).all(), "a constant has none"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(samples())
 def test_any_division_gives_the_correlation(sample):

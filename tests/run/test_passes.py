@@ -159,6 +159,7 @@ def test_a_mistake_shows_before_anything_is_read(load_toy, texts, observed):
     assert observed == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_weights_are_hashed_once_for_each_call(load_toy, texts, tmp_path, monkeypatch):
     model = load_toy("gpt2")

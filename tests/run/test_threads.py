@@ -49,6 +49,7 @@ def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
     assert active_hooks(gpt2) == []
 
 
+@pytest.mark.slow
 def test_different_functions_beside_each_other(gpt2, texts):
     pairs = pd.DataFrame({"sentence_good": ["w1 w2", "w3"], "sentence_bad": ["w2 w1", "w4"], "UID": ["t", "t"]})
     tasks = {

@@ -75,6 +75,7 @@ def test_measures_are_those_of_interp(separator: training_data.Separator, tmp_pa
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_runs_are_trained_once_and_shown(
     small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

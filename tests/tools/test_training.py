@@ -58,6 +58,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return request.param, run(request.param, tmp_path_factory.mktemp(request.param) / "run")
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_weights(finished: tuple[str, Path], tmp_path: Path) -> None:
     kind, out = finished
     assert same(out, run(kind, tmp_path / "again"))
