@@ -198,7 +198,7 @@ def attention_hooks(
 
 
 def _circuit(model: Model, layer: int, batch: Batch) -> QKCircuit | None:
-    """What makes the attention of a layer out of queries and keys, None where something else takes part."""
+    """What makes the attention of a layer out of queries and keys, None if something else takes part."""
     if is_edited(model, batch):
         return None
     try:

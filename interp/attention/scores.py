@@ -81,7 +81,7 @@ class ScoreContributions(GroupedKeyObserver):
         centred: also the contributions less their mean over the keys that the query sees.
         average: over all pairs of the corpus, or over sentences of their means.
 
-    Raises ValueError where scores are no sum over residual dimensions, and for a layer that does not exist.
+    Raises ValueError if scores are no sum over residual dimensions, and for a layer that does not exist.
     """
 
     def __init__(
@@ -403,7 +403,7 @@ def score_contributions(
     the text has no row. The table takes 72 bytes a row:
     of a model with billions of parameters, take `scores` of a `ScoreContributions`, or of a study.
 
-    Raises ValueError where a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
+    Raises ValueError if a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
     that does not exist, padding on the left, or a class function that returns something else than a class for each
     token.
 

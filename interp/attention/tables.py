@@ -127,7 +127,7 @@ class AttentionStudy(Result):
 
     @property
     def largest_gap(self) -> dict[str, Any] | None:
-        """The layer, head, class and dimension of the largest gap of either sign; None where there is no gap."""
+        """The layer, head, class and dimension of the largest gap of either sign; None if there is no gap."""
         sizes = (part.arrays["gap"].to_series().abs() for part in self.gaps.parts())
         found: dict[Any, float] = {values.idxmax(): values.max() for values in sizes if values.max() > 0}
         return dict(zip(self.gaps.dims, max(found, key=found.__getitem__), strict=True)) if found else None
@@ -145,7 +145,7 @@ class AttentionStudy(Result):
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why attention scores of a model cannot be decomposed, None where they can."""
+    """Why attention scores of a model cannot be decomposed, None if they can."""
     try:
         for layer in range(model.cfg.n_layers):
             qk_circuit(model, layer)

@@ -123,7 +123,7 @@ class Batches:
     tokenizer: Any = field(default=None, repr=False)
     unknown: Callable[[], Unknown] = field(default=Unknown, repr=False)
     rows: Callable[[], Iterator[Row]] | None = field(default=None, repr=False)
-    """The rows of the corpus in its order, whatever batches they are read in; None where nobody says."""
+    """The rows of the corpus in its order, whatever batches they are read in; None if nobody says."""
 
     @property
     def about(self) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Table:
     def choose(self, column: str | None) -> str:
         """The column to read: `column`; else the only one, the one called `text`, or the only one that holds strings.
 
-        Raises ValueError where that is none, or several.
+        Raises ValueError if that is none, or several.
         """
         names, shown = [name for name, _ in self.columns], self.shown
         if not names:

@@ -30,7 +30,7 @@ _NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", 
 
 
 def tokenizer_of(model: Model) -> Any:
-    """The model's tokenizer. Raises ValueError where it has none."""
+    """The model's tokenizer. Raises ValueError if it has none."""
     check_model(model)
     if model.tokenizer is None:
         how = "set model.tokenizer, or give a causal model token ids [rows, pos]"

@@ -26,7 +26,7 @@ _LETTERS_OF_TOKEN = 4.0
 class Corpus:
     """A stream of texts that can be read again: iterate over it for strings.
 
-    `n_texts` is None where it is not known before reading; `fingerprint` identifies the content; `remote` says that it
+    `n_texts` is None if it is not known before reading; `fingerprint` identifies the content; `remote` says that it
     streams over the network; `tokens` keeps what `interp.corpora.tokens` made of it.
     """
 

@@ -24,7 +24,7 @@ _WARN_ABOVE = 0.05
 
 
 def unknown_id(tokenizer: Any) -> int | None:
-    """The id of the token that stands for what a tokenizer does not know, None where it knows everything.
+    """The id of the token that stands for what a tokenizer does not know, None if it knows everything.
 
     Byte-level tokenizers do; what GPT-2's calls unknown is its end-of-text token.
     """
@@ -42,7 +42,7 @@ class Unknown:
 
     @property
     def share(self) -> float | None:
-        """Of the tokens; None where none was read."""
+        """Of the tokens; None if none was read."""
         return self.n_unknown / self.n_tokens if self.n_tokens else None
 
     @classmethod
@@ -53,7 +53,7 @@ class Unknown:
         return found
 
     def check(self, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
-        """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
+        """Raise ValueError if every token is unknown; warn above 5 %, unless `quiet`."""
         share, does_not_know = self.share or 0.0, "this model's tokenizer does not know"
         if share == 1.0:
             what = f"all {self.n_tokens:,} tokens that were read of {where} are {tokenizer.unk_token}"

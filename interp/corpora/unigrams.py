@@ -90,7 +90,7 @@ class Unigrams:
     def merge(self, other: "Unigrams") -> "Unigrams":
         """Counts of both corpora together, whose tokenizer is known where that of both is.
 
-        Raises ValueError where the tokenizers differ, or the sizes of the vocabularies.
+        Raises ValueError if the tokenizers differ, or the sizes of the vocabularies.
         """
         n, m = len(self.counts), len(other.counts)
         if n != m or len({self.tokenizer, other.tokenizer} - {None}) > 1:
@@ -101,7 +101,7 @@ class Unigrams:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file with one int64 tensor `counts`, and the corpus and the tokenizer as metadata.
 
-        Raises FileExistsError where something else than such counts has that name.
+        Raises FileExistsError if something else than such counts has that name.
         """
         check_counts_file(Path(path))
         about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})  # one entry: several have no order
@@ -111,7 +111,7 @@ class Unigrams:
 
 
 def check_counts_file(path: Path) -> None:
-    """Raise FileExistsError where there is something at a path that is no file of counts, which may be replaced."""
+    """Raise FileExistsError if there is something at a path that is no file of counts, which may be replaced."""
     tensors: list[str] = []
     if path.is_file() and not path.is_symlink():
         with suppress(SafetensorError, OSError), safe_open(path, "np") as file:

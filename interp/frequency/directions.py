@@ -45,7 +45,7 @@ FEWEST_CONTROLS = 39
 
 
 def why_no_directions(model: Model) -> str | None:
-    """Why directions of the head's input of a model cannot be scaled, None where they can."""
+    """Why directions of the head's input of a model cannot be scaled, None if they can."""
     try:
         raw_head(model).refuse_cap("a vector added to its input has no closed form")
     except ValueError as error:

@@ -80,14 +80,14 @@ class LogitsObserver(Observer):
         return real_logits(self.head.finished(unembedded), self.head.real)
 
     def check_read(self) -> None:
-        """Raise ValueError where no position was read."""
+        """Raise ValueError if no position was read."""
         if not self.state["n"]:
             raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
 
     def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
         """A state that is a sum over the positions that were read (or scored), averaged over them.
 
-        Raises ValueError where none was read.
+        Raises ValueError if none was read.
         """
         self.check_read()
         return (self.state[name] / self.state[over]).cpu().numpy()
@@ -326,7 +326,7 @@ class MeanPredictions(LogitsObserver):
         return np.array([self.means(number).nll for number in range(len(self.variants))])
 
     def means(self, variant: int) -> Means:
-        """The means of one variant over all positions. Raises ValueError where none was read."""
+        """The means of one variant over all positions. Raises ValueError if none was read."""
         self.check_read()
         return self._means(*(sums.sum(0) for sums in self._sums(variant)))
 

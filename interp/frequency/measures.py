@@ -34,7 +34,7 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
         u: the unigram distribution.
         unedited: the number of the variant that ΔKL and Δ perplexity compare with.
 
-    Raises ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
+    Raises ValueError if a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
     """
     _check_types(predictions, u)
     found = _jackknifed(predictions, u, unedited)

@@ -124,7 +124,7 @@ class BiasEffect(Result):
 
 
 def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | None:
-    """Why there is nothing to ask of a model, with these directions, None where there is."""
+    """Why there is nothing to ask of a model, with these directions, None if there is."""
     if directions:
         return why_no_directions(model)
     return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_INSTEAD}"

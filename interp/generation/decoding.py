@@ -218,7 +218,7 @@ def generate(
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why the text of a model cannot be generated with b_LN scaled, None where it can."""
+    """Why the text of a model cannot be generated with b_LN scaled, None if it can."""
     return _NO_DECODER if is_encoder(model) else prediction_head(model).why_absent.get("ln")
 
 

@@ -70,7 +70,7 @@ def place(source: str, revision: str | None) -> Path | None:
 def read_config(source: str, revision: str | None = None) -> Any:
     """The transformers config of a hub name or a directory.
 
-    Raises FileNotFoundError where there is none, ValueError for one that cannot be read or of an unsupported kind.
+    Raises FileNotFoundError if there is none, ValueError for one that cannot be read or of an unsupported kind.
     """
     try:
         options: dict[str, Any] = {"revision": revision} | _reach(source)
@@ -95,14 +95,14 @@ SEQ2SEQ = {"bart": "BartForConditionalGeneration", "t5": "T5ForConditionalGenera
 
 
 def context_of(config: Any) -> int | None:
-    """The longest row that a model reads, None where its config sets no limit. RoBERTa's positions begin after that of
+    """The longest row that a model reads, None if its config sets no limit. RoBERTa's positions begin after that of
     its padding token."""
     positions = getattr(config, "max_position_embeddings", None)
     return positions - config.pad_token_id - 1 if config.model_type == "roberta" else positions
 
 
 def _class_name(kind: str | None) -> str | None:
-    """The class of transformers that a kind of model is read with, None where it is no kind of language model here."""
+    """The class of transformers that a kind of model is read with, None if it is no kind of language model here."""
     known = HOOKED | MASKED | SEQ2SEQ
     return known.get(kind or "") or CAUSAL.get(kind or "")
 
@@ -133,7 +133,7 @@ class Stored:
     def n_numbers(self) -> int:
         """How many numbers its weights are, by the headers of their files; 0 where there are none.
 
-        Raises ValueError for headers or an index that are damaged, FileNotFoundError where a shard is missing.
+        Raises ValueError for headers or an index that are damaged, FileNotFoundError if a shard is missing.
         """
         return sum(size for _, size in self._types())
 
@@ -154,7 +154,7 @@ class Stored:
     def checked(self) -> Any:
         """The model of `mapped`, once for each `Stored`: the weights must be there, all of them and of this model.
 
-        Raises FileNotFoundError where there are none, ValueError for what cannot be read or is unsupported.
+        Raises FileNotFoundError if there are none, ValueError for what cannot be read or is unsupported.
         """
         if self.config.num_hidden_layers < 1:
             has = f"{self.config.num_hidden_layers} blocks by its config.json"
@@ -231,7 +231,7 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
 
 
 def why_not_converted(source: str, config: Any) -> str | None:
-    """Why there is no `HookedTransformer` or `HookedEncoder` of a model, None where there is one: an architecture or an
+    """Why there is no `HookedTransformer` or `HookedEncoder` of a model, None if there is one: an architecture or an
     activation that TransformerLens does not have, options that it would convert without a word and wrongly."""
     if config.model_type not in HOOKED:
         return f"{source} is a {config.model_type!r} model, of which TransformerLens has no implementation of its own"
@@ -277,7 +277,7 @@ def _files(source: str, revision: str | None) -> list[Path]:
     """The safetensors files that transformers reads: one, or those that an index names; none where some of those of a
     model on the hub have yet to be downloaded.
 
-    Raises ValueError for an index that is damaged or names files elsewhere, FileNotFoundError where one is missing.
+    Raises ValueError for an index that is damaged or names files elsewhere, FileNotFoundError if one is missing.
     """
     if (directory := place(source, revision)) is None:
         return []

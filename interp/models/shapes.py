@@ -91,7 +91,7 @@ class Shape(Widths):
 def shape(name: str) -> Shape:
     """The shape of a hub name or a directory with a config.json.
 
-    Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture and a size below 1,
+    Raises FileNotFoundError if there is no config, ValueError for an unsupported architecture and a size below 1,
     TypeError for a size that is no whole number.
 
     Examples:

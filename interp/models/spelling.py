@@ -175,7 +175,7 @@ def _whole(said: bytes) -> str | None:
 
 
 def _together(parts: Sequence[bytes]) -> list[str | None]:
-    """The characters that each of some strings of bytes has a part in, None where there is none."""
+    """The characters that each of some strings of bytes has a part in, None if there is none."""
     joined, owners = b"".join(parts), [number for number, part in enumerate(parts) for _ in part]
     texts = [""] * len(parts)
     at = 0

@@ -35,7 +35,7 @@ FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms"
 
 @dataclass(frozen=True, eq=False)
 class HeadTensors:
-    """The tensors of a prediction head, None where there is none.
+    """The tensors of a prediction head, None if there is none.
 
     The logits are `scale · (h W_U + b_U)`, and then `cap · tanh(logits / cap)` where there is a cap. `b_U` is None
     where it is zero. `had_bias`: of a folded model it may hold more than b_LN W_U.
@@ -143,7 +143,7 @@ class View(ABC):
         """The hook point of each site, with `{layer}` where it has one."""
 
     def refused(self, site: Site) -> str | None:
-        """Why a site cannot be used in this model, None where it can."""
+        """Why a site cannot be used in this model, None if it can."""
         return None
 
     @property
@@ -156,7 +156,7 @@ class View(ABC):
     @property
     @abstractmethod
     def d_mlp(self) -> int | None:
-        """Neurons of an MLP, None where it has none that an output matrix reads."""
+        """Neurons of an MLP, None if it has none that an output matrix reads."""
 
     def refuse_drawn(self) -> None:
         """Raise ValueError for a model whose weights are there only while a block runs (`interp.models.untrained`)."""

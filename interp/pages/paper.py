@@ -34,7 +34,7 @@ def write_figures(
 
     Returns a table (file, caption) with a row for each figure.
 
-    Raises FileNotFoundError where there is no result, ValueError for another format, style or width, and
+    Raises FileNotFoundError if there is no result, ValueError for another format, style or width, and
     FileExistsError where `out` holds what interp did not write.
 
     Examples:

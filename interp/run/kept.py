@@ -33,7 +33,7 @@ class Kept(NamedTuple):
 def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
     """The residual stream at a hidden state, of every batch that an analysis reads first.
 
-    None where it has more than 64 MiB, where other processes read a part of the batches, and for a model that runs from
+    None if it has more than 64 MiB, where other processes read a part of the batches, and for a model that runs from
     its tokens alone (a bridge): then read from the start.
     """
     if not view(model).starts_within or distributed.part().grouped:

@@ -24,7 +24,7 @@ _FIRST_TEXTS = 100
 @dataclass(frozen=True)
 class Measured:
     """What the first batch of each pass that is asked for first takes: seconds, all passes together; about how many
-    batches the text has, None where nobody knows without reading it; and the most bytes that were held, by the process
+    batches the text has, None if nobody knows without reading it; and the most bytes that were held, by the process
     since it was started, or on a GPU."""
 
     seconds: float

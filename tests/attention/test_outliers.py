@@ -99,7 +99,7 @@ def test_ablating_the_residual_stream(kind, hf_directory, load_toy):
         ({"layer": 0, "dims": [1, 1]}, "different numbers"),
         ({"layer": 0, "dims": []}, "different numbers"),
         ({"layer": 0, "dims": [1], "mode": "mean"}, "needs means="),
-        ({"layer": 0, "dims": [1], "means": torch.zeros(16)}, "takes none"),
+        ({"layer": 0, "dims": [1], "means": torch.zeros(16)}, "takes no means"),
         ({"layer": 0, "dims": [1], "mode": "mean", "means": torch.zeros(15)}, r"means must be \[16\]"),
     ],
 )

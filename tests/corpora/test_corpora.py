@@ -289,7 +289,7 @@ def test_bad_counts(tmp_path):
     assert Unigrams(np.array([2], np.uint8), "x").merge(Unigrams(np.array([255], np.uint8), "y")).n_tokens == 257
     with pytest.raises(ValueError, match="different tokenizers"):
         Unigrams(np.arange(3), "x").merge(Unigrams(np.arange(4), "y"))
-    with pytest.raises(ValueError, match="does not belong to this model"):
+    with pytest.raises(ValueError, match="the tokenizer that belongs to this model"):
         unigrams.count(toy_tokenizer(), ["w50"], corpus="x", d_vocab=10)
     with pytest.raises(ValueError, match="is empty: no token"):
         unigrams.count(toy_tokenizer(), [], corpus="x", d_vocab=10)

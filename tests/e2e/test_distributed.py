@@ -124,7 +124,7 @@ def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
         for index in range(n):
             code, said = outcome(capsys, *commands[name], "--out", tmp_path, "--shard", f"{index}/{n}")
             assert code == 0, said.err
-            assert "interp merge makes the result" in said.out
+            assert "run interp merge to make the result" in said.out
     assert not (tmp_path / name).exists()
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / name, alone(name))

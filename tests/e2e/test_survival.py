@@ -241,9 +241,7 @@ def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, comm
     assert "Traceback" not in error
     said = error.splitlines()[-1]
     if kept_file is None:
-        assert (
-            said == "interp: error: stopped before anything was done that could be kept; the same command starts anew"
-        )
+        assert said == "interp: error: stopped with nothing to resume from; the same command starts from the beginning"
         assert not out.exists()
     else:
         assert said.startswith("interp: error: stopped; the same command resumes from ")

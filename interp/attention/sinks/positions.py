@@ -83,7 +83,7 @@ class Sinks(KeyObserver):
         layers: of TransformerLens; all of them.
         epsilon: the attention above which a position is a sink.
 
-    Raises ValueError where scores are no sum over residual dimensions, for a layer that does not exist, and for an ε
+    Raises ValueError if scores are no sum over residual dimensions, for a layer that does not exist, and for an ε
     outside 0 … 1 or one that needs rows longer than the model's context.
 
     Examples:

@@ -34,7 +34,7 @@ class _Component(NamedTuple):
 
 
 def why_no_writers(model: Model) -> str | None:
-    """Why nobody can be said to write an activation, None where somebody can: a hidden state must be a sum."""
+    """Why nobody can be said to write an activation, None if somebody can: a hidden state must be a sum."""
     return "its hidden states are normed after each block, and no sum over components" if view(model).encoder else None
 
 
