@@ -163,7 +163,7 @@ def corpus_file(name: str) -> Path | None:
             _check_hub("datasets", dataset, f"a file ({', '.join(TEXT_SUFFIXES)}) or 'bundled'")
         return None
     if not os.path.isfile(path):
-        what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"
+        what = "is a directory" if os.path.isdir(path) else "is not a regular file" if there else "does not exist"
         shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         named = f"'bundled', one of {', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"

@@ -142,11 +142,11 @@ def dimension_profile(
 def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
     """The dimensions whose mean lies far from those of the other dimensions of its state.
 
-    By the rule `robust`, `|x̄_j − median| > k · 1.4826 MAD`, where the median and the median absolute deviation are over
-    the dimensions of a state, of means over all tokens: outliers do not move what they are measured by. By the rule
-    `sd`, `|x̄_j − μ| > k σ`, with the mean and the population SD (Maruta and Matsuzaki, who read outliers off a figure):
-    one large outlier hides smaller ones. Where the MAD is 0, 1.2533 times the mean absolute deviation stands for
-    1.4826 MAD (Iglewicz and Hoaglin 1993).
+    By the rule `robust`, `|x̄_j − median| > k · 1.4826 MAD`, where the median and the median absolute deviation are
+    over the dimensions of a state, of means over all tokens: outliers do not move what they are measured by. By the
+    rule `sd`, `|x̄_j − μ| > k σ`, with the mean and the population SD (Maruta and Matsuzaki, who read outliers off a
+    figure): one large outlier hides smaller ones. Where the MAD is 0, 1.2533 times the mean absolute deviation stands
+    for 1.4826 MAD (Iglewicz and Hoaglin 1993).
 
     Args:
         profile: the table of `dimension_profile`.
@@ -155,8 +155,9 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: 
         rule: see above.
 
     Returns the table `outliers` (dim, state, mean, z, robust_z, rank, n_states): one row for each state in which a
-    dimension is an outlier by the rule; `z` is `(x̄_j − μ)/σ` and `robust_z` is `(x̄_j − median)/(1.4826 MAD)`, whatever
-    the rule; `rank` 1 is the dimension that is an outlier in most states, ties by the largest score of the rule.
+    dimension is an outlier by the rule; `z` is `(x̄_j − μ)/σ` and `robust_z` is `(x̄_j − median)/(1.4826 MAD)`,
+    whatever the rule; `rank` 1 is the dimension that is an outlier in most states, ties by the largest score of the
+    rule.
 
     Raises ValueError for a k that is not above 0, an unknown rule, and for a table with values missing or of two runs.
 

@@ -1,4 +1,4 @@
-"""What `interp frequency` is asked with."""
+"""The options and the declaration of `interp frequency`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

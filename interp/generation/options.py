@@ -1,4 +1,4 @@
-"""What `interp generation` is asked with."""
+"""The options and the declaration of `interp generation`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ else:
     GenerationConfig = Model = Any
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
-"""A decoder by name; what each stands for is in `interp.generation.decoding.PRESETS`."""
+"""A decoder by name. `interp.generation.decoding.PRESETS` has the settings that each name stands for."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""The decoders that have a name."""
+"""The names of decoders."""
 
 
 @dataclass(frozen=True, kw_only=True)

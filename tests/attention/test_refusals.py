@@ -212,7 +212,7 @@ CASES: dict[str, Case] = {
     "a mask of torch for tokens": (TYPE, "class 'x' has True", lambda w: by_class(w, {"x": torch.ones(67).bool()})),
     "a word for a token": (
         BAD,
-        "class 'x' has 'the', which is no class of text; for a token give its id (tokenizer.convert_tokens_to_ids)",
+        "class 'x' has 'the', which is not a class of text; for a token, give its id (tokenizer.convert_tokens_to_ids)",
         lambda w: by_class(w, {"x": ["the"]}),
     ),
     "ids below 0": (

@@ -96,7 +96,7 @@ def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
     Unigrams(np.arange(1, 60), "other").save(tmp_path / "other.safetensors")
     for wrong, message in (
         (["--add", str(tmp_path / "cased.safetensors")], "the unigram counts (cased) were made with another tokenizer"),
-        (["--add", str(tmp_path / "other.safetensors")], "over 59 types, this model's vocabulary has 67"),
+        (["--add", str(tmp_path / "other.safetensors")], "over 59 types, but this model's vocabulary has 67"),
         (["--add", str(tmp_path / "gone.safetensors")], "gone.safetensors' do not exist"),
         (["--add", str(tmp_path / "gone.txt")], "gone.txt' does not exist"),
         ([], "--corpus is missing"),
@@ -127,7 +127,7 @@ def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp
         ({"--corpus": str(tmp_path / "latin.txt")}, "is not UTF-8 text"),
         ({"--corpus": str(tmp_path / "short.txt")}, "shorter than one row of 24 tokens"),
         ({"--unigram": str(tmp_path / "gone.json")}, "unigram counts"),
-        ({"--unigram": str(tmp_path / "other.safetensors")}, "over 59 types, this model's vocabulary has 67"),
+        ({"--unigram": str(tmp_path / "other.safetensors")}, "over 59 types, but this model's vocabulary has 67"),
         ({"--scales": "0,half,1"}, "--scales '0,half,1' is not a list of numbers"),
         ({"--scales": "0,nan"}, "not finite"),
         ({"--scales": "0:1:0.3"}, "not a whole number of steps"),

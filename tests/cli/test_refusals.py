@@ -75,7 +75,7 @@ CASES: dict[str, Command] = {
         "no column 'right'; found sentence_good, sentence_bad",
         full("probing", good="right"),
     ),
-    "columns of bundled pairs": ("'bundled' has known columns", full("report", pairs="bundled", task="rule")),
+    "columns of bundled pairs": ("the columns of 'bundled' are known", full("report", pairs="bundled", task="rule")),
     "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
     "a directory for counts": (
         "is a directory; expected the name of a file",
@@ -101,11 +101,11 @@ CASES: dict[str, Command] = {
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dry-run", "--measure"],
     ),
     "a row longer than the model reads": (
-        "context must be 2 … 24 tokens for this model, found 25; choose one within it",
+        "context must be 2 … 24 tokens for this model, found 25; choose one within this range",
         full("frequency", context=25),
     ),
     "a dry run of such a row": (
-        "context must be 2 … 24 tokens for this model, found 25; choose one within it",
+        "context must be 2 … 24 tokens for this model, found 25; choose one within this range",
         lambda w: ["report", "--model", str(w.directory("gpt2")), "--context", "25", "--dry-run"],
     ),
     "a dry run of no text": (
