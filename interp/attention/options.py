@@ -1,4 +1,4 @@
-"""What `interp attention` is asked with."""
+"""The options and the declaration of `interp attention`."""
 
 from dataclasses import dataclass
 from typing import Literal

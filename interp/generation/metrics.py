@@ -132,7 +132,8 @@ def mauve_scores(
 
 @contextmanager
 def _faiss_quiet() -> Iterator[None]:
-    """Suppress the line that faiss prints (bypassing Python) for every clustering with fewer than 39 texts per cluster."""
+    """Suppress the line that faiss prints (bypassing Python) for every clustering with fewer than 39 texts per
+    cluster."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:

@@ -187,7 +187,7 @@ CASES: dict[str, Case] = {
     ),
     "a head without other": (
         BAD,
-        "for 'other' beside it; give the table of one run, whole",
+        "the matching 'other'; give the whole table of one run",
         lambda w: attention.gaps(scores(0, 1).query("head == 0 or key_class == 'x'")),
     ),
     "no scores": (BAD, "scores lacks the columns layer, head", lambda w: attention.gaps(profile())),

@@ -152,12 +152,12 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(hf_dire
     directory = hf_directory("gpt2")
     size = os.path.getsize(directory / "model.safetensors")
     monkeypatch.setattr(memory, "available", lambda device="cpu": 3 * size // 4)
-    found = rf"{re.escape(str(directory))} has \d+ KiB of weights in float32, but only \d+ KiB of memory is available on cpu"
-    advice = r"; use a smaller dtype \(bfloat16: \d+ KiB\), or dtype='auto' with"
+    found = rf"{re.escape(str(directory))} has \d+ KiB of weights in float32, but only \d+ KiB of memory is available"
+    advice = r" on cpu; use a smaller dtype \(bfloat16: \d+ KiB\), or dtype='auto' with"
     with pytest.raises(ValueError, match=found + advice):
         interp.load(directory)
     monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)
-    with pytest.raises(ValueError, match=found + "; use dtype='auto' with"):
+    with pytest.raises(ValueError, match=found + " on cpu; use dtype='auto' with"):
         interp.load(directory)
     with pytest.raises(ValueError, match=r"in bfloat16, .* use dtype='auto' with backend='bridge'"):
         interp.load(directory, dtype="bfloat16", backend="bridge")
