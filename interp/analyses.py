@@ -1,4 +1,4 @@
-"""The one list of analyses. Those of other packages join it by the entry point `interp.analyses`."""
+"""The list of all analyses. Other packages add theirs through the entry point `interp.analyses`."""
 
 import re
 from collections.abc import Mapping
@@ -29,7 +29,8 @@ def others() -> dict[str, EntryPoint]:
 def load(name: str) -> Analysis:
     """An analysis by its name.
 
-    Raises ValueError for one of another package that cannot be imported, is no `Analysis`, or has a name that is taken.
+    Raises ValueError if an analysis of another package cannot be imported, is not an `Analysis`, or has a name that is
+    already taken.
     """
     entry = others().get(name)
     if entry is None:
@@ -40,7 +41,7 @@ def load(name: str) -> Analysis:
     if name in (*OWN, *_COMMANDS) or len(entry_points(group=GROUP, name=name)) > 1:
         raise ValueError(f"two analyses or commands are called {name!r}, one of {source}; uninstall it, or rename it")
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        raise ValueError(f"{what} needs a name of small letters, digits and _")
+        raise ValueError(f"{what} needs a name of lower-case letters, digits and _")
     try:
         analysis = entry.load()
     except Exception as error:
@@ -58,7 +59,7 @@ def names() -> tuple[str, ...]:
 
 
 def analyses() -> dict[str, Analysis]:
-    """All analyses, by name and in the order of the page. Raises ValueError where one cannot be used (see `load`)."""
+    """All analyses, by name and in the order of the page. Raises ValueError if one cannot be used (see `load`)."""
     return {name: load(name) for name in names()}
 
 
@@ -66,10 +67,10 @@ def analyses() -> dict[str, Analysis]:
 class ReportOptions(PairOptions, CountsOptions, TextOptions):
     pairs: Pairs = option("bundled", PAIRS, cli=str)
     pair_limit: int | None = option(
-        None, "Read only the first N pairs of each task. Default: 100 of bundled pairs, all of others.", least=10
+        None, "Read only the first N pairs of each task. Default: 100 for bundled pairs, otherwise all.", least=10
     )
-    seed: int = option(0, "Seed of masks, samples, nulls and probes.", least=0)
-    more: bool = option(False, "Add what each analysis can do beyond the four papers; takes longer.")
+    seed: int = option(0, "Seed for masks, samples, null distributions and probes.", least=0)
+    more: bool = option(False, "Also run what each analysis offers beyond the four papers. This takes longer.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
         None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
     )

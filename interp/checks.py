@@ -1,4 +1,4 @@
-"""What arguments must be: refused before anything is read or computed."""
+"""Checks of arguments, made before anything is read or computed."""
 
 import json
 import math
@@ -17,9 +17,9 @@ _INSIDE = {"interp", "torch", "jaxtyping"}  # the last two wrap functions of thi
 
 
 def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
-    """A whole number, numpy's too; 1.5 and "1" are none.
+    """A whole number as an int. numpy's integers are accepted; 1.5 and "1" are not.
 
-    Raises TypeError for what is no whole number, ValueError for one below `least`.
+    Raises TypeError if the value is not a whole number, and ValueError if it is below `least`.
     """
     try:
         number = operator.index(value)
@@ -31,7 +31,10 @@ def whole_number(value: Any, what: str, *, least: int | None = None) -> int:
 
 
 def check_seed(seed: Any) -> int:
-    """A seed that numpy and torch take. Raises TypeError for no whole number, ValueError outside 0 … 2**63 − 1."""
+    """A seed that numpy and torch accept.
+
+    Raises TypeError if it is not a whole number, and ValueError if it lies outside 0 … 2**63 − 1.
+    """
     number = whole_number(seed, "seed", least=0)
     if number >= 2**63:
         raise ValueError(f"seed must be at most 2**63 − 1, found {number}")
@@ -39,10 +42,11 @@ def check_seed(seed: Any) -> int:
 
 
 def list_of_strings(values: Any, what: str) -> list[str]:
-    """Strings of Unicode text, one or more.
+    """A list of one or more strings of Unicode text.
 
-    Raises TypeError for one string, a table or a mapping, which would be read letter by letter or by their keys, and
-    for what is no string; ValueError for nothing, and for half of a surrogate pair, which no tokenizer reads.
+    Raises TypeError for a single string, a table or a mapping, which would be read letter by letter or by their keys,
+    and for elements that are not strings. Raises ValueError for an empty list, and for half of a surrogate pair, which
+    no tokenizer can read.
     """
     if isinstance(values, str | bytes | Mapping | pd.DataFrame) or not isinstance(values, Iterable):
         found = f"the string {values[:40]!r}" if isinstance(values, str) else type(values).__name__
@@ -58,7 +62,7 @@ def list_of_strings(values: Any, what: str) -> list[str]:
 
 
 def unicode_text(text: str, where: str) -> str:
-    """The text. Raises ValueError where it has half of a surrogate pair, which no tokenizer reads."""
+    """The text itself. Raises ValueError if it contains half of a surrogate pair, which no tokenizer can read."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -68,7 +72,7 @@ def unicode_text(text: str, where: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Warn (`UserWarning`) at the line outside this package that led here, however deep inside it is."""
+    """Give a `UserWarning` that points at the line outside this package that led here."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         frame, level = frame.f_back, level + 1
@@ -81,41 +85,41 @@ def check_mode(mode: str) -> None:
 
 
 def check_choice(what: str, value: object, known: Collection[str]) -> None:
-    """Raise ValueError for a value that is not among those known."""
+    """Raise ValueError for a value that is not among the known ones."""
     if value not in known:
         raise ValueError(f"unknown {what} {value!r}; expected one of {', '.join(known)}")
 
 
 def refuse(problems: Mapping[str, object]) -> None:
-    """Raise ValueError with the first of the messages whose problem is there (is true)."""
+    """Raise ValueError with the first message whose problem exists, that is, whose value is true."""
     for message, there in problems.items():
         if there:
             raise ValueError(message)
 
 
 def check_token_ids(largest: int, d_vocab: int, who: str) -> None:
-    """Raise ValueError where the largest of somebody's token ids ("the text has") has no embedding."""
+    """Raise ValueError if the largest token id of `who` ("the text has") has no embedding."""
     if largest >= d_vocab:
         known = f"the model's vocabulary of {d_vocab}"
-        raise ValueError(f"{who} token id {largest}, beyond {known}: this tokenizer does not belong to this model")
+        raise ValueError(f"{who} token id {largest}, beyond {known}; use the tokenizer that belongs to this model")
 
 
 def check_table(table: pd.DataFrame, what: str, columns: Sequence[str], key: Sequence[str]) -> None:
-    """Raise ValueError for a table without these columns, with a missing value in them, or with two rows of one key;
-    TypeError for what is no table."""
+    """Raise ValueError for a table that lacks these columns, has missing values in them, or has two rows for one key.
+    Raise TypeError for anything that is not a table."""
     if not isinstance(table, pd.DataFrame):
         raise TypeError(f"{what} must be a pandas.DataFrame, found {type(table).__name__}")
     if missing := [name for name in columns if name not in table]:
         raise ValueError(f"{what} lacks the columns {', '.join(missing)}; found {', '.join(map(str, table))}")
     if (empty := table[list(columns)].isna().any()).any():
-        raise ValueError(f"{what} has missing values in {', '.join(empty[empty].index)}; expected a whole table")
+        raise ValueError(f"{what} has missing values in {', '.join(empty[empty].index)}; expected a complete table")
     if (twice := table.duplicated(list(key))).any():
         row = table.loc[twice, list(key)].iloc[0].to_dict()
         raise ValueError(f"{what} has two rows for {row}; give the table of one run, as it was made")
 
 
 def check_same(what: str, found: dict[str, Any], expected: dict[str, Any], *, rel_tol: float = 0.0) -> None:
-    """Raise ValueError naming what differs between two JSON-able descriptions, floats by more than `rel_tol`."""
+    """Raise ValueError naming the differences between two JSON-able descriptions; floats may differ by `rel_tol`."""
     one, other = (dict(_leaves(json.loads(json.dumps(description)))) for description in (found, expected))
     differences = [
         f"{name}: {one.get(name)!r:.80}, here {other.get(name)!r:.80}"
@@ -128,7 +132,7 @@ def check_same(what: str, found: dict[str, Any], expected: dict[str, Any], *, re
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The parts of a JSON value that have no parts, each with its place."""
+    """The leaves of a JSON value, each with its path."""
     if not value or not isinstance(value, dict | list):
         yield name, value
         return

@@ -1,10 +1,10 @@
-"""What an analysis declares: its options, each once, and where the rest of it is. Imports nothing heavy.
+"""The declaration of an analysis: its options, each stated once, and where its code is. Imports nothing heavy.
 
     @dataclass(frozen=True, kw_only=True)
     class FrequencyOptions(TextOptions):
         scales: Sequence[float] = option((0.0, 0.5, 1.0), "The λ to scale each bias by.")
 
-From the options come the keywords of the function, with their types, and the flags of its command.
+The keywords of the function, with their types, and the flags of its command are made from the options.
 """
 
 import dataclasses
@@ -20,27 +20,27 @@ __all__ = ["Analysis", "Options", "Several", "listed", "option"]
 
 _T = TypeVar("_T")
 Several: TypeAlias = _T | Sequence[_T]
-"""One of something, or a list of them; in an option it becomes a tuple."""
+"""One value or a list of values. An option turns it into a tuple."""
 
 if TYPE_CHECKING:
     from interp.results import Result
 
 Reads: TypeAlias = Literal["text", "masked text", "prompts", "pairs"]
-"""What an analysis reads: text, text of which an encoder predicts masked tokens, beginnings of texts, minimal pairs."""
+"""What an analysis reads: text, text in which an encoder predicts masked tokens, prompts, or minimal pairs."""
 Layout: TypeAlias = Literal["packed", "texts"]
-"""Rows of a batch: texts joined, or one text each."""
+"""The rows of a batch: texts joined together, or one text per row."""
 Bias: TypeAlias = Literal["ln", "fc", "last"]
-"""The biases of a prediction head: that of its last norm, of the dense layer before it (BERT), of the logits."""
+"""The biases of a prediction head: of its last norm, of the dense layer before that (BERT), and of the logits."""
 Direction: TypeAlias = Literal["mean", "slope"]
-"""Directions of a prediction head's input: its mean, and the slope of log-probability on the output embeddings."""
+"""Directions in a prediction head's input: its mean, and the slope of log-probability on the output embeddings."""
 Backend: TypeAlias = Literal["hooked", "bridge"]
-"""TransformerLens' own implementation of a model, or that of transformers in a `TransformerBridge`."""
+"""TransformerLens' own implementation of a model, or transformers' implementation in a `TransformerBridge`."""
 Mode: TypeAlias = Literal["zero", "mean"]
 """What a removed dimension is set to."""
 
 
 def listed(values: Any) -> list[Any]:
-    """A list of what is given: of several things, or of one name or number.
+    """The given values as a list, also if a single name or number was given.
 
     Examples:
         >>> listed("ln"), listed(3), listed((1, 2))
@@ -53,11 +53,11 @@ def option(default: Any, help: str, *, least: int | None = None, has_flag: bool 
     """A field of `Options`.
 
     Args:
-        default: as in Python.
-        help: one line.
+        default: the default in Python.
+        help: one line of help.
         least: the smallest whole number that is allowed.
-        has_flag: whether the command has it too.
-        cli: what the command reads, where it is not the annotation: a type, or a function of a string.
+        has_flag: whether the command has a flag for it too.
+        cli: how the command reads it, if not as the annotation says: a type, or a function of a string.
 
     Examples:
         >>> @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Options:
 
     progress: bool = option(True, "Show a progress bar.", has_flag=False)
     directory: str | os.PathLike[str] | None = option(
-        None, "Keep checkpoints here; a run that was killed resumes from them.", has_flag=False
+        None, "Directory for checkpoints. A run that was killed resumes from them.", has_flag=False
     )
 
     def __post_init__(self) -> None:
@@ -92,28 +92,28 @@ def _takes_several(annotation: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """The declaration of an analysis: from it come its command, its place in `interp report`, and its section.
+    """The declaration of an analysis. Its command, its place in `interp report` and its section are made from it.
 
-    Functions and classes are named as `"module:name"`, so that they are imported only when they are needed.
+    Functions and classes are given as `"module:name"`, so that they are imported only when they are needed.
 
     Args:
-        name: of the command and of the folder of its result.
-        title: of its section of a page.
-        question: what it answers; None where it belongs to the question of another analysis, `part_of`.
-        help: of the command, in one line.
-        reads: what comes after the model.
-        options: the class of its options.
+        name: the name of the command, and of the folder of the result.
+        title: the title of the section on a page.
+        question: the question it answers. None if it belongs to the question of another analysis, `part_of`.
+        help: one line of help for the command.
+        reads: what the function takes after the model.
+        options: the class of the options.
         answer: the function, made by `interp.run.passes.asks`.
-        result: the class that it returns.
-        section: result → `Section`, which has the definitions too.
-        sides: {run: result} → `Sides`, for `interp compare`; None where it is left out there.
-        impossible: model, and those of the options that it takes by name → why the question cannot be asked so, or
-            None; for `interp report`.
-        in_report: options of its own in `interp report`.
-        more: options of its own that `interp report --more` sets besides: its further analyses, off by default.
-        cost: (name of a model, what is read or None, options) → `interp.run.budget.Cost`, for `--dry-run`; the options
-            are those that were given, of the analysis and of the model, by name. None for one pass that holds nothing.
-        paper: the options that `--paper` sets, under the names of the flags; a function is called with the model.
+        result: the class that the function returns.
+        section: result → `Section`, which includes the definitions.
+        sides: {run: result} → `Sides`, for `interp compare`. None leaves the analysis out there.
+        impossible: (model, and any of the options, by name) → the reason why the question cannot be asked of this
+            model with these options, or None. Used by `interp report`.
+        in_report: options that `interp report` sets for this analysis.
+        more: options that `interp report --more` sets in addition: further analyses, which are off by default.
+        cost: (name of a model, what is read or None, options) → `interp.run.budget.Cost`, for `--dry-run`. The options
+            are those of the analysis and of the model that were given, by name. None means one pass that holds nothing.
+        paper: the options that `--paper` sets, under the names of the flags. Functions are called with the model.
         paper_help: what `--paper` stands for.
     """
 
@@ -137,11 +137,11 @@ class Analysis:
 
     @property
     def group(self) -> str:
-        """The analysis under whose question it stands."""
+        """The name of the analysis whose question this one belongs to."""
         return self.part_of or self.name
 
     def reported(self, *, more: bool, settings: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Any]:
-        """The options of its own in `interp report`, with `--more` or without, and with `--settings`."""
+        """The options of this analysis in `interp report`, with or without `--more`, and with `--settings`."""
         return {**self.in_report, **(self.more if more else {}), **(settings or {}).get(self.name, {})}
 
     @property
@@ -151,6 +151,6 @@ class Analysis:
 
 
 def find(place: str) -> Any:
-    """What `"module:name"` names."""
+    """The object that `"module:name"` refers to."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

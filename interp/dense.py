@@ -1,9 +1,9 @@
-"""Tables that are products of their labels, kept as labelled arrays: a label is kept once, and not once a row.
+"""Tables with one row per combination of labels, kept as labelled arrays that store each label once.
 
-A tidy table of the attention scores of a 70B model takes 72 bytes a row, of which four are the number that is wanted.
-A `Dense` has one array per column instead (xarray), and makes the rows that somebody asks for. On disk it is a
-safetensors file that is mapped and not read: it opens in milliseconds, whatever its size, and a slice reads its own
-pages. NetCDF-3, which scipy writes, has no column beyond 2 GiB and is built whole in memory.
+A tidy table of the attention scores of a 70B model takes 72 bytes per row, of which only four hold the number itself.
+A `Dense` has one array per column instead (xarray), and makes rows only when they are asked for. On disk it is a
+safetensors file that is mapped rather than read: it opens in milliseconds whatever its size, and a slice reads only
+its own pages. NetCDF-3, which scipy writes, cannot hold a column beyond 2 GiB and is built whole in memory.
 """
 
 import json
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 __all__ = ["MOST_ROWS", "Dense", "number_types"]
 
 MOST_ROWS = 5_000_000
-"""The rows up to which a result is saved as a tidy table and kept in float64 while it is made."""
+"""Up to this many rows, a result is saved as a tidy table, and kept in float64 while it is made."""
 _AT_ONCE = 2_000_000  # rows of `Dense.parts`
 
 
 def number_types(rows: int) -> tuple[type[np.floating], type[np.signedinteger]]:
-    """The types in which a result of so many rows is kept: of 64 bits up to `MOST_ROWS`, of 32 beyond."""
+    """The number types for a result with this many rows: 64 bits up to `MOST_ROWS`, 32 bits beyond."""
     return (np.float64, np.int64) if rows <= MOST_ROWS else (np.float32, np.int32)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense:
-    """A table with a row for each combination of its labels, kept as one array per column.
+    """A table with one row per combination of its labels, kept as one array per column.
 
-    Calling it gives the rows of some labels as a tidy `pandas.DataFrame`: `scores(layer=3, head=2)`, or
-    `scores(layer=3, dim=[48, 97])`. `table` is all of them. `len` is the number of rows.
+    Call it to get the rows with some labels as a tidy `pandas.DataFrame`: `scores(layer=3, head=2)`, or
+    `scores(layer=3, dim=[48, 97])`. `table` has all rows, and `len` gives their number.
 
-    - `arrays`: the columns as an `xarray.Dataset`; one that is the same along a dimension lacks it.
-    - `dims`: the names of the labels in the order of the rows: the last one changes from row to row.
-    - `columns`: the columns of the table in their order, labels included.
+    - `arrays`: the columns as an `xarray.Dataset`. A column that is constant along a dimension does not have it.
+    - `dims`: the names of the labels in the order of the rows; the last one changes fastest.
+    - `columns`: the names of the table's columns in order, labels included.
 
     Examples:
         >>> of = {"layer": [0, 1], "key_class": ["comma", "other"], "mean": np.array([[1.0, 2.0], [3.0, 4.0]])}
@@ -64,15 +64,14 @@ class Dense:
 
     @classmethod
     def of(cls, columns: Mapping[str, Any], dims: Sequence[str]) -> "Dense":
-        """From the columns of the table in their order, which are not copied.
+        """Make one from the columns of the table, in order. They are not copied.
 
         Args:
-            columns: for each of `dims` its labels; else an array over `dims`, or a tuple of fewer dims and an array
-                over these.
-            dims: in the order of the rows.
+            columns: the labels of each of `dims`. Any other column is an array over `dims`, or a tuple of fewer dims
+                and an array over these.
+            dims: the names of the labels, in the order of the rows.
 
-        Raises ValueError for labels that are not there or not different, and for an array of another shape than
-        its labels.
+        Raises ValueError if labels are missing or repeated, or if the shape of an array does not fit its labels.
         """
         from xarray import Dataset
 
@@ -80,7 +79,7 @@ class Dense:
             raise ValueError(f"the labels of {', '.join(missing)} are missing; found the columns {', '.join(columns)}")
         labels = {dim: pd.Index(columns[dim]) for dim in dims}
         if twice := [dim for dim, index in labels.items() if not index.is_unique]:
-            raise ValueError(f"the labels of {', '.join(twice)} must be different; found some twice")
+            raise ValueError(f"the labels of {', '.join(twice)} must be different; some occur twice")
         values = {name: value for name, value in columns.items() if name not in labels}
         arrays = {name: value if isinstance(value, tuple) else (dims, value) for name, value in values.items()}
         return cls(Dataset(arrays, labels), tuple(dims), tuple(columns))
@@ -89,14 +88,14 @@ class Dense:
     def of_table(
         cls, table: pd.DataFrame, dims: Sequence[str], fewer: Mapping[str, Sequence[str]] | None = None
     ) -> "Dense":
-        """From a tidy table, in any order of its rows.
+        """Make one from a tidy table, whose rows may be in any order.
 
         Args:
             dims: the columns that are labels.
-            fewer: the dims of columns that depend on some of them alone.
+            fewer: for columns that depend on only some of the labels, the names of these.
 
-        Raises ValueError for a table that lacks a column, or has not one row for each combination of labels, and for
-        a column that depends on more than it should.
+        Raises ValueError if the table lacks a column or does not have exactly one row per combination of labels, and
+        if a column depends on more labels than `fewer` says.
         """
         fewer = fewer or {}
         if missing := [name for name in (*dims, *fewer) if name not in table]:
@@ -109,7 +108,7 @@ class Dense:
         order = np.argsort(row, kind="stable")
         if not np.array_equal(row[order], np.arange(math.prod(shape))):
             expected = f"one for each of {' × '.join(f'{len(index)} {dim}' for dim, index in labels.items())}"
-            raise ValueError(f"found {len(table)} rows, expected {expected}; give a whole table, with each row once")
+            raise ValueError(f"found {len(table)} rows, expected {expected}; give a complete table, with each row once")
         columns: dict[str, Any] = {}
         for name in map(str, table):
             if name in labels:
@@ -121,9 +120,9 @@ class Dense:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Dense":
-        """Map what `save` wrote, without reading it: a page of the file is read when it is used.
+        """Map a file that `save` wrote. Nothing is read until it is used.
 
-        Raises ValueError for a file that is damaged, or no such file.
+        Raises ValueError if the file is damaged or of another kind.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -143,9 +142,9 @@ class Dense:
             ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file: a tensor per column and per numeric label; other labels in its metadata.
+        """Write a safetensors file, with one tensor per column and per numeric label. Other labels go to its metadata.
 
-        What `numpy.broadcast_to` made has one number there along the dimensions over which it is the same.
+        An array made by `numpy.broadcast_to` takes one number along the dimensions over which it is constant.
         """
         from safetensors.numpy import save_file
 
@@ -168,9 +167,9 @@ class Dense:
         file.chmod(mode)  # safetensors lets nobody else read it
 
     def __call__(self, **labels: Any) -> pd.DataFrame:
-        """The rows with these labels: one label of a dim, or a list of several.
+        """The rows with these labels. For each dim, give one label or a list of several.
 
-        Raises ValueError for a dim or a label that is not there.
+        Raises ValueError for an unknown dim or label.
         """
         places = {}
         for dim, asked in labels.items():
@@ -185,23 +184,24 @@ class Dense:
 
     @property
     def table(self) -> pd.DataFrame:
-        """All rows, tidy. Of a large model it takes many times the memory of the arrays: ask for some labels there."""
+        """All rows as a tidy table. For a large model this takes many times the memory of the arrays, so select labels
+        instead."""
         return self.arrays.to_dataframe(dim_order=[*self.dims]).reset_index()[[*self.columns]]
 
     @property
     def is_large(self) -> bool:
-        """Whether it has more rows than `MOST_ROWS`: a result then saves the arrays, and else the table."""
+        """Whether there are more than `MOST_ROWS` rows. A result then saves the arrays, otherwise the table."""
         return len(self) > MOST_ROWS
 
     def parts(self) -> Iterator["Dense"]:
-        """Views of some labels of the first dim at a time, with about two million rows each, or one label."""
+        """Views of a few labels of the first dim at a time, each with about two million rows or a single label."""
         first = self.arrays.sizes[self.dims[0]]
         step = max(1, _AT_ONCE * first // max(len(self), 1))
         for start in range(0, max(first, 1), step):
             yield self._at({self.dims[0]: slice(start, start + step)})
 
     def mean(self, over: str, columns: Sequence[str]) -> pd.DataFrame:
-        """The means of columns over one dim, but the first, as a tidy table of the others: in float64, NaN left out.
+        """Means of columns over one dim (not the first), in float64 and without NaN, as a tidy table of the others.
 
         Examples:
             >>> of = {"layer": [0, 1], "head": [0, 1, 2], "gap": np.array([[1.0, 2.0, 6.0], [0.0, 0.0, np.nan]])}
@@ -229,10 +229,10 @@ class Dense:
 def _without(
     values: np.ndarray, dims: Sequence[str], kept: Sequence[str], name: str
 ) -> tuple[Sequence[str], np.ndarray]:
-    """An array with the dims that it depends on. Raises ValueError where it depends on more."""
+    """An array with the dims that it depends on. Raises ValueError if it depends on more."""
     if len(kept) == len(dims):
         return dims, values
     once = values[tuple(slice(None) if dim in kept else slice(1) for dim in dims)]
     if not (values == once).all():
-        raise ValueError(f"{name} differs within one {', '.join(kept)}; give the table of one run, as it was made")
+        raise ValueError(f"{name} differs within one {', '.join(kept)}; give the unmodified table of one run")
     return kept, once.reshape([size for size, dim in zip(values.shape, dims, strict=True) if dim in kept])

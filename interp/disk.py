@@ -1,11 +1,12 @@
-"""What interp writes: whole files and folders or none, and only in place of its own.
+"""Writing files and folders: completely or not at all, and replacing only what interp wrote itself.
 
-What is written goes to a folder beside its place, locked by the living process, to the disk (fsync), and then by one
-rename to its place: it is whole or not there, whatever happens to the process, the disk or the machine.
+Output first goes to a folder next to its destination, which the running process keeps locked. It is then flushed to
+disk (fsync) and moved to its destination by a single rename. So it is complete or absent, whatever happens to the
+process, the disk or the machine.
 
-A folder is replaced or removed only where all of it is interp's; no flag changes that. A result is known by its
-`result.json`, a page by its generator, any other folder by the list of contents that lies in it. In a folder of
-interp's, what it did not write is the user's. Imports nothing heavy.
+A folder is replaced or removed only if everything in it was written by interp; no flag changes that. A result is
+recognised by its `result.json`, a page by its generator, and any other folder by the list of contents inside it. Any
+other file in such a folder belongs to the user. Imports nothing heavy.
 """
 
 import errno
@@ -34,24 +35,24 @@ except ImportError:  # Windows: what killed processes left there stays
 
 _OLD = "old"  # what a folder that takes the place of another calls that one until it is removed
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-"""What `OSError.errno` is where there is no room to write."""
+"""The values of `OSError.errno` when there is no room to write."""
 CONTENTS = ".interp"
 """The list of what interp wrote in a folder, inside it."""
 FIGURES = "figures"
 """The folder of a result in which its page keeps the figures."""
 OPTIONS = "options.yaml"
-"""The file of a result that repeats the command which made it."""
+"""The file in a result with the options to repeat its command."""
 GENERATOR = '<meta name="generator" content="interp">'
-"""What a page of interp's has in its head."""
+"""The tag in the head of every page that interp writes."""
 _MARKS = {"index.html": GENERATOR, "index.png": "Software\0interp"}  # of the page and its picture
 
 _MOVE = "move it, or choose another place"
 Listed: TypeAlias = Callable[[Path], Collection[str] | None]
-"""A function from a folder to the names of what interp wrote in it, None for one that it did not make."""
+"""A function that returns the names of what interp wrote in a folder, or None if interp did not make the folder."""
 
 
 def contents(folder: Path) -> Collection[str] | None:
-    """What interp wrote in a folder by its own list, None where there is no such list."""
+    """What interp wrote in a folder, according to the list inside it; None if there is no such list."""
     try:
         return [*json.loads((folder / CONTENTS).read_text(encoding="utf-8"))["written by interp"], CONTENTS]
     except (OSError, ValueError, KeyError, TypeError):
@@ -59,9 +60,9 @@ def contents(folder: Path) -> Collection[str] | None:
 
 
 def result_names(folder: Path) -> Collection[str] | None:
-    """The names of what `Result.save` and the page wrote in a folder, None for one that holds no result.
+    """The names of what `Result.save` and the page wrote in a folder; None if it holds no result.
 
-    Raises FileExistsError for a folder of figures that holds something else.
+    Raises FileExistsError if the folder of figures holds something else.
     """
     try:
         saved = json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -76,10 +77,10 @@ def result_names(folder: Path) -> Collection[str] | None:
 
 
 def check_own(target: Path, listed: Listed = contents) -> None:
-    """See that a folder may be replaced or removed: there is none, or nothing in it that interp did not write.
+    """Check that a folder may be replaced or removed: it does not exist, or interp wrote everything in it.
 
     Args:
-        listed: the names of what interp wrote in a folder, None for one that it did not make.
+        listed: returns the names of what interp wrote in a folder, or None if interp did not make it.
 
     Raises FileExistsError naming what is in the way.
     """
@@ -88,14 +89,14 @@ def check_own(target: Path, listed: Listed = contents) -> None:
     what = "link" if target.is_symlink() else "folder" if target.is_dir() else "file"
     names = listed(target) if what == "folder" else None
     if names is None:
-        raise FileExistsError(f"{target} is a {what} that interp did not make and would replace; {_MOVE}")
+        raise FileExistsError(f"{target} is a {what} that interp did not make and would have to replace; {_MOVE}")
     if foreign := sorted(path.name for path in target.iterdir() if path.name not in names):
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise FileExistsError(f"{target} holds {foreign[0]}{more}, which interp did not write; {_MOVE}")
 
 
 def check_page(directory: Path, name: str = "index.html") -> None:
-    """Raise FileExistsError where the page in a directory, or its picture `index.png`, is not one that interp wrote."""
+    """Raise FileExistsError if the page in a directory, or its picture `index.png`, was not written by interp."""
     target = directory / name
     if not os.path.lexists(target):
         return
@@ -108,9 +109,9 @@ def check_page(directory: Path, name: str = "index.html") -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that takes the place of the file `path` at the end, whole and on disk, or not at all.
+    """A temporary path that replaces the file `path` at the end, complete and on disk, or not at all.
 
-    Raises OSError with `path` and a number of `FULL` where there is no room for it.
+    Raises OSError with `path` and one of the numbers in `FULL` if there is no room.
     """
     with _writing(path), _scratch(path) as folder:
         temporary = folder / path.name
@@ -122,10 +123,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterator[Path]:
-    """A temporary folder that takes the place of `target` at the end, whole and on disk, or is gone after an exception.
+    """A temporary folder that replaces `target` at the end, complete and on disk. After an exception it is removed.
 
     Args:
-        listed: see `check_own`. By default the folder gets a list of its contents, which is read here.
+        listed: see `check_own`. By default the folder gets a list of its contents, and that list is used.
 
     Raises FileExistsError as `check_own` does, before anything is written, and OSError as `replacing` does.
     """
@@ -148,15 +149,15 @@ def replacing_directory(target: Path, *, listed: Listed | None = None) -> Iterat
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder in one step: whatever happens to the process, nothing of it is left under its name."""
+    """Remove a folder in one step, so that no part of it is ever left under its name."""
     with _scratch(folder) as scratch:
         os.replace(folder, scratch / folder.name)
 
 
 def tidy(path: Path) -> None:
-    """Remove what killed processes left of `path` beside it, which no living process has locked.
+    """Remove what killed processes left next to `path`, unless a running process has it locked.
 
-    A folder that was about to be replaced comes back.
+    A folder that was about to be replaced is restored.
     """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
     for left in path.parent.glob("*.tmp"):
@@ -174,7 +175,7 @@ def checksum(content: bytes) -> str:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Have Ctrl-C wait until this context ends. Outside the main thread, which alone gets it, do nothing."""
+    """Delay Ctrl-C until this context ends. Does nothing outside the main thread, which alone receives it."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -191,7 +192,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
-    """A folder beside `path`, locked by this process while the context lasts and gone afterwards."""
+    """A folder next to `path` that this process keeps locked during the context and removes afterwards."""
     tidy(path)
     while True:
         folder = path.with_name(f".{path.name}.interp-{secrets.token_hex(8)}.tmp")
@@ -210,9 +211,9 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep a folder locked, at most until the process ends.
+    """Keep a folder locked during the context, at most until the process ends.
 
-    Raises OSError where somebody else holds it, and where the system has no such locks.
+    Raises OSError if another process holds the lock, and if the system has no such locks.
     """
     if fcntl is None:
         raise OSError("no locks on folders here")
@@ -225,7 +226,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """Have the disk hold what was written to a file, or what a folder lists."""
+    """Flush a file, or the listing of a folder, to disk."""
     if path.is_dir() and os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -237,7 +238,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Raise OSError with the path that was being written where the room ran out; not all libraries do."""
+    """If the disk is full, raise OSError with the path that was being written, which not all libraries give."""
     try:
         yield
     except Exception as error:

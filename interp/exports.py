@@ -1,4 +1,4 @@
-"""Tables in the formats of other programs: spreadsheets, LaTeX, JSON."""
+"""Export of tables to the formats of other programs: spreadsheets, LaTeX, JSON."""
 
 import importlib.util
 import os
@@ -26,8 +26,8 @@ _SHEET_NAME = 31
 def latex(table: pd.DataFrame) -> str:
     r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
 
-    Numbers have four significant digits, missing ones are a dash; text on the left, numbers on the right; what LaTeX
-    would read as a command is escaped. Tokens in other scripts need XeLaTeX or LuaLaTeX.
+    Numbers have four significant digits and missing values are dashes. Text is aligned left and numbers right.
+    Characters that are special in LaTeX are escaped. Tokens in other scripts need XeLaTeX or LuaLaTeX.
 
     Examples:
         >>> print(latex(pd.DataFrame({"bias": ["b_LN"], "kl": [0.0258123]})))
@@ -46,9 +46,9 @@ def latex(table: pd.DataFrame) -> str:
 
 
 def written_as(table: pd.DataFrame, form: str) -> str:
-    """A table as the text of a file: csv, latex, or json (a list of rows).
+    """A table as text in one of the formats csv, latex and json (a list of rows).
 
-    In csv, text that a spreadsheet would run as a formula has an apostrophe before it.
+    In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
 
     Examples:
         >>> print(written_as(pd.DataFrame({"token": ["=1", "a"], "count": [2, 3]}), "csv"), end="")
@@ -74,11 +74,10 @@ def check_formats(formats: list[str]) -> None:
 def export(
     tables: Mapping[str, pd.DataFrame], directory: str | os.PathLike[str], name: str, formats: list[str]
 ) -> list[Path]:
-    """Write tables to `directory`: `NAME_TABLE.csv`, `.tex` and `.json` of each, and all in one `NAME.xlsx`, a sheet
-    each.
+    """Write tables to `directory`: each as `NAME_TABLE.csv`, `.tex` or `.json`, and as the sheets of one `NAME.xlsx`.
 
-    Raises FileExistsError where such a file is there, before anything is written, and ValueError as `check_formats`
-    does, and for a table of more rows than a sheet has.
+    Raises FileExistsError before anything is written if one of these files exists. Raises ValueError as `check_formats`
+    does, and for a table with more rows than fit on a sheet.
 
     Examples:
         >>> import tempfile
@@ -110,7 +109,8 @@ def export(
 
 
 def _harmless(table: pd.DataFrame, *, controls: bool = True) -> pd.DataFrame:
-    """With an apostrophe before a formula, and without `controls`, characters that a sheet cannot hold."""
+    """A table with an apostrophe before each formula, and (unless `controls`) without control characters, which a
+    sheet cannot hold."""
 
     def safe(value: Any) -> Any:
         if not isinstance(value, str):

@@ -1,11 +1,11 @@
-"""Recipes: functions that return `[(hook name, hook function), …]` for a model somebody already has.
+"""Recipes: functions that return `[(hook name, hook function), …]` for a model you already have.
 
-A recipe goes where TransformerLens takes hooks, and recipes compose with `+`:
+Pass a recipe wherever TransformerLens takes hooks. Recipes compose with `+`:
 
     with model.hooks(fwd_hooks=scale_bias(model, "ln", 0.5) + adjust_logits(model, log_prior, 0.3)):
         logits = model(tokens)
 
-Each acts on every position alike, edits no parameter, and is gone when the context ends.
+A recipe acts on every position in the same way and edits no parameter. It has no effect after the context ends.
 """
 
 import math
@@ -32,7 +32,7 @@ __all__ = ["ablate_dims", "adjust_logits", "capture", "firing", "prune_output_di
 def capture(
     model: Model, site: Site, into: dict[str, Float[Tensor, "_batch ..."]], *, layer: int | None = None
 ) -> Recipe:
-    """Keep the last activation of a site in `into[hook name]`, detached.
+    """Store the latest activation of a site in `into[hook name]`, detached.
 
     Raises ValueError for an unknown site or layer.
 
@@ -53,8 +53,8 @@ def capture(
 
 
 def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
-    """Call a function with the activations at these hook points, in this order, when the last of them fires; what it
-    returns takes the place of that one, None leaves it.
+    """Call a function with the activations at these hook points, in this order, when the last of them fires. Its return
+    value replaces the last activation; None leaves it unchanged.
     """
     seen: dict[str, Tensor] = {}
 
@@ -68,22 +68,23 @@ def jointly(names: Sequence[str], function: Callable[..., Any]) -> Recipe:
 def scale_bias(model: Model, bias: Bias, factor: float | int) -> Recipe:
     """Multiply a bias of the prediction head by `factor`, as if the parameter had been multiplied.
 
-    `"ln"` is the bias b_LN of the last layer norm before the unembedding; on a folded HookedTransformer it is
-    scaled through `b_U`, exact up to a constant over the vocabulary. `"last"` is the bias on the logits. `"fc"`
-    is the bias of the dense layer in BERT's MLM head; its hook recomputes dense layer, GELU and norm.
+    `"ln"` is the bias b_LN of the last layer norm before the unembedding. In a folded HookedTransformer it is scaled
+    through `b_U`, which is exact up to a constant over the vocabulary. `"last"` is the bias added to the logits.
+    `"fc"` is the bias of the dense layer in BERT's MLM head; the hook recomputes the dense layer, GELU and norm.
 
-    Source: Kobayashi et al., Findings of ACL 2023, §3. A recipe is relative to the model's own bias: two of them
-    for the same bias do not multiply; for ln and last they add, `1 + (a − 1) + (b − 1)`, for fc the last one counts.
+    Source: Kobayashi et al., Findings of ACL 2023, §3. The factor is relative to the model's own bias, so two recipes
+    for the same bias do not multiply: for ln and last the total factor is `1 + (a − 1) + (b − 1)`, and for fc only the
+    second recipe counts.
 
     Raises:
-        ValueError: a bias this model does not have (RMSNorm has no b_LN, GPT-2 no b_FC), a factor not finite.
+        ValueError: the model does not have this bias (RMSNorm has no b_LN, GPT-2 no b_FC), or the factor is not finite.
 
     Examples:
         >>> from interp.testing import toy_decoder
         >>> model = toy_decoder()
         >>> with model.hooks(fwd_hooks=scale_bias(model, "ln", 0.5)):
         ...     logits = model("w1 w2")
-        >>> model.ln_final.b.data *= 0.5  # the same for good
+        >>> model.ln_final.b.data *= 0.5  # the same, permanently
         >>> torch.allclose(logits, model("w1 w2"), atol=1e-5)
         True
     """
@@ -111,13 +112,13 @@ def adjust_logits(
     """Logit adjustment: `logits − τ log u` (Menon et al. 2021, eq. 9).
 
     Args:
-        log_prior: log-probability of each token, `[d_vocab]`, in nats and finite: use
-            `Unigrams.log_prior()`, which is smoothed (an unseen token has log u = −∞, which would give it +∞).
-        tau: the strength τ; 1 takes the prior out of a calibrated model, 0 changes nothing.
+        log_prior: the finite log-probability of each token, `[d_vocab]`, in nats. Use the smoothed
+            `Unigrams.log_prior()`: an unseen token has log u = −∞, which would set its logit to +∞.
+        tau: the strength τ. 1 removes the prior from a calibrated model, and 0 changes nothing.
 
     Raises:
-        ValueError: a prior of another vocabulary, with infinite values or values above 0 (counts, say), or a model
-            that soft-caps its logits.
+        ValueError: the prior belongs to another vocabulary, or has infinite values or values above 0 (such as counts);
+            or the model soft-caps its logits.
 
     Examples:
         >>> from interp.corpora import count_unigrams
@@ -152,22 +153,22 @@ def ablate_dims(
     mode: Mode = "zero",
     means: Float[Tensor, " d_model"] | None = None,
 ) -> Recipe:
-    """Take residual dimensions away from one block: from its keys, its queries, or the whole residual stream.
+    """Remove residual dimensions from one block: from its keys, from its queries, or from the residual stream it reads.
 
-    `"keys"` and `"queries"` replace `x_j` by `m_j` in that block's keys (or queries) alone, exactly: at every token
-    `Σ_j (x_j − m_j) W_K[j]` is taken off the key, with x the attention input after `·γ + b`; values and the residual
-    stream stay. `"residual"` sets the dimensions of the residual stream that enters the block (layer n_layers: of the
-    last one, which the prediction head reads). `m` is 0, or the given means for `mode="mean"`: of x for keys and
-    queries, of the residual stream for `"residual"`. Recipes for different dimensions of the same keys compose; one
-    for the residual stream goes before one for its keys.
+    `"keys"` and `"queries"` replace `x_j` by `m_j` exactly, and only in the keys (or queries) of that block: at every
+    token, `Σ_j (x_j − m_j) W_K[j]` is subtracted from the key, where x is the attention input after `·γ + b`. Values
+    and the residual stream do not change. `"residual"` sets the dimensions in the residual stream that enters the block
+    (layer n_layers means the final one, which the prediction head reads). `m` is 0, or with `mode="mean"` the given
+    means: of x for keys and queries, of the residual stream for `"residual"`. Recipes for different dimensions of the
+    same keys compose. A recipe for the residual stream must come before one for the keys of the same block.
 
     Args:
         dims: dimensions of the residual stream, 0 … d_model − 1.
-        means: one value for each dimension, `[d_model]`.
+        means: one value per dimension, `[d_model]`.
 
-    Raises ValueError for a layer or dimension that does not exist, an unknown mode, one without its means, means that
-    are not finite, and for keys and queries where a score is no sum over residual dimensions (see
-    `interp.models.qk.qk_circuit`); TypeError for a dimension that is no whole number.
+    Raises ValueError for a layer or dimension that does not exist, for an unknown mode, for `mode="mean"` without means
+    and for means that are not finite; also for keys and queries if scores are not sums over residual dimensions (see
+    `interp.models.qk.qk_circuit`). Raises TypeError for a dimension that is not a whole number.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -182,7 +183,7 @@ def ablate_dims(
     check_mode(mode)
     check_choice("where", where, ("keys", "queries", "residual"))
     if (mode == "mean") != (means is not None):
-        raise ValueError("mode='mean' needs means=, one value per dimension; mode='zero' takes none")
+        raise ValueError("mode='mean' needs means= with one value per dimension, and mode='zero' takes no means")
     fill = torch.zeros(model.cfg.d_model) if means is None else means
     if fill.shape != (model.cfg.d_model,):
         raise ValueError(f"means must be [{model.cfg.d_model}], found {tuple(fill.shape)}")
@@ -215,14 +216,14 @@ def prune_output_dims(
 ) -> Recipe:
     """Set dimensions of the unembedding's input to zero, as if those rows of an untied `W_U` were zero.
 
-    Zeroing a tied matrix would change the input embeddings too; this leaves them.
+    Zeroing the rows of a tied matrix would also change the input embeddings; this recipe does not.
 
     Args:
-        dims: 0 … d_model − 1.
-        basis: orthonormal directions as rows, whose numbers `dims` are then (`Fit.components`); the axes by default.
+        dims: the dimensions to remove, 0 … d_model − 1. With `basis` these are the numbers of its rows.
+        basis: orthonormal directions as rows, such as `Fit.components`. Default: the axes.
 
-    Raises ValueError for a dimension that does not exist, or a basis of another size or not orthonormal; TypeError
-    for a dimension that is no whole number.
+    Raises ValueError for a dimension that does not exist, or for a basis that has the wrong size or is not orthonormal.
+    Raises TypeError for a dimension that is not a whole number.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -245,7 +246,7 @@ def prune_output_dims(
 
 
 def _add(model: Model, site: Literal["head_input", "logits"], vector: Float[Tensor, " d"]) -> Recipe:
-    """Add a vector to the unembedding's input, or to the model's logits, which may be scaled after their site."""
+    """Add a vector to the unembedding's input, or to the model's logits (which may be scaled after their site)."""
     if site == "logits":
         vector = vector / view(model).head().scale
     return [(hook_name(model, site), lambda activation, hook: (activation + vector).to(activation.dtype))]

@@ -1,7 +1,7 @@
-"""Uncertainty of what is computed from sums over groups of texts: the delete-one-group jackknife.
+"""Uncertainty of values computed from sums over groups of texts: the delete-one-group jackknife.
 
-Texts are what is drawn independently; tokens of a text are not, so the texts, in groups (`interp.run.groups`), are left
-out one after the other.
+Texts are drawn independently of one another, but the tokens of a text are not. So groups of texts (`interp.run.groups`)
+are left out one at a time.
 
 Sources: Busing, Meijer and van der Leeden, "Delete-m Jackknife for Unequal m", Statistics and Computing 9, 1999;
 MacKinnon, Nielsen and Webb, "Fast and Reliable Jackknife and Bootstrap Methods for Cluster-Robust Inference", Journal
@@ -18,8 +18,8 @@ from scipy import stats
 __all__ = ["FEWEST_TEXTS", "Jackknife", "about", "from_sums", "jackknife", "summed_others"]
 
 FEWEST_TEXTS = 20
-"""With fewer texts, or pieces of longer ones, an interval is NaN: it would hold the true value too seldom (see
-docs/intervals.md)."""
+"""With fewer texts (or pieces of longer texts) an interval is NaN, because it would contain the true value too rarely
+(see docs/intervals.md)."""
 
 _FEWEST_GROUPS = 10
 _LEVEL = 0.95
@@ -28,7 +28,7 @@ Numbers: TypeAlias = Float[np.ndarray, "*shape"]
 
 
 class Jackknife(NamedTuple):
-    """A value, the same corrected for bias, and half the width of its 95 % interval."""
+    """A value, the value corrected for bias, and half the width of its 95 % interval."""
 
     value: Numbers
     corrected: Numbers
@@ -56,26 +56,27 @@ def jackknife(
     sizes: Float[np.ndarray, " groups"],
     texts_per_group: int,
 ) -> Jackknife:
-    """Correct a value for bias, and give half the width of its 95 % interval, from its values without each group.
+    """Correct a value for bias and compute half the width of its 95 % interval, from its values without each group.
 
-    With G groups of sizes m_g of n positions,
+    With G groups, where group g has m_g of the n positions,
 
         corrected = G θ − Σ (1 − m_g/n) θ₋g
         variance = (G − 1)/G Σ (θ₋g − θ̄₋)²,    θ̄₋ the mean of the θ₋g
 
-    The correction is that of Busing et al. (1999) for groups of unequal sizes. Their variance takes positions for
-    independent; those of a text are alike, so a long text is worth less than its positions, and the variance is that of
-    the jackknife over clusters (MacKinnon, Nielsen and Webb 2023). Where groups are as large as one another the two are
-    the same. Half the width is t(.975, ν) standard errors, `ν = 2 / (2/(G − 1) + κ/G)` with the excess kurtosis κ of
-    the θ₋g, if it is above 0: the variance of few heavy-tailed values is less certain (Satterthwaite).
+    The correction is that of Busing et al. (1999) for groups of unequal sizes. Their variance assumes independent
+    positions, but positions of one text are alike, so a long text carries less information than its length suggests.
+    The variance here is that of the jackknife over clusters (MacKinnon, Nielsen and Webb 2023); the two agree if all
+    groups have the same size. Half the width is t(.975, ν) standard errors, `ν = 2 / (2/(G − 1) + κ/G)`, where κ is the
+    excess kurtosis of the θ₋g if that is above 0, else 0: the variance of a few heavy-tailed values is less certain
+    (Satterthwaite).
 
     Args:
-        whole: θ, the value of the whole corpus; any number of values.
+        whole: θ, the value (or values) for the whole corpus.
         without: θ₋g, the same without each group.
-        sizes: of the groups: how many positions each has, none of them 0.
-        texts_per_group: how many texts, or pieces of longer ones, make a group.
+        sizes: the number of positions in each group, none of them 0.
+        texts_per_group: how many texts, or pieces of longer texts, make up a group.
 
-    Returns NaN where there are fewer than `FEWEST_TEXTS` texts, or fewer than 10 groups.
+    Half the width is NaN if there are fewer than `FEWEST_TEXTS` texts, or fewer than 10 groups.
 
     Examples:
         >>> x = np.arange(20.0)  # of a mean, with groups of one: the interval of Student's t
@@ -107,11 +108,11 @@ def from_sums(
     sizes: Float[np.ndarray, " groups"],
     texts_per_group: int,
 ) -> Jackknife:
-    """`jackknife` of a value that is a function of sums over texts.
+    """Apply `jackknife` to a value that is a function of sums over texts.
 
     Args:
-        of: makes the value, or any number of them, of the sums over some groups of texts.
-        sums: what it is given, by group.
+        of: computes the value (or values) from the sums over some groups of texts.
+        sums: the arguments of `of`, by group.
         sizes, texts_per_group: see `jackknife`.
 
     Examples:
@@ -127,7 +128,7 @@ def from_sums(
 
 
 def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray, "groups *shape"]:
-    """The sum of all groups but each, without subtracting it from the whole.
+    """For each group, the sum of all other groups, computed without subtracting from the total.
 
     Examples:
         >>> summed_others(np.array([1.0, 10.0, 100.0])).tolist()
@@ -139,11 +140,11 @@ def summed_others(sums: Float[np.ndarray, "groups *shape"]) -> Float[np.ndarray,
 
 
 def about(groups: int, texts_per_group: int) -> dict[str, Any]:
-    """What a result says of its intervals: their method, level, groups, and why there are none where there are none.
+    """What a result records about its intervals: method, level and groups, or the reason why there are none.
 
     Args:
         groups: how many groups of texts were read.
-        texts_per_group: consecutive texts, or pieces of longer ones, in a group.
+        texts_per_group: how many consecutive texts, or pieces of longer texts, make up a group.
 
     Examples:
         >>> about(12, 1)["none"]
@@ -156,7 +157,7 @@ def about(groups: int, texts_per_group: int) -> dict[str, Any]:
 
 
 def _too_few(groups: int, texts_per_group: int) -> str | None:
-    """Why there is no interval, None where there is."""
+    """Why there is no interval, or None if there is one."""
     if groups * texts_per_group < FEWEST_TEXTS:
         return f"{groups * texts_per_group} texts, or pieces of longer ones, were read; intervals need {FEWEST_TEXTS}"
     if groups < _FEWEST_GROUPS:

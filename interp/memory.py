@@ -1,4 +1,4 @@
-"""The memory that there is: of the machine, of the container that holds the process, of a GPU."""
+"""How much memory there is: of the machine, of the container the process runs in, or of a GPU."""
 
 import ctypes
 import os
@@ -15,14 +15,14 @@ _LIMITS = {
     "memory.max": ("memory.current", "inactive_file"),
     "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
 }
-"""The limit of a control group (version 2, 1), what it uses, and what of that it would give up."""
+"""The files with a control group's limit, its usage, and the part of that it can give up (versions 2 and 1)."""
 
 
 def available(device: str = "cpu") -> int:
-    """The bytes that a process can still take without swapping.
+    """The number of bytes that a process can still take without swapping.
 
-    On Linux `MemAvailable`, or what the control groups of the process (a container, a job of a cluster) leave of their
-    limits, if that is less; on other systems all memory there is. On a GPU what `torch.cuda.mem_get_info` says.
+    On Linux this is `MemAvailable`, or what is left of the limits of the process's control groups (a container, a
+    cluster job) if that is less. On other systems it is the whole memory. On a GPU, `torch.cuda.mem_get_info` tells.
 
     Examples:
         >>> 0 < available() <= total()
@@ -35,8 +35,8 @@ def available(device: str = "cpu") -> int:
 
 
 def total(device: str = "cpu") -> int:
-    """The bytes of memory of the machine, or the limit of the process's control groups if that is less; of a GPU its
-    own. It does not depend on what else is running.
+    """The bytes of memory of the machine, or the limit of the process's control groups if that is less; for a GPU, its
+    own memory. It does not depend on what else is running.
 
     Examples:
         >>> total() > 2**28
@@ -48,8 +48,8 @@ def total(device: str = "cpu") -> int:
 
 
 def peak() -> int:
-    """The most bytes of memory that this process has held so far. Only Linux counts memory that was shared before; on
-    other systems it may be that of the process that started this one.
+    """The largest number of bytes of memory that this process has used so far. On systems other than Linux it may
+    include memory of the process that started this one.
 
     Examples:
         >>> peak() > 2**20
@@ -64,8 +64,8 @@ def peak() -> int:
 
 
 def give_back() -> None:
-    """Return to the system what this process has freed, which the C library of Linux (glibc) else keeps for later: tens
-    of MiB to a fifth of a model's weights after loading it.
+    """Return freed memory to the system. The C library of Linux (glibc) would otherwise keep it for later: tens of MiB,
+    or up to a fifth of a model's weights after it has been loaded.
 
     Examples:
         >>> give_back()
@@ -76,7 +76,7 @@ def give_back() -> None:
 
 
 def shown(size: float | int) -> str:
-    """Bytes as people read them.
+    """A number of bytes in readable form.
 
     Examples:
         >>> shown(3.25 * 2**30), shown(5 * 2**20), shown(300 * 2**10)
@@ -107,7 +107,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def _groups() -> Iterator[tuple[int, int]]:
-    """The limit of each control group that the process is in, and what it uses and would not give up."""
+    """For each control group of the process, its limit and the memory in use that it cannot give up."""
     if not _OWN_GROUPS.is_file():
         return
     for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""The options that analyses share: how a model is loaded, how text is read. Imports nothing heavy."""
+"""The options that analyses share: how to load a model and how to read text. Imports nothing heavy."""
 
 import dataclasses
 import os
@@ -34,7 +34,7 @@ def _unescaped(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Options):
-    """How text is read; None leaves it to `interp.corpora.batches`, or to whoever made the batches."""
+    """How text is read. None means the default of `interp.corpora.batches`, or however the batches were made."""
 
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
@@ -43,14 +43,14 @@ class TextOptions(Options):
     )
     bos: bool | None = option(None, "Put the beginning-of-sequence token before each text.")
     layout: Layout | None = option(
-        None, "packed: rows of joined texts; texts: one text per row. Default: packed; texts for encoders."
+        None, "packed: rows of joined texts; texts: one text per row. Default: texts for encoders, else packed."
     )
     context: int | None = option(None, "Tokens per row. Default: the model's context, at most 1,024.", least=1)
     batch_size: int | None = option(None, "Rows per forward pass.", least=1)
 
     @property
     def text(self) -> dict[str, Any]:
-        """Those of them that were given, by name."""
+        """The options that were given, by name."""
         shared = {item.name for item in dataclasses.fields(Options)}
         own = [item.name for item in dataclasses.fields(TextOptions) if item.name not in shared]
         return {name: getattr(self, name) for name in own if getattr(self, name) is not None}
@@ -58,7 +58,7 @@ class TextOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedTextOptions(TextOptions):
-    """How text is read in which an encoder predicts masked tokens."""
+    """How text is read when an encoder predicts masked tokens in it."""
 
     mask_rate: float | None = option(None, "Share of tokens that an encoder reads as [MASK]. Default: 0.12.")
 
@@ -67,9 +67,9 @@ class MaskedTextOptions(TextOptions):
 class PairOptions(Options):
     """The columns of a table of minimal pairs; see `interp.corpora.pairs.load`."""
 
-    good: str | None = option(None, "Column of the good sentences, if it has none of the published names.")
+    good: str | None = option(None, "Column of the good sentences, if its name is not one of the published ones.")
     bad: str | None = option(None, "Column of the bad sentences.")
-    task: str | None = option(None, "Column with the task that a pair belongs to.")
+    task: str | None = option(None, "Column with the task that each pair belongs to.")
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -78,18 +78,18 @@ class PairOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class CountsOptions(Options):
-    """The word frequencies to compare with."""
+    """The word frequencies that predictions are compared with."""
 
     unigram: Counts | None = option(
-        None, "Token counts: a file, or a text to count. Default: those of the model, else of the text itself.", cli=str
+        None, "Token counts: a file, or a text to count. Default: the model's own, else the text's.", cli=str
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """How a model is loaded: the keywords of `interp.load`."""
+    """How a model is loaded: the keyword arguments of `interp.load`."""
 
-    device: str | None = option(None, "cpu, cuda, …  Default: cuda if there is one.")
+    device: str | None = option(None, "cpu, cuda, …  Default: cuda if available.")
     device_map: str | None = option(
         None, "Spread a bridge over the GPUs: auto, balanced, balanced_low_0 or sequential (accelerate)."
     )
@@ -97,7 +97,7 @@ class ModelOptions:
         None, "Type of the weights: float32, bfloat16, float16, float64, or auto (as stored). Default: float32."
     )
     backend: Backend | None = option(
-        None, "hooked: TransformerLens' own model; bridge: that of transformers. Default: hooked where there is one."
+        None, "hooked: TransformerLens' own model; bridge: transformers' model. Default: hooked if there is one."
     )
     revision: str | None = option(None, "Branch, tag or commit of a hub repository.")
     checkpoint: int | None = option(None, "Training step, for Pythia and Stanford's GPT-2s.", least=0)

@@ -1,4 +1,4 @@
-"""What a name or a path stands for: models, corpora, an optional package. Imports nothing heavy.
+"""What names and paths stand for (models, corpora, token counts), and optional packages. Imports nothing heavy.
 
 The command line checks its arguments here before torch is imported; `models` and `corpora` use the same checks.
 """
@@ -18,7 +18,7 @@ __all__ += ["published_pairs", "short_name", "text_suffix"]
 BUNDLED = Path(__file__).parent / "bundled"
 """The folder of the models and texts that ship with the package."""
 TEXT_SUFFIXES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
-"""The endings of files that hold text; each also with `.gz`."""
+"""The endings of text files. Each may be followed by `.gz`."""
 _HUB_SECONDS = 3.0
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _HUB_MODEL = re.compile(r"[^\s./~][^/]*(/[^/]+)?")
@@ -33,9 +33,9 @@ HUB_CORPORA: dict[str, dict[str, Any]] = {
     "stsb": {"path": "sentence-transformers/stsb", "split": "validation", "column": "sentence1"},
     "blimp": {"path": "nyu-mll/blimp", "split": "train", "column": "sentence_good"},
 }
-"""Named corpora: what `datasets.load_dataset` is asked for, and the column that holds the text."""
+"""Named corpora: the arguments of `datasets.load_dataset`, and the column that holds the text."""
 HUB_PAIRS = {"blimp": "nyu-mll/blimp", "jblimp": "polm-stability/jblimp", "multiblimp": "jumelet/multiblimp"}
-"""Named minimal pairs: their datasets on the hub. Those of multiblimp are named with a language: `multiblimp/deu`."""
+"""Named minimal pairs and their datasets on the hub. multiblimp is named with a language: `multiblimp/deu`."""
 
 
 def bundled_models() -> list[str]:
@@ -49,7 +49,7 @@ def bundled_models() -> list[str]:
 
 
 def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
-    """The models or datasets in the hub's cache (`HF_HOME`), by name: their directories.
+    """The directories of the models or datasets in the hub's cache (`HF_HOME`), by name.
 
     Examples:
         >>> all(directory.is_dir() for directory in cached("models").values())
@@ -62,7 +62,7 @@ def cached(kind: Literal["models", "datasets"]) -> dict[str, Path]:
 
 
 def hub_answers() -> bool:
-    """Whether the hub can be reached: one request of three seconds at most, none where `HF_HUB_OFFLINE` is set."""
+    """Whether the hub can be reached. Asks once, for at most three seconds; never if `HF_HUB_OFFLINE` is set."""
     from huggingface_hub import constants, get_session, is_offline_mode
 
     with suppress(Exception):  # whatever the HTTP library of the installed huggingface_hub raises
@@ -85,12 +85,12 @@ def _check_hub(kind: Literal["models", "datasets"], name: str, expected: str) ->
 
 
 def model_directory(name: str, *, weights: bool = True) -> Path | None:
-    """The directory of a bundled or local model; None for a hub name. Without `weights` its config is enough.
+    """The directory of a bundled or local model, or None for a hub name. With `weights=False` its config is enough.
 
     Raises:
-        FileNotFoundError: no such directory, or no config.json or weights in it; a hub name that is not in the cache
-            while the hub cannot be reached.
-        ValueError: pickled weights, a config.json that is not JSON or names no kind of model.
+        FileNotFoundError: there is no such directory, or no config.json or weights in it; or the name is a hub name
+            that is not in the cache, and the hub cannot be reached.
+        ValueError: the weights are pickled, or config.json is not JSON or does not name a kind of model.
 
     Examples:
         >>> model_directory("tiny-gpt2") == BUNDLED / "tiny-gpt2"
@@ -123,7 +123,7 @@ def model_directory(name: str, *, weights: bool = True) -> Path | None:
 
 
 def printable(name: str) -> str:
-    """A file's name, with a replacement character for what in it is not UTF-8.
+    """A file's name, with a replacement character for bytes that are not UTF-8.
 
     Examples:
         >>> printable(os.fsdecode(b"caf\\xe9.txt"))  # Latin-1
@@ -133,7 +133,7 @@ def printable(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """The last part of a hub name or directory, to call a model by: never `.` or `..`.
+    """The last part of a hub name or directory, used as the name of a model. It is never `.` or `..`.
 
     Examples:
         >>> short_name("EleutherAI/pythia-70m")
@@ -144,11 +144,12 @@ def short_name(name: str) -> str:
 
 
 def corpus_file(name: str) -> Path | None:
-    """The file of a local or bundled corpus; None for a name that the hub has.
+    """The file of a local or bundled corpus, or None for a name on the hub.
 
     Raises:
-        FileNotFoundError: no such file or name; a dataset that is not in the cache while the hub cannot be reached.
-        ValueError: a file of an unknown kind, or an empty one.
+        FileNotFoundError: there is no such file or name, or the dataset is not in the cache and the hub cannot be
+            reached.
+        ValueError: the file is empty or of an unknown kind.
 
     Examples:
         >>> corpus_file("bundled") == BUNDLED / "text.txt"
@@ -162,7 +163,7 @@ def corpus_file(name: str) -> Path | None:
             _check_hub("datasets", dataset, f"a file ({', '.join(TEXT_SUFFIXES)}) or 'bundled'")
         return None
     if not os.path.isfile(path):
-        what = "is a directory" if os.path.isdir(path) else "is no regular file" if there else "does not exist"
+        what = "is a directory" if os.path.isdir(path) else "is not a regular file" if there else "does not exist"
         shown = name if len(name) <= 300 else f"{name[:150]}…{name[-150:]}"
         named = f"'bundled', one of {', '.join(HUB_CORPORA)}, or a hub dataset 'owner/name'"
         expected = f"a {', '.join(TEXT_SUFFIXES)} file (or .gz of one), {named}"
@@ -174,9 +175,9 @@ def corpus_file(name: str) -> Path | None:
 
 
 def published_pairs(name: str) -> bool:
-    """Whether a name is that of published minimal pairs on the hub, and of no file.
+    """Whether a name stands for published minimal pairs on the hub and not for a file.
 
-    Raises FileNotFoundError for those that are not in the cache while the hub cannot be reached.
+    Raises FileNotFoundError if they are not in the cache and the hub cannot be reached.
 
     Examples:
         >>> published_pairs("my_pairs.csv")
@@ -191,7 +192,8 @@ def published_pairs(name: str) -> bool:
 
 
 def is_counts(name: str) -> bool:
-    """Whether a name is that of a file of token counts, by its ending. Raises FileNotFoundError for none.
+    """Whether a name is that of a file of token counts, judged by its ending. Raises FileNotFoundError if there is no
+    such file.
 
     Examples:
         >>> is_counts(str(BUNDLED / "tiny-gpt2" / "unigram.safetensors"))
@@ -208,7 +210,7 @@ def is_counts(name: str) -> bool:
 
 
 def text_suffix(path: Path) -> str:
-    """The ending of a text file, that of what is inside for `.gz`. Raises ValueError for an unknown one.
+    """The ending of a text file, without `.gz`. Raises ValueError if it is unknown.
 
     Examples:
         >>> text_suffix(Path("texts.jsonl.gz"))

@@ -1,4 +1,5 @@
-"""Results → plotly figures. Figures are returned, never shown; they read in grey and to the colour-blind."""
+"""Functions that draw results as plotly figures. Figures are returned, not shown. They can be read in grey and by
+colour-blind readers."""
 
 import functools
 import inspect
@@ -79,7 +80,7 @@ __all__ = [
 
 
 def _of_its_result(draw: Any) -> Any:
-    """A plot that says what it draws when it is given something else."""
+    """A plot that, given something it cannot draw, says what it can draw."""
     first = next(iter(inspect.signature(draw).parameters.values()), None)
     if first is None or not isinstance(first.annotation, type):
         return draw

@@ -1,4 +1,4 @@
-"""Results: tidy tables with provenance, saved as Parquet and JSON; large ones as labelled arrays."""
+"""Results: tidy tables with provenance, saved as Parquet and JSON. Large tables are labelled arrays."""
 
 import json
 import os
@@ -33,17 +33,17 @@ _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
 _WIDE = 118  # columns of a terminal
 DECIDING = ("interp", "transformer-lens", "transformers", "tokenizers")
-"""The packages of which a half-done computation is not continued by another version."""
+"""Packages whose versions must not change between starting and resuming a computation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Base of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
+    """Base class of all results: a frozen dataclass whose fields are tables (`pandas.DataFrame`) and `provenance`.
 
-    A table whose rows grow with the model is an `interp.dense.Dense`; its field says how to read it from a tidy table:
-    `field(metadata={"dims": …})`, and `fewer` where there is (see `Dense.of_table`). A subclass sets `analysis`, the
-    name of its folder in a run directory, and `columns`, what the columns of its tables are called and mean where they
-    are not those of `interp.columns.COMMON`.
+    A table whose number of rows grows with the model is an `interp.dense.Dense`. Its field says how to read it from a
+    tidy table: `field(metadata={"dims": …})`, with `fewer` if needed (see `Dense.of_table`). A subclass sets
+    `analysis`, the name of its folder in a run directory, and `columns`, the headings and meanings of those columns
+    that are not in `interp.columns.COMMON`.
 
     Examples:
         >>> import tempfile
@@ -82,17 +82,17 @@ class Result:
 
     @property
     def where(self) -> str:
-        """The model and what it read, to call a result by."""
+        """The model and the text it read, as a name for the result."""
         return f"{Path(self.provenance['model']).name} on {self.provenance['corpus']}"
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the result says, the most important first: each with its interval, control, verdict and rule."""
+        """What the result says, most important first. Each finding has its interval, control, verdict and rule."""
         return ()
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
-        """What a command prints: tables by name, each with a title."""
+        """The tables that a command prints, by name, each with a title."""
         name, table = next(iter(self.tables.items()))
         return {name: (f"{name}: {self.where}", table.head(_SHOWN_ROWS))}
 
@@ -101,7 +101,7 @@ class Result:
         cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # before dataclass gives it one of all rows
 
     def __repr__(self) -> str:
-        """At most six lines: of what it is, what was found, and what there is."""
+        """At most six lines: what the result is, what was found, and what it contains."""
         where = f": {self.where}" if {"model", "corpus"} <= set(self.provenance) else ""
         told = [*map(str, self.findings)]
         if len(told) > 3:
@@ -112,19 +112,19 @@ class Result:
         return "\n".join(textwrap.shorten(line, _WIDE, placeholder=" …") for line in lines)
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the card that the page has of the result."""
+        """What a notebook shows: the result's card from the page."""
         return find("interp.pages.card:card")(self) if self.analysis in names() else None
 
     @property
     def _section(self) -> "Section":
-        """What the page says of the result. Raises ValueError for a result of no analysis, which has no page."""
+        """The result's section of the page. Raises ValueError if the result belongs to no analysis and has no page."""
         if self.analysis not in names():
             raise ValueError(f"{type(self).__name__} has no page and no figures of its own; interp.plots draws it")
         section: Section = find(load(self.analysis).section)(self)
         return section
 
     def summary(self) -> str:
-        """What was found, to print: each finding with its number, interval, control and rule.
+        """The findings as text to print, each with its number, interval, control and rule.
 
         Examples:
             >>> import interp
@@ -139,7 +139,7 @@ class Result:
         return "\n\n".join([f"{type(self).__name__}: {self.where}", *(told or self._section.notes)])
 
     def figures(self) -> "dict[str, Figure]":
-        """The figures of the page by name; each has `save`, for a paper.
+        """The figures of the page, by name. Each has a method `save`, to use it in a paper.
 
         Raises ValueError for a result that has no page, such as a sweep of probes.
 
@@ -154,10 +154,10 @@ class Result:
         return dict(self._section.figures)
 
     def to_csv(self, directory: str | os.PathLike[str]) -> list[Path]:
-        """Write each table, and the findings, as `directory/<analysis>_<table>.csv`; arrays of more than
+        """Write each table, and the findings, as `directory/<analysis>_<table>.csv`. Arrays of more than
         `interp.dense.MOST_ROWS` rows are left out.
 
-        Raises FileExistsError where such a file is there, before anything is written.
+        Raises FileExistsError before anything is written if one of these files exists.
 
         Examples:
             >>> import interp, tempfile
@@ -174,7 +174,7 @@ class Result:
     def to_latex(self, table: str) -> str:
         """A table, or the `findings`, as LaTeX with the rules of booktabs; see `interp.exports.latex`.
 
-        Raises ValueError for a name that is no table of the result.
+        Raises ValueError if the result has no table of that name.
 
         Examples:
             >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
@@ -186,16 +186,16 @@ class Result:
 
     @property
     def _known(self) -> dict[str, pd.DataFrame]:
-        """The tables, and the findings as one."""
+        """The tables, including a table of the findings."""
         return self.tables | {"findings": findings_table(self.findings)}
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write `directory/<analysis>/<table>.parquet` and `result.json`, all of it or nothing.
+        """Write `directory/<analysis>/<table>.parquet` and `result.json`, either completely or not at all.
 
         A table of more than `interp.dense.MOST_ROWS` rows is written as `<table>.safetensors` (see `Dense.save`).
 
-        Raises FileExistsError if that folder exists, unless `overwrite`; and in any case where it holds what interp did
-        not write.
+        Raises FileExistsError if that folder exists, unless `overwrite` is set; and in any case if it holds anything
+        that interp did not write.
         """
         target = Path(directory) / self.analysis
         if target.exists() and not overwrite:
@@ -214,9 +214,10 @@ class Result:
 
     @classmethod
     def load(cls: type[_R], directory: str | os.PathLike[str]) -> _R:
-        """Read what `save` wrote; labelled arrays are mapped, and read when they are used.
+        """Read what `save` wrote. Labelled arrays are mapped, and read only when they are used.
 
-        Raises FileNotFoundError where there is no such result, ValueError where it is another analysis or lacks tables.
+        Raises FileNotFoundError if there is no such result, and ValueError if it belongs to another analysis or lacks
+        tables.
         """
         source = Path(directory) / cls.analysis
         described = source / "result.json"
@@ -241,13 +242,13 @@ class Result:
 
 
 def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> Result:
-    """A result that was saved: of the directory of a run, or of the folder of the result in it.
+    """Load a saved result, from the directory of a run or from the result's own folder in it.
 
     Args:
-        analysis: which, where a run has several: `"frequency"`, `"attention"`, ….
+        analysis: which result to load if the run has several: `"frequency"`, `"attention"`, ….
 
-    Raises FileNotFoundError where there is no result, ValueError where there are several and none is named, and where
-    it cannot be read.
+    Raises FileNotFoundError if there is no result. Raises ValueError if there are several and none is named, or if the
+    result cannot be read.
 
     Examples:
         >>> import interp, tempfile
@@ -277,7 +278,7 @@ def _read_dense(path: Path, dims: Sequence[str], fewer: Mapping[str, Sequence[st
 
 
 def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
-    """What a file holds. Raises ValueError for one that cannot be read."""
+    """The contents of a file. Raises ValueError if it cannot be read."""
     try:
         return reader(path)
     except (ValueError, OSError, RecursionError) as error:
@@ -285,7 +286,7 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
 
 
 def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """What a reader needs to make a result again: model, what was read of it, settings, machine kind and versions.
+    """What is needed to reproduce a result: model, data, settings, kind of machine and versions.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -320,7 +321,7 @@ def provenance(model: Any, read: Mapping[str, Any], **more: Any) -> dict[str, An
 
 
 def versions(*packages: str) -> dict[str, str | None]:
-    """The installed version of each package, None where it is not installed."""
+    """The installed version of each package, or None if it is not installed."""
     found: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with suppress(PackageNotFoundError):
@@ -329,7 +330,7 @@ def versions(*packages: str) -> dict[str, str | None]:
 
 
 def _commit() -> str | None:
-    """The git commit of the interp source tree, `-dirty` where it was edited; None outside a checkout."""
+    """The git commit of the interp source tree, with `-dirty` if it was edited; None outside a checkout."""
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
         return None

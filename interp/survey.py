@@ -32,22 +32,22 @@ _log = logging.getLogger("interp")
 
 @asks(ReportOptions)
 def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DEFAULT) -> Passes[list[Result]]:
-    """Every analysis: those of a text from shared passes over it; then probes on minimal pairs, and generated text.
+    """Run every analysis: those of a text in shared passes over it, then probes on minimal pairs, then generated text.
 
-    What asks for the same batches is read in one pass; an encoder's masked and unmasked text are two. Generated text
-    needs a decoder with b_LN and enough texts to take prompts from (100 of 60 tokens, if `settings` does not say
-    otherwise), and word frequency a bias in the prediction head: where a question cannot be asked, a warning says why
-    and it is left out.
+    Analyses that need the same batches share one pass; the masked and the unmasked text of an encoder are two passes.
+    Generated text needs a decoder with b_LN and enough texts to take prompts from (100 of 60 tokens, unless `settings`
+    says otherwise), and word frequency needs a bias in the prediction head. If a question cannot be asked, it is left
+    out, and a warning says why.
 
-    `text` is anything `interp.corpora.load` takes, `pairs` anything `interp.corpora.pairs.load` takes. `bos` puts a
-    decoder's beginning-of-sequence token before each text, prompt and sentence; by default as the model was trained,
-    for one that tools/train.py made, else none before texts, and before sentences what TransformerLens knows of the
-    model.
+    `text` is anything `interp.corpora.load` takes, and `pairs` anything `interp.corpora.pairs.load` takes. `bos` puts a
+    decoder's beginning-of-sequence token before each text, prompt and sentence. By default, a model made by
+    tools/train.py is read as it was trained. For other models there is no such token before texts, and before
+    sentences only if TransformerLens knows that the model needs it.
 
     Returns the results, in the order of the page: `BiasEffect`, `GenerationStudy`, `AttentionStudy`, `EncodingStudy`,
     `ProbingStudy`, and those of other packages.
 
-    Raises ValueError as the functions it is made of; for pairs that cannot be probed before the text is read.
+    Raises ValueError as the analyses do. Pairs that cannot be probed are refused before the text is read.
 
     Examples:
         >>> import pandas as pd
@@ -107,7 +107,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
 
 
 def _bos(model: Model, bos: bool | None) -> bool | None:
-    """Whether a beginning-of-sequence token comes first; None leaves it to what TransformerLens knows of the model."""
+    """Whether a beginning-of-sequence token comes first. None leaves it to what TransformerLens knows of the model."""
     if is_encoder(model):
         return None
     directory = origin(model).directory

@@ -1,4 +1,4 @@
-"""Test recipes and observers of your own: toy models, and what must hold of every recipe and every observer.
+"""Tools to test your own recipes and observers: toy models, and checks that every recipe and observer must pass.
 
     from interp.testing import assert_recipe, toy_decoder
 
@@ -6,7 +6,7 @@
         model = toy_decoder()
         assert_recipe(model, my_recipe(model), lambda edited: edited.ln_final.b.mul_(0.5))
 
-A toy has random weights, biases included: a bias that is zero shows no mistake.
+All weights of a toy model are random, biases included, because a bias of zero would hide mistakes.
 """
 
 import tempfile
@@ -38,7 +38,7 @@ __all__ = ["WORDS", "assert_observer_merges", "assert_recipe", "randomise", "toy
 __all__ += ["toy_decoder", "toy_encoder", "toy_tokenizer"]
 
 WORDS = tuple(f"w{i}" for i in range(60))
-"""The words that a toy knows; texts are made of them, with spaces between."""
+"""The words that a toy model knows. Its texts consist of these, separated by spaces."""
 _SPECIAL = {
     "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]",
     "bos_token": "<s>", "eos_token": "</s>",
@@ -49,7 +49,7 @@ _PARTS = 3
 
 
 def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
-    """A tokenizer of whole words: those of `WORDS`, the special tokens of BERT, and `<s>` and `</s>`.
+    """A tokenizer of whole words: `WORDS`, the special tokens of BERT, and `<s>` and `</s>`.
 
     Examples:
         >>> toy_tokenizer()("w0 w1").input_ids  # the special tokens come first
@@ -64,7 +64,7 @@ def toy_tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 @torch.no_grad()
 def randomise(model: torch.nn.Module, *, seed: int = 0) -> None:
-    """Add noise from N(0, .3²) to every parameter in place, biases and scales of norms included.
+    """Add noise from N(0, .3²) to every parameter in place, including the biases and scales of norms.
 
     Examples:
         >>> norm = torch.nn.LayerNorm(3)
@@ -80,12 +80,12 @@ def randomise(model: torch.nn.Module, *, seed: int = 0) -> None:
 def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedTransformer:
     """A small random GPT-2 with a tokenizer: 2 blocks, 4 heads, d_model 16, context 24, vocabulary 67.
 
-    A `TransformerBridge` where TransformerLens has no `HookedTransformer` (4 and later).
+    It is a `TransformerBridge` if TransformerLens has no `HookedTransformer` (version 4 and later).
 
     Args:
-        seed: of the weights.
+        seed: seed for the weights.
         dtype: as in `interp.load`.
-        config: other sizes and settings, by the names of `transformers.GPT2Config`; TypeError for one it does not have.
+        config: other sizes and settings, by the names of `transformers.GPT2Config`. Unknown names raise TypeError.
 
     Examples:
         >>> model = toy_decoder()
@@ -97,12 +97,12 @@ def toy_decoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: An
 
 
 def toy_encoder(*, seed: int = 0, dtype: torch.dtype | None = None, **config: Any) -> HookedEncoder:
-    """A small random BERT with a tokenizer, of the sizes of `toy_decoder`.
+    """A small random BERT with a tokenizer, as large as `toy_decoder`.
 
     Args:
-        seed: of the weights.
+        seed: seed for the weights.
         dtype: as in `interp.load`.
-        config: other sizes and settings, by the names of `transformers.BertConfig`; TypeError for one it does not have.
+        config: other sizes and settings, by the names of `transformers.BertConfig`. Unknown names raise TypeError.
 
     Examples:
         >>> toy_encoder().cfg.d_model
@@ -121,11 +121,12 @@ def toy_bridge(
     """A small random model of any architecture in a `TransformerBridge`, with a tokenizer.
 
     Args:
-        config: of a language model of transformers, small and with a vocabulary of 67; by default `toy_decoder`'s.
-        seed: of the weights.
+        config: the config of a small language model of transformers with a vocabulary of 67. Default: that of
+            `toy_decoder`.
+        seed: seed for the weights.
         dtype: as in `interp.load`.
 
-    Raises ValueError for an architecture that TransformerLens has no adapter for.
+    Raises ValueError if TransformerLens has no adapter for the architecture.
 
     Examples:
         >>> import transformers
@@ -141,12 +142,12 @@ def toy_bridge(
 
 def _loaded(cls: Any, config_of: Any, sizes: dict[str, Any], seed: int, dtype: torch.dtype | None) -> Model:
     if unknown := [name for name in sizes if not hasattr(config_of(), name)]:
-        raise TypeError(f"{config_of.__name__} has no {unknown[0]}; expected its own names, such as {', '.join(sizes)}")
+        raise TypeError(f"{config_of.__name__} has no {unknown[0]}; expected settings such as {', '.join(sizes)}")
     return _saved(lambda: cls(config_of(**({"vocab_size": 67} | sizes))), seed, dtype, None)
 
 
 def _saved(make: Callable[[], Any], seed: int, dtype: torch.dtype | None, backend: Backend | None) -> Model:
-    """A model of transformers with random weights, by way of a directory."""
+    """A transformers model with random weights, saved to a directory and loaded from there."""
     tokenizer = toy_tokenizer()
     with quiet(), torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as directory:
         torch.manual_seed(seed)
@@ -160,17 +161,18 @@ def _saved(make: Callable[[], Any], seed: int, dtype: torch.dtype | None, backen
 
 
 def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object], *, atol: float = 1e-5) -> None:
-    """Check that a recipe is as good as an edit of the parameters.
+    """Check that a recipe has the same effect as an edit of the parameters.
 
-    It must give the log-probabilities of a copy of the model that `edited` has changed, also after another recipe, in a
-    batch as in rows of their own, and beside padding; and leave no hook and no other weights behind.
+    It must give the same log-probabilities as a copy of the model that `edited` has changed, also when it is combined
+    with another recipe, for rows in a batch and on their own, and next to padding. It must leave no hooks behind and
+    must not change weights.
 
     Args:
-        recipe: made for this model.
-        edited: makes the same change in a copy of the model, in place.
-        atol: the largest difference of log-probabilities, in nats.
+        recipe: a recipe made for this model.
+        edited: a function that makes the same change to a copy of the model, in place.
+        atol: the largest allowed difference of log-probabilities, in nats.
 
-    Raises AssertionError that says what differs, and by how much; also if the recipe changes nothing.
+    Raises AssertionError that says what differs and by how much, and if the recipe changes nothing.
 
     Examples:
         >>> from interp.hooks import scale_bias
@@ -183,7 +185,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
     with torch.no_grad():
         edited(changed)
     if weight_hash(model) != weights:
-        raise AssertionError("the edit changes the model itself; change the copy that `edited` is called with")
+        raise AssertionError("the edit changed the model itself; change only the copy that is passed to `edited`")
     generator = torch.Generator().manual_seed(0)
     lengths = [min(length, model.cfg.n_ctx) for length in _LENGTHS]
     rows = [torch.randint(model.cfg.d_vocab, (length,), generator=generator).tolist() for length in lengths]
@@ -192,9 +194,9 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
     expected = _log_probs(changed, together)
     found = _log_probs(model, together, recipe)
     if hooks_of_others(model) != hooks:
-        raise AssertionError("the recipe leaves hooks on the model; return all of them, and set none")
+        raise AssertionError("the recipe left hooks on the model; return all hooks and set none yourself")
     if weight_hash(model) != weights:
-        raise AssertionError("the recipe changes the weights of the model; change activations, and none in place")
+        raise AssertionError("the recipe changed the model's weights; change activations, and nothing in place")
     without = _log_probs(model, together)
     for what, changes in (("edit of the parameters", expected - without), ("recipe", found - without)):
         if (largest := float(changes.abs().max())) <= atol:
@@ -210,7 +212,7 @@ def assert_recipe(model: Model, recipe: Recipe, edited: Callable[[Any], object],
 
 @torch.no_grad()
 def _log_probs(model: Model, batch: Batch, recipe: Hooks = ()) -> Float[Tensor, "token d_vocab"]:
-    """At the real positions, one row after the other."""
+    """Log-probabilities at the positions that are not padding, row by row."""
     with model.hooks(fwd_hooks=list(resolved(model, recipe))):
         logits = forward(model, batch.to(model.W_U.device))
     return batch.select(logits.cpu()).double().log_softmax(-1)
@@ -225,18 +227,18 @@ def _assert_close(found: Tensor, expected: Tensor, atol: float, what: str) -> No
 
 
 def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts: Source, *, rtol: float = 1e-5) -> None:
-    """Check that an observer finds the same however a corpus is divided: in batches, and among processes.
+    """Check that the result of an observer does not depend on how a corpus is divided into batches or processes.
 
-    It must find the same in one batch, in batches of one row, and in three parts that are merged. Of the tokens of an
-    encoder half are masked.
+    The result must be the same for one batch, for batches of one row, and for three parts that are merged. For an
+    encoder, half of the tokens are masked.
 
     Args:
         make: model → a new observer, with the same options every time.
-        texts: three or more, of different lengths, so that rows of a batch are padded.
-        rtol: the largest difference of a state, as a share of the largest number in it.
+        texts: three or more texts of different lengths, so that rows of a batch are padded.
+        rtol: the largest allowed difference in a state, as a share of the largest number in it.
 
-    Raises AssertionError that names the state which differs, and by how much; also if nothing is observed. Raises
-    ValueError for fewer texts, or texts of one length.
+    Raises AssertionError that says which state differs and by how much, and if nothing is observed. Raises ValueError
+    for fewer texts, or texts of equal length.
 
     Examples:
         >>> from interp.attention.patterns import AttentionByClass
@@ -251,7 +253,7 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
         raise ValueError(f"expected {_PARTS} or more texts of different lengths, found rows of {lengths} tokens")
     observe(model, batches(model, texts, batch_size=64, **how), whole, progress=False)
     if whole.is_empty:
-        raise AssertionError("the observer has observed nothing; hooks(batch) must return hooks that call add")
+        raise AssertionError("the observer observed nothing; hooks(batch) must return hooks that call add")
     observe(model, rows, single, progress=False)
     _assert_same_states(single, whole, rtol, "batches of one row differ from one batch of all")
     merged = make(model)
@@ -261,7 +263,7 @@ def assert_observer_merges(make: Callable[[Any], Observer], model: Model, texts:
         try:
             merged.merge(part)
         except ValueError as error:
-            raise AssertionError(f"two observers that were made alike do not merge: {error}") from error
+            raise AssertionError(f"two observers made in the same way do not merge: {error}") from error
     _assert_same_states(merged, single, rtol, f"{_PARTS} merged parts differ from the whole")
 
 

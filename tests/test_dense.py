@@ -111,14 +111,17 @@ def test_of_a_table_in_any_order(dense: Dense, tidy: pd.DataFrame) -> None:
 
 
 def test_what_is_no_whole_table_is_refused(made: dict[str, Any], tidy: pd.DataFrame) -> None:
-    whole = "found 89 rows, expected one for each of 2 layer × 3 head × 3 key_class × 5 dim; give a whole table"
+    whole = "found 89 rows, expected one for each of 2 layer × 3 head × 3 key_class × 5 dim; give a complete table"
     twice = pd.concat([tidy.iloc[1:], tidy.iloc[1:2]])
     fewer = {"mean": ("layer", "head")}
     for call, message in (
         (lambda: Dense.of_table(tidy.iloc[1:], KEY), whole),
         (lambda: Dense.of_table(twice, KEY), "found 90 rows, expected one for each"),
         (lambda: Dense.of_table(tidy.drop(columns="dim"), KEY), "the columns dim are missing; found layer"),
-        (lambda: Dense.of_table(tidy, KEY, fewer), "mean differs within one layer, head; give the table of one run"),
+        (
+            lambda: Dense.of_table(tidy, KEY, fewer),
+            "mean differs within one layer, head; give the unmodified table",
+        ),
         (lambda: Dense.of({"a": [1]}, ("a", "b")), "the labels of b are missing; found the columns a"),
         (lambda: Dense.of({"a": [1, 1], "x": np.zeros(2)}, "a"), "the labels of a must be different"),
         (lambda: Dense.of({"a": [1, 2], "x": np.zeros(3)}, "a"), "conflicting sizes for dimension 'a'"),

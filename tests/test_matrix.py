@@ -325,6 +325,7 @@ def check_cell(subject: Subject, analysis: str, refusal: str | None) -> None:
         assert len(main), "the first table is empty"
 
 
+@pytest.mark.quick("[bert-", "[gpt2-", "[bridge of llama-")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
 @pytest.mark.parametrize("analysis", ANALYSES)
 @pytest.mark.parametrize("kind", KINDS)

@@ -92,8 +92,8 @@ HALVED = lambda copy: copy.ln_final.b.mul_(0.5)  # noqa: E731
             HALVED,
             r"the edited parameters by \d.* for token \d+",
         ),
-        (_leaking, HALVED, "leaves hooks on the model"),
-        (_editing, HALVED, "changes the weights of the model"),
+        (_leaking, HALVED, "left hooks on the model"),
+        (_editing, HALVED, "changed the model's weights"),
     ],
 )
 def test_wrong_recipes_are_named(recipe, edited, message):
@@ -104,7 +104,7 @@ def test_wrong_recipes_are_named(recipe, edited, message):
 
 def test_an_edit_of_the_model_itself():
     model = toy_decoder()
-    with pytest.raises(AssertionError, match="the edit changes the model itself"):
+    with pytest.raises(AssertionError, match="the edit changed the model itself"):
         assert_recipe(model, scale_bias(model, "ln", 0.5), lambda copy: model.ln_final.b.mul_(0.5))
 
 
@@ -114,7 +114,7 @@ def test_a_hook_point_that_is_not_there(decoder):
 
 
 def test_sizes_of_other_names_are_refused():
-    with pytest.raises(TypeError, match="GPT2Config has no d_model; expected its own names, such as n_positions"):
+    with pytest.raises(TypeError, match="GPT2Config has no d_model; expected settings such as n_positions"):
         toy_decoder(d_model=32)
     with pytest.raises(TypeError, match="BertConfig has no n_embd"):
         toy_encoder(n_embd=32)
@@ -181,8 +181,8 @@ def test_observers_that_merge(decoder, encoder):
             "one row differ from one batch of all: state 'mean', reduced by sum",
         ),
         (Last, "batches of one row differ from one batch of all: state 'mean'"),
-        (lambda model: Mean(model, differs=True), "made alike do not merge: .*number"),
-        (lambda model: Mean(model, silent=True), "has observed nothing"),
+        (lambda model: Mean(model, differs=True), "made in the same way do not merge: .*number"),
+        (lambda model: Mean(model, silent=True), "observer observed nothing"),
     ],
 )
 def test_observers_that_do_not(make, message, decoder):

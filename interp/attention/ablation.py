@@ -1,4 +1,4 @@
-"""What becomes of attention without a dimension: one at a time replaced by a constant in the keys of one layer."""
+"""How attention changes without a dimension, which is replaced by a constant in the keys of one layer."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -44,17 +44,17 @@ _SET_COLUMNS += ["largest_fall", "largest_rise"]
 class KeyAblation(GroupedKeyObserver):
     """Attention by class when one dimension of one layer's keys is replaced by a constant, for many at once.
 
-    Exact, in one pass: a key dimension of a layer changes the scores of that layer alone, by
-    `q_m · R_n W_K[j] (x_nj − m_j)`, so its softmax is computed again and nothing else.
+    This is exact and takes one pass: a key dimension of a layer changes only the scores of that layer, by
+    `q_m · R_n W_K[j] (x_nj − m_j)`, so only its softmax is computed again.
 
-    Hooks of others on the scores or the pattern are refused with RuntimeError, since they would be missed.
+    Other hooks on the scores or the pattern are refused with RuntimeError, because they would have no effect.
 
-    After `observe`: `before` `[head, classes]` and `after` `[dims, head, classes]` of each layer, attention summed
-    over the keys of a class and averaged over queries; `changes` `[groups, dims, classes]`, the mean over heads of
-    after less before, summed over the queries of each group of texts.
+    After `observe` there are, for each layer, `before` `[head, classes]` and `after` `[dims, head, classes]`: attention
+    summed over the keys of a class and averaged over queries. `changes` `[groups, dims, classes]` is the mean over
+    heads of after minus before, summed over the queries of each group of texts.
 
     Args:
-        fills: by layer and dimension, the constant m_j.
+        fills: the constant m_j by layer and dimension.
     """
 
     def __init__(self, model: Model, classes: TokenClasses, fills: Mapping[int, Mapping[int, float]]) -> None:
@@ -69,7 +69,7 @@ class KeyAblation(GroupedKeyObserver):
 
     def hooks(self, batch: Batch) -> Recipe:
         if is_edited(self.model, batch):
-            raise RuntimeError("scores are computed from queries and keys, and would miss the hooks past these")
+            raise RuntimeError("scores are computed from queries and keys, and would miss later hooks; remove these")
         return super().hooks(batch)
 
     def layer_hooks(self, layer: int, keys: KeyClassBatch) -> Recipe:
@@ -96,7 +96,7 @@ class KeyAblation(GroupedKeyObserver):
     def _without(
         self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
     ) -> Iterator[Tensor]:
-        """The scores with each dimension of the keys at its constant."""
+        """The scores with each dimension of the keys set to its constant."""
         directions = x.shape[1] if circuit.rotates else 1  # without RoPE all keys have the same one
         for dim, fill in fills.items():
             direction = circuit.key_of(dim, directions).to(x)
@@ -131,32 +131,35 @@ def ablation_effect(
 ) -> Passes[pd.DataFrame]:
     """Does attention to a class fall when an outlier dimension is removed, and only then?
 
-    From each layer the first three dimensions of `outliers` are removed one at a time (`set` outlier), which are those
-    that are outliers in most states; then for each class the dimension with the largest gap there (`driver`), control
-    dimensions as large as the outliers (`matched`, the same in all layers) and five random ones (`random`). A control
-    is as large where the root mean square of what is taken away, `removed`, is within a factor of 1.5 of the
-    outlier's: the 39 nearest, which outliers share where they can; where there are fewer, nothing matches, and the five
-    nearest are removed for the figure. `interp.attention.claims.largest_effects` makes one test for each outlier.
+    In each layer, several sets of dimensions are removed, one dimension at a time. The set `outlier` has the first
+    three dimensions of `outliers`, which are outliers in the most states; `driver` the dimension with the largest gap
+    of each class; `matched` control dimensions as large as the outliers, the same in all layers; and `random` five
+    random ones. A control is as large as an outlier if the root mean square of what is removed (`removed`) is within a
+    factor of 1.5. The 39 nearest are used, and outliers share them if possible. If there are fewer, nothing matches,
+    and the five nearest are removed for the figure. `interp.attention.claims.largest_effects` makes one test per
+    outlier.
 
     Args:
         outliers: the table of `find_outliers`.
-        drivers: what `interp.attention.gaps` returns; by its mean over heads. None ablates outliers alone.
-        layers: TransformerLens' block numbers; all.
-        where: `"keys"` of the layer alone (see `interp.hooks.ablate_dims`): two passes in all. `"residual"`: the
-            residual stream that enters the layer, and the layer's attention then: a pass for each dimension and layer,
-            and so five matched dimensions for each outlier and no test.
+        drivers: what `interp.attention.gaps` returns; its mean over heads is used. None removes no drivers.
+        layers: TransformerLens' block numbers. Default: all.
+        where: `"keys"` removes dimensions only from the keys of the layer (see `interp.hooks.ablate_dims`), in two
+            passes altogether. `"residual"` removes them from the residual stream that enters the layer, and measures
+            that layer's attention. This takes one pass per dimension and layer, so each outlier has only five matched
+            dimensions, and there is no test.
         mode: set the dimension to zero, or to its mean over tokens.
-        seed: of the random dimensions.
+        seed: the seed for the random dimensions.
 
     Returns the table `ablation` (layer, dim, set, magnitude, removed, where, mode, key_class, attention_before,
-    attention_after, change_low, change_high, head, head_before, head_after): attention summed over the keys of a class,
-    averaged over queries and heads; the 95 % interval of after less before, both on the same texts
-    (`interp.intervals.jackknife`), NaN of fewer than 20; and attention of the head in which it changes most.
-    `magnitude` is the root mean square of the dimension, `removed` that of its difference from what it is set to; in
-    keys without RoPE its SD, since a constant in all keys moves all scores of a query alike.
+    attention_after, change_low, change_high, head, head_before, head_after). Attention is summed over the keys of a
+    class and averaged over queries and heads. The 95 % interval is that of after minus before on the same texts
+    (`interp.intervals.jackknife`), and NaN for fewer than 20 texts. `head_before` and `head_after` are for the head in
+    which attention changes most. `magnitude` is the root mean square of the dimension, and `removed` that of its
+    difference from the value it is set to. In keys without RoPE, `removed` is the SD, because a constant in all keys
+    changes all scores of a query equally.
 
-    Raises ValueError for an unknown where or mode, a layer that does not exist, and tables with values missing, of two
-    runs, or with a state, layer or dimension that the model does not have.
+    Raises ValueError for an unknown `where` or `mode`, for a layer that does not exist, and for a table that has
+    missing values, mixes two runs, or has a state, layer or dimension that the model does not have.
 
     Examples:
         >>> from interp.attention.profile import dimension_profile, find_outliers
@@ -187,7 +190,9 @@ def ablation_effect(
 
 
 def _check_given(model: Model, table: pd.DataFrame, what: str, key: list[str], value: str) -> None:
-    """Raise ValueError for a table with values missing, of two runs, or with a number that this model does not have."""
+    """Raise ValueError for a table that has missing values, mixes two runs, or has a number that does not fit the
+    model.
+    """
     check_table(table, what, [*key, value], key)
     counts = {"state": model.cfg.n_layers + 1, "layer": model.cfg.n_layers, "dim": model.cfg.d_model}
     for column in [name for name in key if name in counts]:
@@ -207,7 +212,8 @@ def planned(
     seed: int,
     where: Where = "keys",
 ) -> pd.DataFrame:
-    """What `ablate` removes, by the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode, fill)."""
+    """What `ablate` removes, from the tables of `ablation_effect`: (layer, dim, set, magnitude, removed, mode,
+    fill)."""
     every = profile[profile["key_class"] == "all"].rename(columns={"state": "layer"}).set_index(["layer", "dim"])
     every["magnitude"] = (every["mean"] ** 2 + every["sd"] ** 2) ** 0.5
     every["fill"] = every["mean"] if mode == "mean" else 0.0
@@ -231,13 +237,13 @@ def planned(
 
 
 def _drivers(gaps: pd.DataFrame) -> list[int]:
-    """The dimension of the largest mean gap of each class."""
+    """The dimension with the largest mean gap of each class."""
     means = gaps.groupby(["key_class", "dim"])["gap"].mean().sort_values()
     return means.groupby("key_class").tail(1).index.unique("dim").tolist()
 
 
 def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: int) -> list[int]:
-    """The dimensions as large as the outliers that are removed: the n nearest to each, or a few where these differ."""
+    """Dimensions as large as the outliers that are removed: the n nearest to each, or a few if none match."""
     found: dict[int, None] = {}
     for dim in outlying:
         near = apart_in_size(size, dim).drop(outliers).nsmallest(n)
@@ -249,8 +255,8 @@ def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: in
 def ablate(
     model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, where: Where, progress: bool
 ) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
-    """`ablation_effect` of what is `planned`, for `interp.run.passes`: at most one reading; and the mean change of each
-    set, with the largest."""
+    """`ablation_effect` of what is `planned`, for `interp.run.passes`, with at most one reading; and the mean and
+    largest changes of each set."""
     if plan.empty:
         return pd.DataFrame(columns=_COLUMNS), pd.DataFrame(columns=_SET_COLUMNS)
     fill = plan.set_index(["layer", "dim"])["fill"]
@@ -284,7 +290,7 @@ def ablate(
 def _with_intervals(
     table: pd.DataFrame, changes: pd.DataFrame, observer: GroupedKeyObserver
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The table with the intervals of its changes, and means over the dimensions of each set with theirs.
+    """The table with the intervals of its changes, and the means over the dimensions of each set with their intervals.
 
     Args:
         changes: for each row of the table, the change by group of texts, summed over queries.
@@ -311,7 +317,7 @@ def _with_intervals(
 def _through_the_stream(
     model: Model, prepared: Batches, classes: TokenClasses, plan: pd.DataFrame, progress: bool
 ) -> Iterator[tuple[int, AttentionByClass]]:
-    """Each layer and its attention by class with a dimension of the stream that enters it replaced."""
+    """Each layer with its attention by class when a dimension of the residual stream that enters it is replaced."""
     for layer, dim, fill in plan[["layer", "dim", "fill"]].itertuples(index=False):
         observer = AttentionByClass(model, classes, layers=[layer])
         means = torch.full((model.cfg.d_model,), fill)

@@ -1,4 +1,5 @@
-"""One claim for each outlier dimension: its largest effect over layers and classes, against dimensions as large."""
+"""One claim per outlier dimension: its largest effect over layers and classes, compared with equally large
+dimensions."""
 
 import math
 
@@ -10,18 +11,18 @@ from interp.checks import check_table
 __all__ = ["CONTROLS", "MOST_APART", "apart_in_size", "largest_effects"]
 
 CONTROLS = 39
-"""Control dimensions of a claim: a p-value is then at least .025."""
+"""The number of control dimensions of a claim, with which the smallest p-value is .025."""
 MOST_APART = 1.5
-"""The factor by which a control dimension may be larger or smaller than the dimension that it stands for."""
+"""The factor by which a control dimension may be larger or smaller than the dimension it is compared with."""
 _COLUMNS = ["dim", "removed", "layer", "key_class", "attention_before", "attention_after", "change"]
 _COLUMNS += ["change_low", "change_high", "n_controls", "control_removed", "control_change", "p_value"]
 
 
 def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
-    """The factor by which other dimensions are larger or smaller than one: the geometric mean over layers.
+    """The factor by which other dimensions are larger or smaller than one dimension, as the geometric mean over layers.
 
     Args:
-        size: a row for each dimension, a column for each layer.
+        size: a table with one row per dimension and one column per layer.
 
     Examples:
         >>> apart_in_size(pd.DataFrame([[1.0, 1.0], [2.0, 0.5], [1.0, 4.0]]), 0).round(6).tolist()
@@ -32,26 +33,28 @@ def apart_in_size(size: pd.DataFrame, dim: int) -> pd.Series:
 
 
 def largest_effects(ablation: pd.DataFrame) -> pd.DataFrame:
-    """The largest effect of removing each outlier dimension, with a p-value: one test for all layers and classes.
+    """The largest effect of removing each outlier dimension, with a p-value from one test over all layers and classes.
 
-    The statistic is the largest |change of attention| over layers and classes but `other`, of one dimension removed
-    from the keys of one layer at a time. It is compared with the same maximum of the 39 control dimensions that are
-    nearest in size (max-T): no dimension has more chances than another, so no correction for the number of layers and
-    classes is due. `p = (1 + controls at least as large) / (1 + controls)`.
+    The statistic is the largest |change of attention| over layers and over classes except `other`, when the dimension
+    is removed from the keys of one layer at a time. It is compared with the same maximum for the 39 control dimensions
+    that are nearest in size (max-T). Since all dimensions have equally many chances, no correction for the number of
+    layers and classes is needed. `p = (1 + controls at least as large) / (1 + controls)`.
 
-    Size is the root mean square of what is taken away, the geometric mean over layers. Where fewer than 39 dimensions
-    are within a factor of 1.5 of the outlier's, nothing matches it: it may well matter by its size alone, and p is NaN.
+    Size is the root mean square of what is removed, as the geometric mean over layers. If fewer than 39 dimensions are
+    within a factor of 1.5 of the outlier's size, nothing matches it: its effect may be due to its size alone, and p is
+    NaN.
 
     Args:
-        ablation: the table of `interp.attention.ablation_effect`, `where="keys"`, or of a study. Dimensions that are
-            not removed from all of its layers are no controls.
+        ablation: the table of `interp.attention.ablation_effect` with `where="keys"`, or that of a study. Dimensions
+            that are not removed from all of its layers cannot be controls.
 
     Returns a table (dim, removed, layer, key_class, attention_before, attention_after, change, change_low, change_high,
-    n_controls, control_removed, control_change, p_value) in the order of the outliers' rank: where the effect is
-    largest, averaged over heads; how many controls match; the median of their sizes and the largest of their effects.
-    The interval is that of the change there: it does not know that the layer and class were chosen for it.
+    n_controls, control_removed, control_change, p_value) in the order of the outliers' rank. It gives the layer and
+    class in which the effect, averaged over heads, is largest; the number of matching controls; the median of their
+    sizes; and the largest of their effects. The interval is that of the change in this layer and class. It does not
+    take into account that they were chosen.
 
-    Raises ValueError for a table with values missing or of two runs.
+    Raises ValueError for a table that has missing values or mixes two runs.
 
     Examples:
         >>> after = {"layer": 0, "dim": range(40), "attention_before": 0.5, "attention_after": np.linspace(0, 0.5, 40)}

@@ -20,17 +20,17 @@ __all__ = ["CONTEXTS", "KEPT", "LargestTokens"]
 
 CONTEXTS = ["dim", "state", "rank", "activation", *CONTEXT]
 KEPT = 20
-"""Tokens that are kept of each dimension and state."""
+"""The number of tokens that are kept for each dimension and state."""
 
 
 class LargestTokens(Observer):
     """The 20 tokens at which each dimension of the residual stream has the largest magnitude, in every hidden state.
 
-    Padding is left out, and so are batches that were made by hand, which do not say which rows they have. The tokens
-    are the same however the text is divided into batches and parts: of equal magnitudes (`interp.run.largest`) those
-    that come first in the corpus are kept. It takes 320 bytes for each dimension of each state.
+    Padding is left out, and so are batches that were made by hand and do not have the numbers of their rows. The tokens
+    do not depend on how the text is divided into batches and parts: of equal magnitudes (`interp.run.largest`), the
+    first in the corpus are kept. This takes 320 bytes per dimension and state.
 
-    After `observe`: `table`.
+    After `observe` there is the `table`.
 
     Examples:
         >>> from interp.corpora import batches
@@ -67,12 +67,12 @@ class LargestTokens(Observer):
         self.add(name, largest.of_values(stream[real], places, self.state[name]))
 
     def table(self, read: Batches, dims: Iterable[tuple[int, int]]) -> pd.DataFrame:
-        """The tokens of some dimensions (dim, state, rank, activation, before, token, after, text, position), which
-        `interp.corpora.contexts.in_context` describes.
+        """The tokens of some dimensions (dim, state, rank, activation, before, token, after, text, position); see
+        `interp.corpora.contexts.in_context`.
 
         Args:
-            read: what was observed; empty where it does not say which rows it has.
-            dims: each with its state.
+            read: the batches that were observed. If they do not have the numbers of their rows, the table is empty.
+            dims: dimensions, each with a state.
         """
         rows = []
         for dim, state in dims if read.rows else ():

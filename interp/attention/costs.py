@@ -1,4 +1,4 @@
-"""What the decomposition of a model's attention scores costs, from its config alone."""
+"""The cost of decomposing a model's attention scores, from its config alone."""
 
 import math
 from collections.abc import Mapping
@@ -24,9 +24,10 @@ _TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is 
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.attention.study` with these options: `cost`, attention that is computed from queries and keys
-    again (`2 T n_heads d_head` operations per token and layer, half of them in causal models), and, unless `ablation`
-    is off, a second pass: of the most dimensions that it may remove, since outliers that are alike share controls."""
+    """The cost of `interp.attention.study` with these options: `cost`, attention that is computed again from queries
+    and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models), and a second pass
+    unless `ablation` is off. That pass is estimated for the most dimensions that may be removed; similar outliers share
+    controls, so there may be fewer."""
     size, given = shape(name), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
     by_head = options.get("weights") == "attention"
@@ -62,14 +63,14 @@ def cost(
 
     Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`.
 
-    Causal models: `2 n_heads d_head d_model` operations for each token and layer for the means, and as many for each
-    class but one to centre them. Encoders sum over a sequence first: that for each class, twice, once for each
-    `sequence` of tokens.
+    Causal models need `2 n_heads d_head d_model` operations per token and layer for the means, and as many for each
+    class but one to centre them. Encoders first sum over a sequence, so they need twice that number for each class,
+    once per `sequence` of tokens.
 
     By group of texts there are sums of scores, and of contributions too where these take no more than 256 MiB: of each
     head (`by_head`: pairs are weighted by attention), or of their mean.
 
-    Raises as `interp.models.shapes.shape`.
+    Raises the errors of `interp.models.shapes.shape`.
     """
     size = shape(name)
     classes = n_classes or 4
@@ -112,8 +113,8 @@ def cost(
 
 
 def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:
-    """Bytes of the sums of sinks and of writers, and for each token of a batch: queries, keys, their directions and
-    sums from the end in float32, and what enters a block and is added to it."""
+    """Bytes of the sums of sinks and writers, and bytes per token of a batch: queries, keys, their directions and
+    reverse cumulative sums in float32, and what enters a block and is added to it."""
     sums, d_model = sink_sums(size, n_layers, n_classes), size.d_model
     if not size.encoder:
         sums += MOST * (1 + 2 * d_model * (3 + 2 * size.n_layers)) + 2 * d_model + 2
@@ -121,24 +122,24 @@ def _sinks(size: Shape, n_layers: int, n_classes: int) -> tuple[int, float]:
 
 
 def sink_sums(size: Shape, n_layers: int, n_classes: int) -> int:
-    """Numbers that `interp.attention.sinks.Sinks` sums."""
+    """The number of sums that `interp.attention.sinks.positions.Sinks` keeps."""
     ranges = len(position_bins(size.context or TOKENS_PER_ROW))
     return n_layers * MOST * ranges * (3 + 7 * size.n_heads) + 2 * n_classes + 1
 
 
 def profile_sums(size: Shape, n_states: int, n_classes: int) -> int:
-    """Numbers that a `DimensionProfile` keeps."""
+    """The number of values that a `DimensionProfile` keeps."""
     return 5 * n_states * n_classes * size.d_model + n_classes
 
 
 def _per_token(size: Shape) -> float:
-    """Bytes for each token of a batch: what a layer's attention reads, its queries turned and summed from the end, and
-    keys and values for every head, in float32; or the dimensions beside their correlates in float64."""
+    """Bytes per token of a batch: the input of a layer's attention, its rotated queries with their reverse cumulative
+    sums, and keys and values for every head, in float32; or the dimensions with their correlates in float64."""
     return max(4.0 * (3 * size.d_model + 8 * size.n_heads * size.d_head), 8.0 * 4 * size.d_model)
 
 
 def _results(rows: int) -> int:
-    """Bytes of scores and gaps, three and four columns, and of the tables that they are saved as: for as many classes
-    as there are, scores having `all` too and gaps not `other`."""
+    """Bytes of scores and gaps, which have three and four columns, and of the tables they are saved as. Scores also
+    have the class `all`, and gaps do not have `other`, so both have equally many classes."""
     arrays = 7 * (8 if rows <= _DENSE_ROWS else 4)
     return rows * (arrays + (_TABLE_ROW if rows <= _DENSE_ROWS else arrays))

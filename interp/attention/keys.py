@@ -1,4 +1,5 @@
-"""What the observers of attention share: classes of keys, activations of a layer that are read together, tables."""
+"""Shared parts of the attention observers: classes of keys, activations of a layer that are read together, and
+tables."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +33,8 @@ _PAST_KEYS = ("hook_rot_q", "hook_rot_k", "hook_attn_scores", "hook_pattern")
 
 
 class KeyClassBatch:
-    """Which tokens of a batch are real, and the class of each, one-hot: `one_hot` in float32 at least, `counts` in
-    float64, for sums that must be exact."""
+    """Which tokens of a batch are real, and their classes as one-hot vectors: `one_hot` at least in float32, and
+    `counts` in float64 for sums that must be exact."""
 
     def __init__(self, batch: Batch, classes: TokenClasses, dtype: torch.dtype) -> None:
         if bool((batch.mask.diff(dim=1) > 0).any()):
@@ -50,11 +51,11 @@ class KeyClassBatch:
 
 
 class KeyObserver(Observer):
-    """An observer of some layers that tells their keys by class: `layer_hooks` gives the hooks of one layer.
+    """An observer of some layers that distinguishes keys by class. `layer_hooks` returns the hooks of one layer.
 
     Args:
-        layers: of TransformerLens, or hidden states; the states of each are named `"{layer}.{name}"`.
-        options: see `Observer`; those of the classes are added.
+        layers: TransformerLens' block numbers, or hidden states. The observer's states are named `"{layer}.{name}"`.
+        options: see `Observer`. The description of the classes is added.
 
     A batch that is padded on the left is refused with ValueError.
     """
@@ -79,19 +80,20 @@ class KeyObserver(Observer):
 
     @property
     def tokens(self) -> Float[Tensor, " classes"]:
-        """How many tokens of each class were read, each a query and a key. Raises ValueError for none."""
+        """The number of tokens of each class that were read, as queries and keys. Raises ValueError if there are
+        none."""
         if not self.state["tokens"].any():
             raise ValueError("no token was read; observe a corpus first")
         return self.state["tokens"]
 
     @property
     def present(self) -> list[int]:
-        """The classes that have a token in the corpus."""
+        """The classes that have tokens in the corpus."""
         return self.tokens.nonzero()[:, 0].tolist()
 
     @property
     def names(self) -> list[str]:
-        """The names of `present`."""
+        """The names of the classes in `present`."""
         return [self.classes.names[number] for number in self.present]
 
     def of_layers(self, name: str) -> Float[Tensor, "layer *shape"]:
@@ -103,28 +105,28 @@ class KeyObserver(Observer):
         return (self.state[name] / self.tokens.sum()).cpu().numpy()
 
     def by_head(self, columns: Mapping[str, Tensor], **more: Sequence[Any]) -> pd.DataFrame:
-        """A table with a row for each layer, head and class that is present, and each of what is given `more`."""
+        """A table with one row per layer, head and class that is present, and per combination of `more`."""
         heads = range(self.model.cfg.n_heads)
         return table_of({"layer": self.layers, "head": heads, "key_class": self.names} | more, columns)
 
     def read(
         self, text: Text, *, batch_size: int | None, progress: bool, checkpoint: str | os.PathLike[str] | None
     ) -> None:
-        """`observe` a text; warns of classes without a token in it."""
+        """`observe` a text, and warn about classes without tokens in it."""
         batches = as_batches(self.model, text, batch_size=batch_size)
         observe(self.model, batches, self, progress=progress, checkpoint=checkpoint)
         self.warn_of_absent()
 
     def warn_of_absent(self) -> None:
-        """Say once which classes have no token in the corpus; of BOS that is no news where it may be `first`."""
+        """Say once which classes have no token in the corpus. This is not said of BOS if it may be in `first`."""
         names = self.names
         expected = [name for name in self.classes.names if name != "bos" or "first" not in names]
         if absent := [name for name in expected if name not in names]:
-            warn(f"no token of class {', '.join(absent)} in this text; it has no rows")
+            warn(f"this text has no token of class {', '.join(absent)}, so the tables have no rows for it")
 
 
 class GroupedKeyObserver(KeyObserver):
-    """One that also keeps sums apart by group of texts (`interp.run.groups`), from which intervals come."""
+    """A `KeyObserver` that also keeps sums by group of texts (`interp.run.groups`), from which intervals come."""
 
     def __init__(self, model: Model, classes: TokenClasses, layers: Iterable[int], /, **options: Any) -> None:
         super().__init__(model, classes, layers, **options)
@@ -135,7 +137,7 @@ class GroupedKeyObserver(KeyObserver):
         return super().hooks(batch)
 
     def rows_of_groups(self, batch: Batch) -> Iterator[tuple[int, Int[Tensor, " rows"] | slice]]:
-        """Each group of texts that a batch has rows of, and which."""
+        """Each group of texts in a batch, with its rows."""
         groups = torch.tensor(self.groups_of(batch), device=batch.tokens.device)
         found = groups.unique().tolist()
         for group in found:
@@ -150,17 +152,17 @@ class GroupedKeyObserver(KeyObserver):
         return self._read_groups(f"{layer}.{name}")
 
     def jackknife(self, of: Callable[..., Any], *sums: Float[np.ndarray, "groups ..."]) -> Jackknife:
-        """`interp.intervals.from_sums` of sums by group, each group as large as it has queries."""
+        """`interp.intervals.from_sums` of sums by group, where the size of a group is its number of queries."""
         return from_sums(of, sums, self.queries, self.stretches_per_group)
 
     @property
     def queries(self) -> Float[np.ndarray, " groups"]:
-        """How many queries each group of texts has."""
+        """The number of queries in each group of texts."""
         return self._read_groups("queries")
 
     @property
     def intervals(self) -> dict[str, Any]:
-        """What there is to say of these intervals (`interp.intervals.about`)."""
+        """What a result records about these intervals (`interp.intervals.about`)."""
         return about(len(self.queries), self.stretches_per_group)
 
     def _read_groups(self, name: str) -> Float[np.ndarray, "groups *shape"]:
@@ -170,11 +172,11 @@ class GroupedKeyObserver(KeyObserver):
 def attention_hooks(
     model: Model, layer: int, batch: Batch, read: Callable[[Tensor, Tensor], None], site: Literal["input", "v"]
 ) -> Recipe:
-    """Hooks that give `read` the attention that each key of a layer receives from real queries, `[batch, head, key]`
-    in float32 at least, and the input of the attention or the values.
+    """Hooks that call `read` with the attention that each key of a layer receives from real queries, `[batch, head,
+    key]` at least in float32, and with the input of the attention or the values.
 
-    The attention is computed from queries and keys, some queries at a time and once for all observers of the batch;
-    from the pattern where that is edited, or is not what queries and keys alone make of it.
+    The attention is computed from queries and keys, a few queries at a time and once for all observers of the batch.
+    The pattern is used instead if it is edited, or if queries and keys alone do not determine it.
     """
     real, circuit = batch.mask.bool(), _circuit(model, layer, batch)
     values = [hook_name(model, "v", layer)] if site == "v" else []
@@ -198,7 +200,8 @@ def attention_hooks(
 
 
 def _circuit(model: Model, layer: int, batch: Batch) -> QKCircuit | None:
-    """What makes the attention of a layer out of queries and keys, None where something else takes part."""
+    """The circuit that computes the attention of a layer from queries and keys, or None if something else takes
+    part."""
     if is_edited(model, batch):
         return None
     try:
@@ -208,7 +211,7 @@ def _circuit(model: Model, layer: int, batch: Batch) -> QKCircuit | None:
 
 
 def is_edited(model: Model, batch: Batch) -> bool:
-    """Whether somebody has hooks between the keys and the pattern, which what is computed from keys would miss."""
+    """Whether there are hooks between the keys and the pattern, which a computation from the keys would miss."""
     if "edited" not in batch.shared:
         batch.shared["edited"] = any(name.endswith(_PAST_KEYS) for name in active_hooks(model))
     return bool(batch.shared["edited"])
@@ -219,7 +222,7 @@ def received(
     real: Bool[Tensor, "batch pos"],
     n_heads: int,
 ) -> Float[Tensor, "batch head pos"]:
-    """The attention that each key receives from the real queries, of patterns of some queries and keys at a time."""
+    """The attention that each key receives from the real queries, from patterns of a few queries and keys at a time."""
     total: Tensor | None = None
     for queries, keys, pattern in patterns:
         if total is None:
@@ -237,7 +240,7 @@ def activations(
 ) -> list[
     tuple[QKCircuit, Float[Tensor, "pos d_model"], Float[Tensor, "pos head d_head"], Float[Tensor, "head query key"]]
 ]:
-    """Circuit, attention input, (rotated) queries and attention pattern of each layer, for one sequence."""
+    """The circuit, attention input, (rotated) queries and attention pattern of each layer, for one sequence."""
     check_weights(model)
     circuits, found = [qk_circuit(model, layer) for layer in layers], []
 
@@ -254,7 +257,7 @@ def activations(
 
 
 def table_of(keys: Mapping[str, Any], columns: Mapping[str, Tensor]) -> pd.DataFrame:
-    """A table with a row for each combination of the keys; the columns are tensors that broadcast to those."""
+    """A table with one row per combination of the keys. The columns are tensors that broadcast to these."""
     index = pd.MultiIndex.from_product(list(keys.values()), names=list(keys))
     values = {name: column.cpu().expand(index.levshape).numpy().ravel() for name, column in columns.items()}
     return pd.DataFrame(values, index).reset_index()

@@ -1,4 +1,4 @@
-"""Massive activations: single values of the residual stream that dwarf all others, by dimension and position."""
+"""Massive activations: single values of the residual stream that are far larger than all others."""
 
 from functools import partial
 from typing import NamedTuple
@@ -22,8 +22,8 @@ _COLUMNS = ["state", "dim", "first_position", "last_position", "n_activations", 
 
 
 class LargeValues(NamedTuple):
-    """Values of a hidden state above 100 and above 100 times the median magnitude of their row: where they are, their
-    magnitude, its ratio to the median, and whether that makes them massive."""
+    """Values of a hidden state that are above 100 and above 100 times the median magnitude of their row: their place,
+    magnitude and ratio to the median, and whether they are massive."""
 
     row: Int[Tensor, " n"]
     pos: Int[Tensor, " n"]
@@ -34,7 +34,7 @@ class LargeValues(NamedTuple):
 
 
 def large_values(batch: Batch, state: int, activation: Float[Tensor, "batch pos d_model"]) -> LargeValues:
-    """The large values of a hidden state, found once for all observers of the batch; padding has none."""
+    """The large values of a hidden state, found once for all observers of the batch. Padding is left out."""
     key = "large values", state
     if key not in batch.shared:
         batch.shared[key] = _large(activation, batch.mask.bool())
@@ -58,13 +58,13 @@ def _large(activation: Float[Tensor, "batch pos d_model"], real: Bool[Tensor, "b
 class MassiveActivations(Observer):
     """Values of the residual stream above 100 and above 1,000 times the median magnitude of the hidden state.
 
-    Source: Sun et al., "Massive Activations in Large Language Models", COLM 2024. As there, a hidden state is that of
-    one row of a batch: the median is over the dimensions and the tokens of the row, padding left out (the lower of the
-    two in the middle), so the count is exact in one pass and does not depend on the batches. It is taken only of rows
-    that have a value above 100. Positions are counted from the beginning of a row: 0, 1, 2, 3, 4 to 15, 16 to 63, and
-    so on.
+    Source: Sun et al., "Massive Activations in Large Language Models", COLM 2024. As in the paper, a hidden state is
+    that of one row of a batch: the median is over the dimensions and tokens of the row, without padding (the lower of
+    the two middle values). So the count is exact after one pass and does not depend on the batches. The median is
+    computed only for rows with a value above 100. Positions are counted from the beginning of a row and grouped: 0, 1,
+    2, 3, 4 to 15, 16 to 63, and so on.
 
-    After `observe`: `table`.
+    After `observe` there is the `table`.
 
     Examples:
         >>> from interp.corpora import batches
@@ -113,9 +113,9 @@ class MassiveActivations(Observer):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each state, dimension and range of positions with a massive activation (state, dim,
-        first_position, last_position, n_activations, n_tokens, max_abs, max_ratio): how many of the n_tokens at these
-        positions have one, the largest magnitude, and the largest ratio to the median of its hidden state."""
+        """One row per state, dimension and range of positions with a massive activation (state, dim, first_position,
+        last_position, n_activations, n_tokens, max_abs, max_ratio): how many of the n_tokens at these positions have
+        one, the largest magnitude, and the largest ratio to the median of its hidden state."""
         tokens = self.state["tokens"].tolist()
         last = [start - 1 for start in (*self.starts[1:], int(self.model.cfg.n_ctx))]
         rows = []

@@ -1,4 +1,4 @@
-"""What `interp attention` is asked with."""
+"""The options and the declaration of `interp attention`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,13 +23,13 @@ class AttentionOptions(CountsOptions, TextOptions):
         cli=dict,
     )
     weights: Weights = option("mean", "How pairs of query and key are weighted: equally, or by their attention.")
-    scaled: bool = option(False, "Divide contributions by √d_head, so that they are in nats.")
+    scaled: bool = option(False, "Divide contributions by √d_head, which gives nats.")
     average: Average = option(
-        "pair", "pair: average over all pairs; sentence: average within sentences, then over them."
+        "pair", "pair: average over all pairs; sentence: average within each sentence, then over sentences."
     )
     rule: Rule = option("robust", "Outliers by median and MAD over dimensions (robust), or by mean and SD (sd).")
     k: float | int | None = option(
-        None, "Outliers lie beyond K times 1.4826 MAD, or K SD. Default: .05 outliers per state in noise; 3 with sd."
+        None, "Outliers lie beyond K times 1.4826 MAD, or K SD. Default: 3 (sd), or .05 per state in noise (robust)."
     )
     mode: Mode = option("mean", "What a removed dimension is set to.")
     ablation: bool = option(
@@ -42,7 +42,7 @@ class AttentionOptions(CountsOptions, TextOptions):
         0.3, "A position is a sink if a head's mean attention to it, over queries that see it, exceeds this."
     )
     sample: int | None = option(None, "Compute contributions on N texts drawn at random.", least=1)
-    seed: int = option(0, "Seed of the sample and of the random dimensions.", least=0)
+    seed: int = option(0, "Seed for the sample and the random dimensions.", least=0)
 
 
 ANALYSIS = Analysis(
@@ -60,5 +60,5 @@ ANALYSIS = Analysis(
     impossible="interp.attention.tables:why_impossible",
     more={"sinks": True},
     paper={"corpus": "stsb", "sample": 100, "scaled": False, "rule": "sd"},
-    paper_help="STS-B sentences, contributions of 100 of them, unscaled, outliers beyond 3 SD",
+    paper_help="STS-B sentences, unscaled contributions of 100 of them, outliers beyond 3 SD",
 )

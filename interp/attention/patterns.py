@@ -28,11 +28,11 @@ __all__ = ["AttentionByClass", "AttentionInText", "attention_by_class", "attenti
 
 @dataclass(frozen=True, eq=False)
 class AttentionInText:
-    """What `attention_in_text` found.
+    """The result of `attention_in_text`.
 
-    `pattern` holds attention probabilities. `contribution` is what dimension `dim` of the key adds to each score, in
-    nats (divided by √d_head as the model does), less its mean over the keys that the query sees; 0 at keys that it does
-    not see. `causal`: a query sees no key after itself.
+    `pattern` has the attention probabilities. `contribution` is what dimension `dim` of the key adds to each score, in
+    nats (divided by √d_head as in the model), minus its mean over the keys that the query sees; it is 0 at keys that
+    the query does not see. `causal` means that a query sees no key after itself.
     """
 
     tokens: list[str]
@@ -44,14 +44,15 @@ class AttentionInText:
 
 
 def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: bool | None = None) -> AttentionInText:
-    """The attention patterns of a layer on a text, beside what one dimension of the key contributes to their scores.
+    """The attention patterns of a layer on a text, and the contribution of one dimension of the key to the scores.
 
     Args:
-        bos: whether the beginning-of-sequence token stands before the text; by default where the model was trained so
+        bos: whether to put the beginning-of-sequence token before the text. Default: as the model was trained
             (`cfg.default_prepend_bos`). An encoder reads `[CLS] … [SEP]`.
 
-    Raises ValueError for a layer or dimension that does not exist, where scores are no sum over dimensions, for a model
-    without tokenizer or with weights that are not finite, and for a text without tokens or longer than the context.
+    Raises ValueError for a layer or dimension that does not exist, for a model whose scores are not sums over
+    dimensions, that has no tokenizer or whose weights are not finite, and for a text without tokens or longer than the
+    context.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -70,9 +71,9 @@ def attention_in_text(model: Model, text: str, layer: int, dim: int, *, bos: boo
 
 
 class AttentionByClass(GroupedKeyObserver):
-    """Sums of attention probabilities, and of value-weighted ones, by layer, head and class of the key.
+    """Sums of attention probabilities, plain and weighted by values, by layer, head and class of the key.
 
-    After `observe`: `table`, which `attention_by_class` describes, and `by_layer`, its mean over heads.
+    After `observe` there are the `table` described in `attention_by_class`, and `by_layer`, its mean over heads.
 
     Raises ValueError for a layer that does not exist.
     """
@@ -108,19 +109,19 @@ class AttentionByClass(GroupedKeyObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each layer, head and class; classes without a token have none."""
+        """One row per layer, head and class. Classes without tokens have no rows."""
         return self.by_head(self._sums(lambda attention: attention) | self._others)
 
     @property
     def by_layer(self) -> pd.DataFrame:
-        """Means over heads: one row for each layer and class that is present."""
+        """Means over heads: one row per layer and class that is present."""
         others = {name: self._others[name].mean(1) for name in ("mean", "norm_weighted", "uniform")}
         keys = {"layer": self.layers, "key_class": self.names}
         return table_of(keys, self._sums(lambda attention: attention.mean(-2)) | others)
 
     @property
     def _others(self) -> dict[str, Tensor]:
-        """What has no interval."""
+        """The columns without intervals."""
         present, queries = self.present, self.tokens.sum()
         attention = self.of_layers("attention").sum(1)[..., present]
         norm = self.of_layers("norm")[..., present]
@@ -130,7 +131,7 @@ class AttentionByClass(GroupedKeyObserver):
         return columns | {"uniform": uniform / queries, "n_queries": queries.long()}
 
     def _sums(self, of: Callable[[np.ndarray], np.ndarray]) -> dict[str, Tensor]:
-        """Something of the attention by layer, head and class, averaged over queries, with its interval."""
+        """A function of the attention by layer, head and class, averaged over queries, with its interval."""
         sums = np.stack([self.by_group(layer, "attention") for layer in self.layers], 1)[..., self.present]
         found = self.jackknife(lambda attention, queries: attention / queries, of(sums), self.queries)
         ends = {"sum": found.value, "sum_low": found.low.clip(0), "sum_high": found.high.clip(max=1)}
@@ -138,7 +139,7 @@ class AttentionByClass(GroupedKeyObserver):
 
 
 def _moves_values(model: Model) -> bool:
-    """Whether a head's output is its values weighted by attention, with no norm or gate between."""
+    """Whether the output of a head is its values weighted by attention, with no norm or gate in between."""
     try:
         verify_values(model)
     except ValueError:
@@ -156,18 +157,18 @@ def attention_by_class(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """How much attention goes to each class of key, per layer and head.
+    """How much attention goes to each class of key, by layer and head.
 
     Returns the table `attention` (layer, head, key_class, sum, sum_low, sum_high, mean, norm_weighted, uniform,
-    n_queries): `sum` is the attention to a class summed over its keys, averaged over all queries (Clark et al. 2019),
-    so that it adds up to 1 over the classes, `sum_low` and `sum_high` its 95 % interval by leaving out groups of texts
-    (`interp.intervals.jackknife`), NaN of fewer than 20 texts; `mean` the average over (query, key) pairs;
-    `norm_weighted` the sum of `‖α v W_O‖` averaged over queries (Kobayashi et al. 2020), NaN in a bridge with a norm or
-    a gate between the values and W_O; `uniform` what `sum` would be if attention were uniform over the keys a query
-    sees.
+    n_queries). `sum` is the attention to a class, summed over its keys and averaged over all queries (Clark et al.
+    2019); it adds up to 1 over the classes. `sum_low` and `sum_high` are its 95 % interval by leaving out groups of
+    texts (`interp.intervals.jackknife`), NaN for fewer than 20 texts. `mean` is the average over (query, key) pairs.
+    `norm_weighted` is the sum of `‖α v W_O‖`, averaged over queries (Kobayashi et al. 2020); it is NaN for a bridge
+    with a norm or gate between the values and W_O. `uniform` is the value that `sum` would have if attention were
+    uniform over the keys that a query sees.
 
-    Raises ValueError for a layer that does not exist, padding on the left and a class function that returns something
-    else than a class for each token.
+    Raises ValueError for a layer that does not exist, for padding on the left, and for a class function that does not
+    return one class per token.
 
     Examples:
         >>> from interp.testing import toy_decoder

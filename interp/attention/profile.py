@@ -1,4 +1,4 @@
-"""Statistics of every dimension of the residual stream: by token class, and against frequency and attention."""
+"""Statistics of every dimension of the residual stream: by token class, and in relation to frequency and attention."""
 
 import os
 from functools import partial, reduce
@@ -31,10 +31,10 @@ _IN_NOISE = 0.05  # outlier dimensions that noise gives at the default threshold
 
 
 class DimensionProfile(KeyObserver):
-    """Mean, SD and largest magnitude of every dimension by token class: of the residual stream, or of what attention
-    reads.
+    """Mean, SD and largest magnitude of every dimension by token class, in the residual stream or in the input of
+    attention.
 
-    After `observe`: `table`, which `dimension_profile` describes.
+    After `observe` there is the `table` described in `dimension_profile`.
     """
 
     def __init__(self, model: Model, classes: TokenClasses, *, of: _Of = "residual") -> None:
@@ -63,7 +63,7 @@ class DimensionProfile(KeyObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each state, class and dimension, with the class `all` too."""
+        """One row per state, class and dimension, including the class `all`."""
         by_class, largest = (self.of_layers(name)[..., self.present, :] for name in ("moments", "max_abs"))
         by_class = rearrange(by_class, "layer part key_class dim -> part layer key_class dim")
         every = reduce(moments.merged, by_class.unbind(2))
@@ -78,8 +78,8 @@ class DimensionProfile(KeyObserver):
 class DimensionCorrelations(Observer):
     """Correlation of each dimension of the attention input with log u of the token and with the attention it receives.
 
-    After `observe`: `table` (layer, dim, log_unigram, attention_received, n_tokens), Pearson correlations over
-    tokens. The attention a token receives is averaged over heads and over the queries that see it.
+    After `observe` there is the `table` (layer, dim, log_unigram, attention_received, n_tokens) of Pearson correlations
+    over tokens. The attention that a token receives is averaged over heads and over the queries that see it.
     """
 
     def __init__(self, model: Model, log_unigram: Float[Tensor, " d_vocab"]) -> None:
@@ -122,11 +122,12 @@ def dimension_profile(
 ) -> pd.DataFrame:
     """Mean, SD and largest magnitude of every dimension of the residual stream, by state and token class.
 
-    State 0 is the embeddings and state L + 1 the residual stream after block L (Hugging Face's `hidden_states`,
-    except that its last one is after the final norm in causal models). SDs are over tokens (population).
+    State 0 is the embeddings, and state L + 1 is the residual stream after block L. These are Hugging Face's
+    `hidden_states`, except that in causal models the last of those comes after the final norm. SDs are population SDs
+    over tokens.
 
-    Returns the table `dims` (state, dim, key_class, mean, sd, max_abs, n_tokens), with the class `all` too; a class
-    without a token in the text has no row.
+    Returns the table `dims` (state, dim, key_class, mean, sd, max_abs, n_tokens), including the class `all`. A class
+    without tokens in the text has no rows.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -140,25 +141,27 @@ def dimension_profile(
 
 
 def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
-    """The dimensions whose mean lies far from those of the other dimensions of its state.
+    """The dimensions whose mean is far from the means of the other dimensions of the same state.
 
-    By the rule `robust`, `|x̄_j − median| > k · 1.4826 MAD`, where the median and the median absolute deviation are over
-    the dimensions of a state, of means over all tokens: outliers do not move what they are measured by. By the rule
-    `sd`, `|x̄_j − μ| > k σ`, with the mean and the population SD (Maruta and Matsuzaki, who read outliers off a figure):
-    one large outlier hides smaller ones. Where the MAD is 0, 1.2533 times the mean absolute deviation stands for
-    1.4826 MAD (Iglewicz and Hoaglin 1993).
+    With the rule `robust`, the condition is `|x̄_j − median| > k · 1.4826 MAD`. The median and the median absolute
+    deviation are taken over the dimensions of a state, of means over all tokens, so outliers do not affect the scale
+    that they are measured by. With the rule `sd`, it is `|x̄_j − μ| > k σ`, with the mean and the population SD (Maruta
+    and Matsuzaki read outliers off a figure); here one large outlier hides smaller ones. If the MAD is 0, 1.2533 times
+    the mean absolute deviation replaces 1.4826 MAD (Iglewicz and Hoaglin 1993).
 
     Args:
         profile: the table of `dimension_profile`.
-        k: by default that of `outlier_threshold`: where noise of as many dimensions gives .05 outliers by the rule
-            `robust` (4.0 for 768 dimensions, 4.4 for 4,096), 3 by the rule `sd`, where it gives 2.1 and 11.1.
-        rule: see above.
+        k: the threshold. Default: that of `outlier_threshold`, which is the k at which noise of as many dimensions
+            gives .05 outliers with the rule `robust` (4.0 for 768 dimensions, 4.4 for 4,096), and 3 with the rule `sd`,
+            where noise gives 2.1 and 11.1 outliers.
+        rule: `"robust"` or `"sd"`; see above.
 
-    Returns the table `outliers` (dim, state, mean, z, robust_z, rank, n_states): one row for each state in which a
-    dimension is an outlier by the rule; `z` is `(x̄_j − μ)/σ` and `robust_z` is `(x̄_j − median)/(1.4826 MAD)`, whatever
-    the rule; `rank` 1 is the dimension that is an outlier in most states, ties by the largest score of the rule.
+    Returns the table `outliers` (dim, state, mean, z, robust_z, rank, n_states), with one row for each state in which a
+    dimension is an outlier. `z` is `(x̄_j − μ)/σ` and `robust_z` is `(x̄_j − median)/(1.4826 MAD)`, whatever the rule.
+    `rank` 1 is the dimension that is an outlier in the most states; ties are broken by the largest score of the rule.
 
-    Raises ValueError for a k that is not above 0, an unknown rule, and for a table with values missing or of two runs.
+    Raises ValueError for a k that is not above 0, for an unknown rule, and for a table that has missing values or mixes
+    two runs.
 
     Examples:
         >>> import numpy as np
@@ -182,14 +185,14 @@ def find_outliers(profile: pd.DataFrame, *, k: float | int | None = None, rule: 
 
 
 def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule: Rule = "robust") -> pd.DataFrame:
-    """How many dimensions of each state are outliers by either rule, beside how many noise would give.
+    """How many dimensions of each state are outliers by either rule, and how many there would be in noise.
 
     Args:
-        k: of the rule; the other one has its default.
+        k: the threshold of `rule`. The other rule has its default.
 
     Returns a table (state, rule, k, n_outliers, in_noise); see `find_outliers` and `noise_count`.
 
-    Raises ValueError as `find_outliers` does.
+    Raises the errors of `find_outliers`.
 
     Examples:
         >>> import numpy as np
@@ -215,8 +218,8 @@ def outlier_counts(profile: pd.DataFrame, *, k: float | int | None = None, rule:
 def noise_count(d_model: int, k: float) -> float:
     """How many of `d_model` dimensions lie beyond k in N(0, 1) noise: `2 d (1 − Φ(k))`.
 
-    With centre and spread estimated from these dimensions, as the rules do, noise gives .11 outliers in place of .05 by
-    the rule `robust` for 128 dimensions, .067 for 768 and .054 for 4,096; and 2.04 in place of 2.07 by the rule `sd`
+    The rules estimate centre and spread from the same dimensions. Noise then gives .11 outliers in place of .05 with
+    the rule `robust` for 128 dimensions, .067 for 768 and .054 for 4,096, and 2.04 in place of 2.07 with the rule `sd`
     for 768.
 
     Examples:
@@ -227,7 +230,7 @@ def noise_count(d_model: int, k: float) -> float:
 
 
 def outlier_threshold(d_model: int, k: float | int | None = None, rule: Rule = "robust") -> float:
-    """The k of `find_outliers` for a state of `d_model` dimensions: what was given, or the default of the rule.
+    """The k of `find_outliers` for a state of `d_model` dimensions: the given value, or the default of the rule.
 
     Examples:
         >>> [round(outlier_threshold(d_model), 2) for d_model in (128, 768, 4096)]

@@ -1,8 +1,8 @@
 """Attention scores by dimension of the residual stream, without an array over queries, keys and dimensions.
 
-Source: Maruta and Matsuzaki on BERT's outlier dimensions. The contribution of dimension j of the key at n to the
-score of the query at m is `C_j = [W_K R_nᵀ R_m q_m]_j x_nj` (R the rotation of RoPE), and
-`Σ_j C_j + q_m · R_{n−m} b_K` is the score times its scale √d_head. For any weights A over pairs
+Source: Maruta and Matsuzaki on BERT's outlier dimensions. The contribution of dimension j of the key at n to the score
+of the query at m is `C_j = [W_K R_nᵀ R_m q_m]_j x_nj`, where R is the rotation of RoPE, and
+`Σ_j C_j + q_m · R_{n−m} b_K` is the score times its scale √d_head. For any weights A over pairs,
 
     Σ_mn A_mn C_j = Σ_n x_nj [W_K u_n]_j,   u_n = R_nᵀ Σ_m A_mn R_m q_m,
 
@@ -40,18 +40,19 @@ __all__ += ["score_contributions_at"]
 
 _LEAST_COMPARED = 1e-30
 MOST_BYTES = 2**28
-"""What sums by group of texts and dimension may take; where they would take more, gaps have no interval."""
+"""The most bytes that sums by group of texts and dimension may take. If they would take more, gaps have no
+intervals."""
 _TOTALS = ("contributions", "key_bias", "score")
 Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
-"""Attention of some queries to some keys at a time; see `QKCircuit.patterns`."""
+"""The attention of a few queries to some keys at a time; see `QKCircuit.patterns`."""
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
-"""What the columns of scores depend on; see `interp.dense.Dense.of_table`."""
+"""The labels that columns of scores depend on; see `interp.dense.Dense.of_table`."""
 
 
 class _Rows(NamedTuple):
-    """What the sums of some rows of a batch are made of: `share` of a class of what each query sees, `u` where the
-    pairs are weighted by attention."""
+    """What the sums of some rows of a batch are made of. `share` is the share of a class in what each query sees, and
+    `u` is used if pairs are weighted by attention."""
 
     q: Float[Tensor, "batch pos head d_head"]
     x: Float[Tensor, "batch pos d_model"]
@@ -69,19 +70,20 @@ class _Rows(NamedTuple):
 class ScoreContributions(GroupedKeyObserver):
     """Sums over (query, key) pairs of each residual dimension's contribution to the score, by layer, head and class.
 
-    After `observe`: `scores`, what `score_contributions` describes as an `interp.dense.Dense`, and the table `totals`.
-    Beyond `interp.dense.MOST_ROWS` rows scores are float32. `gap_half` is half the width of the interval of a gap; NaN
-    where the sums by group of texts and dimension, from which it comes, would take more than 256 MiB (`has_gaps`).
+    After `observe` there are `scores`, which are those of `score_contributions` as an `interp.dense.Dense`, and the
+    table `totals`. Beyond `interp.dense.MOST_ROWS` rows, scores are in float32. `gap_half` is half the width of the
+    interval of a gap; it is NaN if the sums by group of texts and dimension that it needs would take more than 256 MiB
+    (`has_gaps`).
 
     Args:
-        classes: of the keys.
-        layers: of TransformerLens; all of them.
+        classes: the classes of keys.
+        layers: TransformerLens' block numbers. Default: all.
         weights: `"mean"` counts each pair that the model's mask allows once, `"attention"` by its probability.
-        scaled: divide by the model's score scale, so that contributions are nats.
-        centred: also the contributions less their mean over the keys that the query sees.
-        average: over all pairs of the corpus, or over sentences of their means.
+        scaled: divide by the model's score scale, so that contributions are in nats.
+        centred: also compute contributions minus their mean over the keys that the query sees.
+        average: average over all pairs of the corpus, or over the means of sentences.
 
-    Raises ValueError where scores are no sum over residual dimensions, and for a layer that does not exist.
+    Raises ValueError if scores are not sums over residual dimensions, and for a layer that does not exist.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class ScoreContributions(GroupedKeyObserver):
     def _read(
         self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, patterns: Patterns | None = None
     ) -> None:
-        """Add this batch's sums."""
+        """Add the sums of this batch."""
         x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
         q = circuit.rotate(q).to(x) * keys.real[..., None, None]
         one_hot, counts, u = keys.one_hot, circuit.span.up_to(keys.counts), None
@@ -162,7 +164,7 @@ class ScoreContributions(GroupedKeyObserver):
             self.add(f"{layer}.{name}", each)
 
     def _of_rows(self, circuit: QKCircuit, rows: _Rows, batch: Batch) -> list[Tensor]:
-        """`_sums` of rows in which every query sees every key, two vectors a row; adds those of each row to its group.
+        """`_sums` of rows in which every query sees every key, from two vectors per row, which are added to its group.
 
         `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`.
         """
@@ -184,7 +186,7 @@ class ScoreContributions(GroupedKeyObserver):
         return [over_rows[0], query, *over_rows[1:]]
 
     def _of_group(self, circuit: QKCircuit, group: int, rows: _Rows) -> list[Tensor]:
-        """The sums of rows of one group of texts: contributions, queries, and key-centred ones where there are such."""
+        """The sums of the rows of one group of texts: contributions, queries, and key-centred contributions if any."""
         layer = circuit.layer
         contribution, query, *centred = self._sums(circuit, rows)
         total, bias = contribution.sum(-1), _of_key_bias(circuit, query)
@@ -195,7 +197,8 @@ class ScoreContributions(GroupedKeyObserver):
         return [contribution, query, *centred]
 
     def _sums(self, circuit: QKCircuit, rows: _Rows) -> list[Tensor]:
-        """Over all pairs of some rows, by head and class: contributions, queries, and key-centred contributions."""
+        """Sums over all pairs of some rows, by head and class: contributions, queries, and key-centred
+        contributions."""
         u = _queries_by_key(circuit, rows.q) if rows.u is None else rows.u
         of_class = zip(rows.one_hot.bool().unbind(-1), rows.weight.unbind(-1), strict=True)
         parts = [_sum_over_keys(circuit, u, rows.x, chosen, of_row) for chosen, of_row in of_class]
@@ -207,9 +210,10 @@ class ScoreContributions(GroupedKeyObserver):
     def _key_means(
         self, circuit: QKCircuit, rows: _Rows, contribution: Float[Tensor, "head classes d_model"]
     ) -> Float[Tensor, "head classes d_model"]:
-        """What centring takes off each class's sum: queries weighted by their share of it, over all keys they see.
+        """What centring subtracts from the sum of each class: queries weighted by their share of it, over all keys that
+        they see.
 
-        Shares of all classes make 1 for plain pairs, so that the last class then needs no product of its own.
+        For plain pairs the shares of all classes add up to 1, so the last class then needs no matrix product.
         """
         means, share = torch.zeros_like(contribution), rows.weight[:, None] * rows.share
         sums_to_one = self.weights == "mean" and self.average == "pair"
@@ -223,8 +227,7 @@ class ScoreContributions(GroupedKeyObserver):
 
     @property
     def scores(self) -> Dense:
-        """A row for each layer, head, class and dimension, with the class `all` too; classes without a token have
-        none."""
+        """One row per layer, head, class and dimension, including the class `all`. Classes without tokens have no rows."""
         heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
         labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
         shape = tuple(len(of_dim) for of_dim in labels.values())
@@ -244,8 +247,8 @@ class ScoreContributions(GroupedKeyObserver):
 
     @property
     def totals(self) -> pd.DataFrame:
-        """One row for each layer, head and class: the mean score, as what the dimensions and b_K make of it, and the
-        95 % interval of each."""
+        """One row per layer, head and class: the mean score and its parts from the dimensions and from b_K, with 95 %
+        intervals."""
         contributions, key_bias = [], []
         for circuit in self._circuits:
             contributions.append(self._mean("contribution", circuit).sum(-1))
@@ -270,7 +273,7 @@ class ScoreContributions(GroupedKeyObserver):
         """Half the width of the 95 % interval of gaps, averaged over heads.
 
         Args:
-            rows: layer, key_class and dim of each gap.
+            rows: the layer, key_class and dim of each gap.
         """
         half = pd.Series(np.nan, rows.index)
         for circuit in self._circuits if self.has_gaps else ():
@@ -295,7 +298,7 @@ class ScoreContributions(GroupedKeyObserver):
         return (qk_circuit(self.model, layer) for layer in self.layers)
 
     def _mean(self, name: str, circuit: QKCircuit) -> Float[Tensor, "head classes d"]:
-        """A state of one layer, averaged over pairs: of the classes that have a token, and of all keys."""
+        """A state of one layer, averaged over pairs, for the classes that have tokens and for all keys."""
         sums, weight = (self._with_all(self.state[f"{circuit.layer}.{one}"]) for one in (name, "weight"))
         mean = sums / weight[..., None]
         return mean / circuit.scale if self.scaled else mean
@@ -305,14 +308,14 @@ class ScoreContributions(GroupedKeyObserver):
         return [*super().names, "all"]
 
     def _with_all(self, sums: Float[Tensor, "rows classes *rest"]) -> Float[Tensor, "rows present *rest"]:
-        """Those of the classes that have a token, and of all keys."""
+        """The sums of the classes that have tokens, and of all keys."""
         every = sums[:, -1:] if self.average == "sentence" else sums.sum(1, keepdim=True)
         return torch.cat([sums[:, self.present], every], 1)
 
     def _of_ln_bias(
         self, circuit: QKCircuit, ln_bias: Float[Tensor, " d_model"]
     ) -> Float[Tensor, "head classes d_model"]:
-        """The part of the mean contributions that the bias of the norm makes."""
+        """The part of the mean contributions that comes from the bias of the norm."""
         query = self._mean("query", circuit)
         W_K = circuit.W_K.to(query)
         return einsum(query, W_K, "head classes d_head, head d_model d_head -> head classes d_model") * ln_bias.to(
@@ -321,12 +324,13 @@ class ScoreContributions(GroupedKeyObserver):
 
 
 def _of_key_bias(circuit: QKCircuit, query: Float[Tensor, "head classes d_head"]) -> Float[Tensor, "head classes"]:
-    """What b_K makes of scores, or of a sum of them."""
+    """The part of scores, or of a sum of scores, that comes from b_K."""
     return einsum(query, circuit.b_K.to(query), "head classes d_head, head d_head -> head classes")
 
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
-    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n; one for all keys of a row where all see all alike."""
+    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n. One vector per row if all queries see all keys
+    alike."""
     if not circuit.span.causal:
         return q.sum(1, keepdim=True)
     return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
@@ -335,7 +339,7 @@ def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key h
 def _attended_queries(
     circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
 ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
-    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, A the attention; and what of a query's attention goes to each class."""
+    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, where A is the attention, and the attention of each query to each class."""
     u, mass = torch.zeros_like(q), q.new_zeros(*q.shape[:3], one_hot.shape[2])
     for queries, keys, pattern in patterns:
         u[:, keys] += einsum(
@@ -354,7 +358,9 @@ def _sum_over_keys(
     chosen: Bool[Tensor, "batch pos"],
     weight: Float[Tensor, "batch heads"],
 ) -> tuple[Float[Tensor, "head d_model"], Float[Tensor, "head d_head"]]:
-    """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, w the weight of the key's row and head."""
+    """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, where w is the weight of the key's row and
+    head.
+    """
     if u.shape[1] == 1:
         u = u[:, 0] * weight[..., None]
         total = einsum(u, chosen.sum(1).to(u.dtype), "batch head d_head, batch -> head d_head")
@@ -383,29 +389,27 @@ def score_contributions(
 ) -> pd.DataFrame:
     """Mean contribution of each residual dimension of the key to the attention score, by layer, head and key class.
 
-    `C_j = [(x_m W_Q + b_Q) W_Kᵀ]_j x_nj` for a query at m and a key at n (Maruta and Matsuzaki, eq. 6), x the
-    attention input; with RoPE `C_j = [W_K R_nᵀ R_m q_m]_j x_nj`. On the numerator of the score unless `scaled`, which
-    divides by √d_head (TransformerLens' `attn_scale`) and gives nats. Pairs are those that the model's mask allows;
-    padding never counts.
+    For a query at m and a key at n, `C_j = [(x_m W_Q + b_Q) W_Kᵀ]_j x_nj` (Maruta and Matsuzaki, eq. 6), where x is the
+    attention input. With RoPE, `C_j = [W_K R_nᵀ R_m q_m]_j x_nj`. Contributions are to the numerator of the score,
+    unless `scaled` divides them by √d_head (TransformerLens' `attn_scale`), which gives nats. Pairs are those that the
+    model's mask allows; padding never counts.
 
     Args:
         text_or_batches: anything `interp.corpora.batches` takes, or its batches.
-        layers: TransformerLens' block numbers; all.
+        layers: TransformerLens' block numbers. Default: all.
         key_classes: names and token ids, or `interp.corpora.classes.TokenClasses`; see `interp.corpora.token_classes`.
-        weights: `"mean"` over pairs, or weighted by `"attention"`: `Σ α C_j / Σ α`.
-        centred: also `C_j` less its mean over all keys that the same query sees. Only differences over keys change
-            the attention.
-        average: over all `"pair"`s of the corpus, or the mean of `"sentence"` means.
+        weights: the `"mean"` over pairs, or weighted by `"attention"`: `Σ α C_j / Σ α`.
+        centred: also compute `C_j` minus its mean over all keys that the same query sees. Only differences between keys
+            affect attention.
+        average: average over all `"pair"`s of the corpus, or over the means of `"sentence"`s.
 
-    Returns the table `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs).
-    `ln_bias_mean` is the part of `mean` that comes from the bias of the norm before x: without RoPE it is the same
-    for all keys, with RoPE it is not. The class `all` is of all keys (the paper's figure 4); a class without a token in
-    the text has no row. The table takes 72 bytes a row:
-    of a model with billions of parameters, take `scores` of a `ScoreContributions`, or of a study.
+    Returns the table `scores` (layer, head, key_class, dim, mean, centred_mean, ln_bias_mean, n_pairs). `ln_bias_mean`
+    is the part of `mean` that comes from the bias of the norm before x; it is the same for all keys only without RoPE.
+    The class `all` has all keys (the paper's figure 4). A class without tokens in the text has no rows. The table takes
+    72 bytes per row, so for a model with billions of parameters use `scores` of a `ScoreContributions` or of a study.
 
-    Raises ValueError where a score is no sum over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
-    that does not exist, padding on the left, or a class function that returns something else than a class for each
-    token.
+    Raises ValueError if scores are not sums over residual dimensions (see `interp.models.qk.qk_circuit`), for a layer
+    that does not exist, for padding on the left, and for a class function that does not return one class per token.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -428,11 +432,11 @@ def score_contributions_at(
     """The contribution of every residual dimension to one attention score: `C_j` of `score_contributions`.
 
     Args:
-        tokens: ids of one sequence.
-        query, key: positions.
+        tokens: the token ids of one sequence.
+        query, key: the positions of the query and the key.
 
     Raises ValueError for a layer, head or position that does not exist, for a key that the query cannot see, and for
-    tokens that are no sequence of the model's.
+    tokens that are not a sequence the model can read.
     """
     tokens = _one_sequence(model, tokens)
     n_heads, length = model.cfg.n_heads, len(tokens)
@@ -449,15 +453,15 @@ def score_contributions_at(
 def check_decomposition(
     model: Model, tokens: Int[Tensor, " pos"], *, layers: Several[int] | None = None
 ) -> pd.DataFrame:
-    """Compare `Σ_j C_j + q_m · R b_K` with the model's own attention, for every pair the model's mask allows.
+    """Compare `Σ_j C_j + q_m · R b_K` with the model's own attention, for every pair that the model's mask allows.
 
-    A self-test for any model: the log-softmax over keys of what the dimensions and b_K make of the scores, against the
-    logarithm of the attention probabilities. In float64 the error is rounding (below 1e-10). Probabilities below 1e-30
-    are left out, since float32 has few digits of them.
+    This self-test works for any model. It compares the log-softmax over keys of the scores, computed from dimensions
+    and b_K, with the logarithm of the attention probabilities. In float64 the error is only rounding (below 1e-10).
+    Probabilities below 1e-30 are left out, because float32 has few digits for them.
 
-    Returns a table (layer, max_error, max_score), in nats; `max_score` is the largest score less the mean of its query.
+    Returns a table (layer, max_error, max_score) in nats. `max_score` is the largest score minus the mean of its query.
 
-    Raises ValueError for a layer that does not exist, and for tokens that are no sequence of the model's.
+    Raises ValueError for a layer that does not exist, and for tokens that are not a sequence the model can read.
     """
     chosen = check_layers(model, layers)
     tokens = _one_sequence(model, tokens)
@@ -477,7 +481,8 @@ def check_decomposition(
 
 
 def _one_sequence(model: Model, tokens: Tensor) -> Int[Tensor, " pos"]:
-    """The ids of one sequence. Raises ValueError for another shape, no whole numbers, or ids that are no token's."""
+    """The ids of one sequence. Raises ValueError for another shape, for anything but whole numbers, and for ids without
+    a token."""
     check_model(model)
     n_ctx = model.cfg.n_ctx
     tokens = torch.as_tensor(tokens)

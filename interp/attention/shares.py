@@ -1,4 +1,4 @@
-"""What sets a class of keys apart: the difference of its scores from those of other keys, dimension by dimension."""
+"""What distinguishes a class of keys: the difference of its scores from those of other keys, dimension by dimension."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from interp.dense import Dense, number_types
 __all__ = ["GAPS", "gaps", "largest_gaps"]
 
 GAPS: dict[str, Any] = {"dims": KEY, "fewer": dict.fromkeys(("n_dims_90", "n_dims_90_abs"), KEY[:3])}
-"""What the columns of gaps depend on; see `interp.dense.Dense.of_table`."""
+"""The labels that columns of gaps depend on; see `interp.dense.Dense.of_table`."""
 _GAP_COLUMNS = {"gap": float, "share": float, "rank": int, "n_dims_90": int, "abs_share": float, "n_dims_90_abs": int}
 
 
@@ -24,21 +24,24 @@ def gaps(scores: pd.DataFrame) -> pd.DataFrame: ...
 @overload
 def gaps(scores: Dense) -> Dense: ...
 def gaps(scores: pd.DataFrame | Dense) -> pd.DataFrame | Dense:
-    """How much each dimension sets a key class apart: `ΔC_j = C_j(class) − C_j(other)`.
+    """How much each dimension distinguishes a class of keys: `ΔC_j = C_j(class) − C_j(other)`.
 
-    From key-centred means where `scores` has them, else from plain ones: in causal models the plain means of two
-    classes are over different queries. `share` is `ΔC_j / Σ_j ΔC_j`, `rank` 1 for the largest share, `n_dims_90`
-    the least number of dimensions, largest share first, whose shares make 90 % of the gap. Where dimensions pull
-    both ways the sum is small and shares exceed 1: `abs_share` is `|ΔC_j| / Σ_j |ΔC_j|`, and `n_dims_90_abs` the
-    least number of dimensions that make 90 % of that. A head that makes no difference has no shares and 0 dimensions.
+    Gaps are computed from key-centred means if `scores` has them, otherwise from plain means, which in causal models
+    are over different queries for different classes. `share` is `ΔC_j / Σ_j ΔC_j`, with `rank` 1 for the largest share.
+    `n_dims_90` is the smallest number of dimensions, largest share first, whose shares make up 90 % of the gap. If
+    dimensions have opposite signs, the sum is small and shares exceed 1. So there are also `abs_share`,
+    `|ΔC_j| / Σ_j |ΔC_j|`, and `n_dims_90_abs`, the smallest number of dimensions that make up 90 % of that. A head that
+    makes no difference has no shares and 0 dimensions.
 
     Args:
         scores: the table of `score_contributions`, or `scores` of a study or of a `ScoreContributions`.
 
-    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs), of an
-    `interp.dense.Dense` another, without the class `all`; empty where there is no class `other`.
+    Returns the table (layer, head, key_class, dim, gap, share, rank, n_dims_90, abs_share, n_dims_90_abs), or an
+    `interp.dense.Dense` if `scores` is one. It does not have the class `all`, and is empty if there is no class
+    `other`.
 
-    Raises ValueError for a table of two runs, with values missing, or without `other` for some heads or dimensions.
+    Raises ValueError for a table that mixes two runs, has missing values, or lacks `other` for some heads or
+    dimensions.
 
     Examples:
         >>> from interp.attention.scores import score_contributions
@@ -74,7 +77,7 @@ def _dense_gaps(scores: Dense) -> Dense:
     arrays = scores.arrays
     if scores.dims != KEY or "mean" not in arrays:
         expected = f"a mean by {', '.join(KEY)}"
-        raise ValueError(f"found scores {scores!r}, expected {expected}; give those of a study, as they were made")
+        raise ValueError(f"found scores {scores!r}, expected {expected}; give the unmodified scores of a study")
     column, classes = "mean", arrays.indexes["key_class"]
     if "centred_mean" in arrays and any(part.arrays["centred_mean"].notnull().any() for part in scores.parts()):
         column = "centred_mean"
@@ -97,11 +100,13 @@ def _dense_gaps(scores: Dense) -> Dense:
 
 
 def _lacking(column: str, row: Mapping[Any, Any]) -> ValueError:
-    return ValueError(f"scores lacks {column} for {row} or for 'other' beside it; give the table of one run, whole")
+    return ValueError(
+        f"scores lacks {column} for {row} or for the matching 'other'; give the whole table of one run"
+    )
 
 
 def _shares(gap: Float[np.ndarray, "*of dim"]) -> dict[str, np.ndarray]:
-    """The columns of `gaps`, dimensions on the last axis; of the counts there is one for all of them."""
+    """The columns of `gaps`, with dimensions on the last axis. Counts have one value for all dimensions."""
     rank = np.empty(gap.shape, int)
     share, order, n_dims = _of_whole(gap)
     np.put_along_axis(rank, order, np.arange(1, gap.shape[-1] + 1), -1)
@@ -112,7 +117,7 @@ def _shares(gap: Float[np.ndarray, "*of dim"]) -> dict[str, np.ndarray]:
 def _of_whole(
     parts: Float[np.ndarray, "*of dim"],
 ) -> tuple[Float[np.ndarray, "*of dim"], Int[np.ndarray, "*of dim"], Int[np.ndarray, "*of"]]:
-    """Shares of the sum, NaN where that is 0; their order, the largest first; how many of these make 90 %."""
+    """Shares of the sum (NaN if that is 0), their order with the largest first, and how many of them make up 90 %."""
     whole = parts.sum(-1, keepdims=True)
     shares = parts / np.where(whole == 0, np.nan, whole)
     order = np.argsort(-shares, axis=-1, kind="stable")
@@ -121,11 +126,11 @@ def _of_whole(
 
 
 def largest_gaps(gaps: Dense) -> pd.DataFrame:
-    """By layer and class with a gap, the dimension of the largest mean |gap| share: (layer, key_class, dim, gap,
-    abs_share, n_dims_90_abs), means over heads.
+    """For each layer and class with a gap, the dimension with the largest mean |gap| share: (layer, key_class, dim,
+    gap, abs_share, n_dims_90_abs), as means over heads.
 
     Args:
-        gaps: of a study, or what `gaps` makes of its scores.
+        gaps: the gaps of a study, or those that `gaps` computes from its scores.
 
     Examples:
         >>> import interp

@@ -1,4 +1,4 @@
-"""Question 2 in whole: contributions, gaps, attention, outliers and ablation of one model on one text."""
+"""The whole of question 2: contributions, gaps, attention, outliers and ablation for one model on one text."""
 
 import math
 from dataclasses import dataclass, field
@@ -47,30 +47,30 @@ __all__ = ["AttentionStudy", "study"]
 
 @dataclass(frozen=True, eq=False)
 class AttentionStudy(Result):
-    """What `study` found.
+    """The result of `study`.
 
-    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`; each an `interp.dense.Dense`, of which
-      `scores(layer=3, head=2)` is a table and `scores.table` the whole.
-    - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score
-      as what the dimensions and b_K make of it.
-    - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): by layer and class with
-      a gap the dimension of the largest |gap| share, averaged over heads, and how many make 90 %. The interval is that
-      of this dimension's gap: it does not know that the dimension was chosen for its size.
+    - `scores`, `gaps`: see `interp.attention.score_contributions` and `gaps`. Both are an `interp.dense.Dense`:
+      `scores(layer=3, head=2)` gives some rows as a table, and `scores.table` all of them.
+    - `totals` (layer, head, key_class, contributions, key_bias, score, and `_low` and `_high` of each): the mean score,
+      and its parts from the dimensions and from b_K.
+    - `largest_gaps` (layer, key_class, dim, gap, abs_share, n_dims_90_abs, gap_low, gap_high): for each layer and class
+      with a gap, the dimension with the largest |gap| share, averaged over heads, and how many dimensions make up 90 %.
+      The interval is that of this dimension's gap, and does not take into account that it was chosen for its size.
     - `attention`: see `interp.attention.attention_by_class`; `by_layer` (layer, key_class, sum, sum_low, sum_high,
-      mean, norm_weighted, uniform): its mean over heads.
-    - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers`, `ablation_effect`.
+      mean, norm_weighted, uniform) is its mean over heads.
+    - `dims`, `outliers`, `ablation`: see `dimension_profile`, `find_outliers` and `ablation_effect`.
     - `ablated` (layer, key_class, set, attention_before, mean_change, mean_change_low, mean_change_high, largest_fall,
-      largest_rise): change of attention to each class but `other`, over the dimensions of a set; intervals are of the
-      mean.
-    - `contexts`: of each outlier dimension, in each state in which it is one, the 20 tokens of the text at which its
-      magnitude is largest, see `interp.attention.contexts.LargestTokens`; empty for batches that were made by hand.
-    - `massive`: massive activations, see `interp.attention.massive.MassiveActivations`; empty where there are none.
-    - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlation over tokens of a
-      dimension of the attention input with log u of the token, and with the attention the token receives.
-    - `sinks`, `sink_rates`, `sink_summary`: which positions draw attention, and why, see
-      `interp.attention.sinks.positions.Sinks`; `sink_dims`: which dimensions make the sinks at the first position, see
-      `interp.attention.sinks.positions.sink_dims`; `writers`: what writes massive activations, see
-      `interp.attention.sinks.writers.MassiveWriters`. All of them are empty unless asked for with `sinks`.
+      largest_rise): the change of attention to each class except `other`, over the dimensions of a set. Intervals are
+      those of the mean.
+    - `contexts`: for each outlier dimension, and each state in which it is one, the 20 tokens of the text at which its
+      magnitude is largest; see `interp.attention.contexts.LargestTokens`. It is empty for batches made by hand.
+    - `massive`: massive activations, if there are any; see `interp.attention.massive.MassiveActivations`.
+    - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlations over tokens of a
+      dimension of the attention input with log u of the token, and with the attention that the token receives.
+    - `sinks`, `sink_rates`, `sink_summary`: the positions that draw attention, and why; see
+      `interp.attention.sinks.positions.Sinks`. `sink_dims`: the dimensions that make the sinks at the first position;
+      see `interp.attention.sinks.positions.sink_dims`. `writers`: the components that write massive activations; see
+      `interp.attention.sinks.writers.MassiveWriters`. All of these are empty unless asked for with `sinks`.
     """
 
     analysis: ClassVar[str] = "attention"
@@ -111,30 +111,30 @@ class AttentionStudy(Result):
 
     @property
     def special(self) -> list[str]:
-        """The classes of keys but `other`, of which there is a token."""
+        """The classes of keys except `other` that have tokens."""
         return [name for name in self.attention["key_class"].unique() if name != "other"]
 
     @property
     def rule(self) -> Rule:
-        """What outliers are measured by; a result without it is of a version that knew the rule `sd` alone."""
+        """The rule for outliers. A result without it comes from a version that had only the rule `sd`."""
         rule: Rule = self.provenance.get("rule", "sd")
         return rule
 
     @property
     def outlier_counts(self) -> pd.DataFrame:
-        """How many outliers each state has by either rule, beside how many noise would give (`outlier_counts`)."""
+        """How many outliers each state has by either rule, and how many noise would give (`outlier_counts`)."""
         return outlier_counts(self.dims, k=self.provenance["k"], rule=self.rule)
 
     @property
     def largest_gap(self) -> dict[str, Any] | None:
-        """The layer, head, class and dimension of the largest gap of either sign; None where there is no gap."""
+        """The layer, head, class and dimension of the largest gap of either sign; None if there is no gap."""
         sizes = (part.arrays["gap"].to_series().abs() for part in self.gaps.parts())
         found: dict[Any, float] = {values.idxmax(): values.max() for values in sizes if values.max() > 0}
         return dict(zip(self.gaps.dims, max(found, key=found.__getitem__), strict=True)) if found else None
 
     @property
     def changes(self) -> pd.DataFrame:
-        """The rows of `ablation` but of class `other`, with the `change` of attention."""
+        """The rows of `ablation` for all classes except `other`, with the `change` of attention."""
         change = self.ablation["attention_after"] - self.ablation["attention_before"]
         return self.ablation.assign(change=change.astype(float))[self.ablation["key_class"] != "other"]
 
@@ -145,7 +145,7 @@ class AttentionStudy(Result):
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why attention scores of a model cannot be decomposed, None where they can."""
+    """Why attention scores of a model cannot be decomposed, or None if they can."""
     try:
         for layer in range(model.cfg.n_layers):
             qk_circuit(model, layer)
@@ -156,13 +156,14 @@ def why_impossible(model: Model) -> str | None:
 
 @asks(AttentionOptions)
 def study(model: Model, text: Text, options: AttentionOptions) -> Passes[AttentionStudy]:
-    """Which dimensions decide attention to which tokens, in one pass; then what removing outliers does, in another.
+    """Find which dimensions decide attention to which tokens, in one pass, and what removing outliers does, in another.
 
-    `text` is anything `interp.corpora.batches` takes, or its batches; nothing masked. See
-    `interp.attention.score_contributions`, `find_outliers` and `ablation_effect` for what the options mean; a `sample`
-    is one text on each row, in a pass of its own (the paper: 100 texts).
+    `text` is anything `interp.corpora.batches` takes, or its batches, without masking. For the meaning of the options
+    see `interp.attention.score_contributions`, `find_outliers` and `ablation_effect`. A `sample` is read with one text
+    per row, in a separate pass (the paper uses 100 texts).
 
-    Raises ValueError as those functions do, for an unknown mode, a sample below 1 and batches of masked text.
+    Raises the errors of those functions, and ValueError for an unknown mode, a sample below 1 and batches of masked
+    text.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -233,9 +234,9 @@ def study(model: Model, text: Text, options: AttentionOptions) -> Passes[Attenti
 
 
 def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches:
-    """Batches of some of the texts, one on each row."""
+    """Batches of some of the texts, with one text per row."""
     if prepared.corpus is None:
-        raise ValueError("a sample needs texts; token ids have none")
+        raise ValueError("a sample needs texts, but token ids were given; leave sample out")
     texts = list(prepared.corpus)
     picked = np.random.default_rng(seed).choice(len(texts), size=min(sample, len(texts)), replace=False)
     settings: dict[str, Any] = {name: prepared.settings[name] for name in ("context", "bos", "eos", "batch_size")}
@@ -245,7 +246,7 @@ def _sampled(model: Model, prepared: Batches, sample: int, seed: int) -> Batches
 def _sink_observers(
     model: Model, text: Batches, classes: TokenClasses, layers: list[int], options: AttentionOptions
 ) -> list[Sinks | MassiveWriters]:
-    """What is read for sinks, where they are asked for."""
+    """The observers for sinks, if these were asked for."""
     if not options.sinks:
         return []
     sinks = Sinks(model, classes, layers=layers, epsilon=options.epsilon)
@@ -256,7 +257,7 @@ def _sink_observers(
 def _sink_tables(
     observers: list[Sinks | MassiveWriters], gaps: Dense, outliers: pd.DataFrame, massive: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """The tables of sinks, empty where nobody asked for them."""
+    """The tables of sinks, which are empty if they were not asked for."""
     columns = {"sinks": SINKS, "sink_rates": SINK_RATES, "sink_summary": SINK_SUMMARY, "sink_dims": SINK_DIMS}
     tables = {name: pd.DataFrame(columns=of) for name, of in (columns | {"writers": WRITERS}).items()}
     for one in observers:

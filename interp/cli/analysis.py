@@ -1,4 +1,4 @@
-"""The command of an analysis, from its declaration, and that of all of them, `interp report`."""
+"""The commands of the analyses, made from their declarations, and `interp report`, which runs all of them."""
 
 import logging
 import os
@@ -21,13 +21,13 @@ from interp.paths import bundled_models, check_mauve, corpus_file, is_counts, mo
 
 __all__ = ["command_of", "report"]
 
-_MODELS = "Hub name, local directory or bundled model; may be repeated.  [default: the bundled ones]"
+_MODELS = "Hub name, local directory or bundled model; may be repeated.  [default: the bundled models]"
 _NO_OUT = "--out is missing; expected a directory to write to"
 _OutFlag = Annotated[Path | None, typer.Option(help="Directory to write to.", metavar="DIR")]
 
 
 def command_of(analysis: Analysis) -> flags.Command:
-    """What `interp NAME` calls."""
+    """The function that `interp NAME` calls."""
     source = "pairs" if analysis.reads == "pairs" else "corpus"
     described = PAIRS if source == "pairs" else CORPUS
     if source in analysis.paper:
@@ -90,7 +90,7 @@ def command_of(analysis: Analysis) -> flags.Command:
 
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, and those that `--paper` sets; these may be functions of the model."""
+    """The options that were given and those that `--paper` sets, which may be functions of the model."""
     options = flags.read(analysis.options, given)
     if not given.get("paper"):
         return options
@@ -102,7 +102,7 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
-    """What is read, with an error for what is not there before torch is imported."""
+    """The data to read. Raises for data that does not exist, before torch is imported."""
     _check_named(options)
     if options.get("features") is not None:
         check_mauve()
@@ -114,7 +114,7 @@ def _checked(analysis: Analysis, data: str, options: dict[str, Any]) -> Any:
 
 
 def _check_named(options: Mapping[str, Any]) -> None:
-    """Raise FileNotFoundError or ValueError for counts, or another text, that are named and not there."""
+    """Raise FileNotFoundError or ValueError if token counts or another text are named but do not exist."""
     for name in ("unigram", "other"):
         if (given := options.get(name)) is not None and not (name == "unigram" and is_counts(given)):
             corpus_file(given)
@@ -136,7 +136,7 @@ def report(
     as_json: flags.JsonFlag = False,
     **given: Any,
 ) -> None:
-    """All questions about a model, on one page.
+    """Ask all questions about a model and write one page.
 
     Analyses that read the same text in the same way share a forward pass. Writes the results of all analyses to DIR
     (with several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped.
@@ -187,7 +187,7 @@ def report(
 
 
 def _check_settings(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for settings of what is no analysis."""
+    """Raise ValueError for settings of something that is not an analysis."""
     known = list(analyses())
     if foreign := sorted(set(options.get("settings", {})) - set(known)):
         raise ValueError(
@@ -196,8 +196,8 @@ def _check_settings(options: Mapping[str, Any]) -> None:
 
 
 class _Steps:
-    """Says on stderr what a report is doing, since when, and about how long it will yet take: as if every step of a
-    model took the same, and a model as long as it has parameters."""
+    """Tells on stderr what a report is doing, since when, and about how much longer it will take. The estimate assumes
+    that all steps of a model take the same time, and that models take time in proportion to their parameters."""
 
     def __init__(self, names: Sequence[str]) -> None:
         from interp.models.shapes import shape
@@ -211,7 +211,7 @@ class _Steps:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """While this model is asked."""
+        """A context for the time in which this model is analysed."""
         before = self.done
 
         def tell(record: logging.LogRecord) -> bool:
@@ -238,6 +238,6 @@ class _Steps:
             log.setLevel(level)
 
     def _left(self, passed: float) -> str:
-        """How long all models will yet take; nothing where nothing has been done."""
+        """How much longer all models will take, or an empty string if nothing has been done yet."""
         left = sum(self.sizes.values()) - self.done
         return f", about {dryrun.duration(passed * left / self.done)} left" if self.done else ""

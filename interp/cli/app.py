@@ -1,7 +1,7 @@
-"""The application and its exit codes.
+"""The command-line application and its exit codes.
 
-Options and paths are checked before torch is imported. Bad input ends with one line on stderr and exit code 2, a
-failure with 1, Ctrl-C with 130.
+Options and paths are checked before torch is imported. The exit code is 2 for bad input, 1 for a failure and 130 for
+Ctrl-C, each with one line on stderr.
 """
 
 import errno
@@ -29,7 +29,7 @@ __all__ = ["app", "main", "run"]
 
 app = typer.Typer(
     name="interp",
-    help="Mechanistic interpretability of language models: hook functions on TransformerLens.",
+    help="Mechanistic interpretability of language models, as hook functions on TransformerLens.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -38,24 +38,24 @@ _BAD_PATH = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirector
 
 def _merge(
     directories: Annotated[
-        list[Path], typer.Argument(help="The --out of the parts: one for all, or one for each.", metavar="DIRECTORY…")
+        list[Path], typer.Argument(help="The --out of the parts: one for all, or one per part.", metavar="DIRECTORY…")
     ],
 ) -> None:
     """Combine the parts of a run into one result.
 
-    The parts are those of --shard 0/N to N-1/N. The result is written to the first DIRECTORY, after the work that no
-    part could do alone. Run it where the parts were run, so that relative paths are found.
+    The parts are those made with --shard 0/N to N-1/N. The work that no part could do alone is done now, and the result
+    is written to the first DIRECTORY. Run this where the parts were run, so that relative paths are found.
     """
     merge(directories, _command)
 
 
 def _command(name: str) -> Command:
-    """The command that leaves parts of an analysis, or of a report, for `interp merge`."""
+    """The command of an analysis, or of a report, whose parts are to be merged."""
     return report if name == "report" else command_of(load(name))
 
 
 def _not_imported() -> None:
-    """In place of the command of another package, until `_call` imports it."""
+    """Stands in for the command of another package until `_call` imports it."""
 
 
 _ALONE: dict[str, Command] = {"show": show, "page": page, "figures": figures, "compare": compare, "unigrams": unigrams}
@@ -77,13 +77,13 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Show the v
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     return run(_call, given or ["--help"])
 
 
 def _call(args: list[str], **how: Any) -> Any:
-    """Call the application, with the command of an analysis of another package where that is asked for."""
+    """Call the application, with the command of another package's analysis if that was asked for."""
     if args[0] in _ALONE and is_grouped():
         raise ValueError(f"interp {args[0]} runs in one process; start it without torchrun")
     if args[0] in others():
@@ -92,7 +92,7 @@ def _call(args: list[str], **how: Any) -> Any:
 
 
 def run(application: Callable[..., Any], given: list[str]) -> int:
-    """Run a command line of a typer application; the exit code."""
+    """Run a command line of a typer application and return the exit code."""
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"
 
@@ -126,7 +126,7 @@ def run(application: Callable[..., Any], given: list[str]) -> int:
             return _fail(f"{type(error).__name__}: {error}", 1)
         if error.filename is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the rest of its buffer goes
-            return _fail(f"standard output cannot be written to: {reason}; what was saved is whole", 1)
+            return _fail(f"standard output cannot be written to: {reason}; all files that were saved are complete", 1)
         return _fail(f"no room to write {error.filename}: {reason}; make room and run the same command again", 1)
     except Exception as error:
         return _fail(f"{type(error).__name__}: {error}", 1)

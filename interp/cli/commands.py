@@ -1,5 +1,4 @@
-"""The commands beside those of analyses: token counts, pages and figures of results that are there, and what has a
-name."""
+"""The other commands: token counts, pages and figures of existing results, and lists of named models and corpora."""
 
 import json
 import os
@@ -80,7 +79,7 @@ def unigrams(
 
 
 def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, as_json: bool) -> None:
-    """What would be counted."""
+    """Print what would be counted."""
     model_directory(model, weights=False)
 
     from interp.corpora.sources import roughly_tokens
@@ -95,14 +94,14 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
         return
     size = "a text of unknown length" if tokens is None else f"about {tokens:,} tokens"
     typer.echo(
-        f"{model}: counts {size} of {' + '.join(texts)} by its tokenizer, over {d_vocab:,} types; reads no weights"
+        f"{model}: counts {size} of {' + '.join(texts)} with its tokenizer, over {d_vocab:,} types; reads no weights"
     )
 
 
 def page(
     directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.")],
     url: Annotated[
-        str | None, typer.Option(help="Address where the page will be: links to it then show a picture.", metavar="URL")
+        str | None, typer.Option(help="Address of the published page; links to it then show a picture.", metavar="URL")
     ] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
@@ -158,10 +157,10 @@ def compare(
     out: flags.OutFlag,
     as_json: flags.JsonFlag = False,
 ) -> None:
-    """Put several runs side by side.
+    """Compare several runs side by side.
 
-    Models, checkpoints or corpora: their key numbers and figures, question by question. Writes DIR/index.html and each
-    figure as JSON in DIR/comparison.
+    Shows the key numbers and figures of different models, checkpoints or corpora, question by question. Writes
+    DIR/index.html, and each figure as JSON in DIR/comparison.
     """
     _check_runs(directories)
     check_writable(out)
@@ -218,9 +217,9 @@ def _size(path: Path) -> str:
 
 
 def _parameters(path: Path) -> int | None:
-    """The number of elements in the safetensors files, from their headers; None where there is none to be read.
+    """The number of elements in the safetensors files, from their headers; None if no such file can be read.
 
-    A cached model's are those of its latest snapshot.
+    For a cached model, the files of its latest snapshot count.
     """
     from math import prod
 

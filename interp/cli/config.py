@@ -1,4 +1,4 @@
-"""Options in a file: `--config FILE`, and the one in every result that repeats its run."""
+"""Options in a file: `--config FILE`, and the file in every result with which its run can be repeated."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _NOT_KEPT = ("dry_run", "measure", "overwrite", "as_json")
 
 
 def keep(job: Job, folder: Path) -> None:
-    """Write beside a result what repeats it: the command, and the options that were given."""
+    """Write, next to a result, the command and options with which the run can be repeated."""
     given = {name: value for name, value in job.options.items() if name not in _NOT_KEPT and value is not None}
     how = f"interp {job.command} --config FILE --out DIR"
     head = f"# interp {metadata.version('interp')}. To repeat the run from the same place: {how}\n"
@@ -29,10 +29,10 @@ def keep(job: Job, folder: Path) -> None:
 
 
 def expanded(arguments: Sequence[str], application: typer.Typer) -> list[str]:
-    """A command line in which the options of `--config FILE` stand as flags; those that are given beside it win.
+    """A command line in which the options of `--config FILE` appear as flags. Flags that were given override them.
 
-    Raises FileNotFoundError where there is no such file, ValueError for one that is no YAML of options, or that has an
-    option which the command has not.
+    Raises FileNotFoundError if there is no such file. Raises ValueError if it is not a YAML file of options, or has an
+    option that the command does not have.
     """
     name, *rest = arguments
     at = next((i for i, part in enumerate(rest) if part == _CONFIG or part.startswith(f"{_CONFIG}=")), None)
@@ -68,16 +68,16 @@ def _read(path: Path, name: str) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"--config {path} is not YAML ({error}); write an option on each line, 'seed: 1'") from None
+        raise ValueError(f"--config {path} is not YAML ({error}); write one per line, such as 'seed: 1'") from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise ValueError(f"--config {path} holds no options; write one on each line, 'seed: 1'")
+        raise ValueError(f"--config {path} has no options; write one per line, such as 'seed: 1'")
     if (command := found.pop("command", name)) != name:
-        raise ValueError(f"--config {path} is for interp {command}; run that, or remove its line 'command'")
+        raise ValueError(f"--config {path} is for interp {command}; run that, or remove the line 'command'")
     return found
 
 
 def _flags(one: Any, value: Any) -> list[str]:
-    """An option as a command line has it."""
+    """An option in the form it has on the command line."""
     if value is None:
         return []
     if isinstance(value, bool):

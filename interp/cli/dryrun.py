@@ -1,4 +1,4 @@
-"""`--dry-run`: what a command would take, from a model's config and headers; with `--measure` its first batch too."""
+"""`--dry-run`: estimates what a command needs from a model's config and headers; `--measure` also runs one batch."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ _UNDECLARED = "interp.run.budget:cost"
 
 
 def check_measure(data: str | None, *, dry_run: bool, measure: bool) -> None:
-    """Raise ValueError for `--measure` alone, or with nothing to read."""
+    """Raise ValueError for `--measure` without `--dry-run`, or with nothing to read."""
     if measure and not dry_run:
-        raise ValueError("--measure needs --dry-run; add that, or leave --measure out")
+        raise ValueError("--measure needs --dry-run; add --dry-run, or leave --measure out")
     if measure and data is None:
-        raise ValueError("--measure reads a batch of a text; name one with --corpus (or --pairs)")
+        raise ValueError("--measure reads a batch of text; name a text with --corpus (or --pairs)")
 
 
 def say_one(
@@ -46,7 +46,7 @@ def say_one(
     measure: bool,
     as_json: bool,
 ) -> None:
-    """Print what one analysis of a model would take, with its options and those of the model (`how`)."""
+    """Print what one analysis of a model would need, given its options and those of the model (`how`)."""
     budget = budget_of(analysis, name, data, {**options, **how})
     found = {name: _measured(analysis, name, str(data), options, how)} if measure else {}
     _show({name: budget}, found, as_json=as_json)
@@ -61,14 +61,14 @@ def say_all(
     measure: bool,
     as_json: bool,
 ) -> None:
-    """Print what a report on each model would take."""
+    """Print what a report on each model would need."""
     budgets = {name: budget_of_all(name, corpus, {**options, **how}) for name in names}
     found = {name: _measured(None, name, corpus, options, how) for name in names if measure}
     _show(budgets, found, as_json=as_json)
 
 
 def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[str, Any]) -> "Budget":
-    """What one analysis of a model takes, with its options and those of the model."""
+    """What one analysis of a model needs, given its options and those of the model."""
     model_directory(name, weights=False)
     if data is not None and analysis.reads != "pairs":
         corpus_file(data)
@@ -78,8 +78,8 @@ def budget_of(analysis: Analysis, name: str, data: str | None, options: Mapping[
 
 
 def budget_of_all(name: str, corpus: str, options: Mapping[str, Any]) -> "Budget":
-    """What a report on a model takes, with the options of the report and of the model: analyses of the text share
-    passes; then come the others, one after the other."""
+    """What a report on a model needs, given the options of the report and of the model. Analyses of the text share
+    passes; the others follow one after another."""
     model_directory(name, weights=False)
     corpus_file(corpus)
     from interp.run.budget import budget
@@ -105,7 +105,7 @@ def _cost(analysis: Analysis, name: str, data: str | None, options: Mapping[str,
 
 
 def _known(options: Mapping[str, Any], of: Analysis | type) -> dict[str, Any]:
-    """Those options of a report that an analysis of a text takes too, or that say how a model is loaded."""
+    """The options of a report that an analysis of a text also takes, or that say how a model is loaded."""
     if isinstance(of, Analysis) and of.reads == "prompts":
         return {}
     names = [item.name for item in fields(of.options if isinstance(of, Analysis) else of)]
@@ -115,7 +115,7 @@ def _known(options: Mapping[str, Any], of: Analysis | type) -> dict[str, Any]:
 def _measured(
     analysis: Analysis | None, name: str, data: str, options: Mapping[str, Any], how: Mapping[str, Any]
 ) -> "Measured":
-    """The first batch of an analysis, or of a report (None), of a model that is loaded so."""
+    """Run the first batch of an analysis, or of a report (None), on a model loaded with these options."""
     from interp import corpora, models, survey
     from interp.run.measure import first_batch
 
@@ -135,7 +135,7 @@ def _measured(
 
 
 def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, as_json: bool) -> None:
-    """Print what each model would take, and whether that fits; with several models a JSON object of each."""
+    """Print what each model would need, and whether it fits; with several models, one JSON object for each."""
     from interp import memory
 
     numbers, texts = {}, []
@@ -159,12 +159,12 @@ def _show(budgets: Mapping[str, "Budget"], found: Mapping[str, "Measured"], *, a
 
 
 def _whole(seen: "Measured", budget: "Budget") -> float:
-    """Seconds for the text: what follows the passes that were timed takes as much longer as it has operations."""
+    """Seconds for the whole text. The time of what follows the passes is scaled up by its number of operations."""
     return seen.seconds * (seen.n_batches or 0) * budget.text_flops / budget.first_flops
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """A number of seconds in readable form."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"

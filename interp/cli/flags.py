@@ -1,4 +1,4 @@
-"""Flags of a command, from the fields of its options."""
+"""The flags of a command, made from the fields of its options."""
 
 import dataclasses
 import glob
@@ -39,7 +39,7 @@ def complete_pairs(incomplete: str) -> list[str]:
 
 
 def _paths(incomplete: str) -> list[str]:
-    """Files, and directories with a slash, that begin like this; as a shell does, hidden ones only when asked for."""
+    """Files and directories (with a slash) whose names begin like this. As in a shell, hidden ones need a dot."""
     return [path + "/" * os.path.isdir(path) for path in sorted(glob.glob(f"{glob.escape(incomplete)}*"))]
 
 
@@ -56,18 +56,18 @@ def flag(name: str) -> str:
 
 
 def parameter(name: str, kind: Any, help: str, *names: str, **shown: Any) -> inspect.Parameter:
-    """A keyword as typer reads it, from a flag of that name or of `names`; None where the flag was not given."""
+    """A keyword as typer reads it, with a flag of that name or of `names`. It is None if the flag was not given."""
     annotation = Annotated[kind | None, typer.Option(*(names or [flag(name)]), help=help, **shown)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def parameters(*options: type, without: Collection[str] = ()) -> list[inspect.Parameter]:
-    """A keyword for each field of options."""
+    """A keyword for each field of the options."""
     return [_parameter(item) for one in options for item in _shown(one) if item.name not in without]
 
 
 def with_flags(*flags: inspect.Parameter) -> Callable[[Command], Command]:
-    """Show typer these flags in place of a command's `**given`, which stand before its keyword-only ones."""
+    """Show typer these flags in place of a command's `**given`, before its keyword-only parameters."""
 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command).parameters.values()
@@ -78,7 +78,7 @@ def with_flags(*flags: inspect.Parameter) -> Callable[[Command], Command]:
 
 
 def signed(command: Command, own: Iterable[inspect.Parameter]) -> Command:
-    """A function of keywords with the signature that typer is to see."""
+    """A function of keywords, with the signature that typer should see."""
     keywords = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
     command.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in keywords}
@@ -86,15 +86,15 @@ def signed(command: Command, own: Iterable[inspect.Parameter]) -> Command:
 
 
 def read(options: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that were given, as the options take them, by name.
+    """The flags that were given, by name, converted to what the options take.
 
-    Raises ValueError for what a flag cannot be.
+    Raises ValueError for a value that a flag cannot have.
     """
     return {item.name: _read(item, given[item.name]) for item in _shown(options) if given.get(item.name) is not None}
 
 
 def pairs_of(data: str, options: dict[str, Any]) -> Any:
-    """Minimal pairs, read by those of the options that say how, which are taken out."""
+    """Minimal pairs, read as some of the options say. Those options are removed."""
     from interp.corpora import pairs
 
     how = ("tasks", "limit", "good", "bad", "task")
@@ -102,14 +102,14 @@ def pairs_of(data: str, options: dict[str, Any]) -> Any:
 
 
 def _shown(options: type) -> list[dataclasses.Field[Any]]:
-    """The fields with a flag, an analysis's own first."""
+    """The fields that have a flag, those of the analysis itself first."""
     fields = [item for item in dataclasses.fields(options) if item.metadata["has_flag"]]
     return sorted(fields, key=lambda item: item.name not in options.__annotations__)
 
 
 def _kind(item: dataclasses.Field[Any]) -> tuple[Any, bool, tuple[str, ...]]:
-    """What a flag reads: int, float, bool, str, dict or a function of a string; whether a list of these; and, where
-    only some names are known, these."""
+    """What a flag reads (int, float, bool, str, dict or a function of a string), whether it is a list of these, and
+    the known names if only certain names are allowed."""
     kind = _one_of(item.metadata["cli"] or item.type)
     several = get_origin(kind) in (Sequence, Iterable)
     if several:
@@ -118,7 +118,7 @@ def _kind(item: dataclasses.Field[Any]) -> tuple[Any, bool, tuple[str, ...]]:
 
 
 def _one_of(annotation: Any) -> Any:
-    """What stands for a union: its first part, float for int and float."""
+    """One type in place of a union: its first part, or float for int and float."""
     if get_origin(annotation) not in (Union, UnionType):
         return annotation
     parts = [one for one in get_args(annotation) if one is not NoneType]
@@ -161,19 +161,19 @@ def _list(text: str) -> list[str]:
 
 
 def _names(text: str, name: str, known: Collection[str], *, several: bool) -> str | list[str]:
-    """A name, or several separated by commas, each once; where some are known, of these."""
+    """A name, or several names separated by commas, without repetition and, if some are `known`, among these."""
     found = _list(text) if several else [text]
     if known and (unknown := [item for item in found if item not in known]):
         one = "" if several else "one "
         raise ValueError(f"{name} {text!r}: unknown {unknown[0]!r}; expected {one}of {', '.join(known)}")
     if len(set(found)) < len(found):
-        raise ValueError(f"{name} {text!r} has one twice; give each once")
+        raise ValueError(f"{name} {text!r} has a name twice; give each name once")
     return found if several else text
 
 
 def _whole_numbers(text: str, name: str) -> list[int]:
     if not all(item.isdecimal() for item in _list(text)):
-        raise ValueError(f"{name} {text!r} is not a list of numbers; write 0,5")
+        raise ValueError(f"{name} {text!r} is not a list of whole numbers; write for example 0,5")
     return [int(item) for item in _list(text)]
 
 
@@ -181,9 +181,9 @@ def _mapping(text: str, name: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError(f'{name} {text!r} is not JSON ({error}); write {{"name": [1, 2]}}') from None
+        raise ValueError(f'{name} {text!r} is not JSON ({error}); write for example {{"name": [1, 2]}}') from None
     if not isinstance(found, dict):
-        raise ValueError(f'{name} {text!r} is no JSON object; write {{"name": [1, 2]}}')
+        raise ValueError(f'{name} {text!r} is not a JSON object; write for example {{"name": [1, 2]}}')
     return found
 
 
@@ -198,7 +198,7 @@ def numbers(text: str, name: str = "--scales") -> list[float]:
         raise ValueError(f"{name} {text!r} has a number that is not finite")
     if len(parts) != 3:
         if len(set(found)) < len(found):
-            raise ValueError(f"{name} {text!r} names a number twice")
+            raise ValueError(f"{name} {text!r} has a number twice; give each number once")
         return found
     start, stop, step = found
     if step <= 0 or stop < start or (stop - start) / step > 1_000:

@@ -1,4 +1,4 @@
-"""A command with its options by name: alone, one of several parts (`torchrun`, `--shard i/n`), or merged."""
+"""A command with its options by name, run whole, as one of several parts (`torchrun`, `--shard i/n`), or merged."""
 
 import functools
 import inspect
@@ -24,18 +24,18 @@ _CONFIG = "YAML file with one option per line (seed: 1); flags override it. Each
 
 @dataclass(frozen=True)
 class Job:
-    """What was asked for: the name of a command, and its options by name, but for where to write."""
+    """What was asked for: the name of a command, and its options by name (except where to write)."""
 
     command: str
     options: dict[str, Any]
 
     @classmethod
     def load(cls, path: Path) -> "Job":
-        """The job that a part noted. Raises ValueError for anything else in its place."""
+        """The job that a part has recorded. Raises ValueError if the file holds anything else."""
         try:
             job = cls(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, RecursionError, TypeError) as error:
-            raise ValueError(f"{path} is damaged or holds no command ({error}); run this part again") from None
+            raise ValueError(f"{path} is damaged or does not name a command ({error}); run this part again") from None
         if path.parent.name != f".{job.command}" or not isinstance(job.options, dict):
             raise ValueError(f"{path} holds the command {job.command!r}, which left no part there; run this part again")
         return job
@@ -46,7 +46,7 @@ class Job:
 
 
 def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
-    """Make of a function that takes a `Job` first a command whose work processes share out."""
+    """Turn a function whose first argument is a `Job` into a command whose work can be divided among processes."""
     told = "Do only part I of N (counted from 0) of the work; interp merge puts the parts together."
 
     def decorate(function: Callable[..., None]) -> Command:
@@ -65,12 +65,12 @@ def in_parts(name: str) -> Callable[[Callable[..., None]], Command]:
 
 @contextmanager
 def _part(shard: str | None, device: str | None) -> Iterator[None]:
-    """Join `torchrun`'s other processes, or do one part, or neither."""
+    """Join the other processes of `torchrun`, or do one part, or neither."""
     if shard is None and not is_grouped():
         yield
         return
     if shard is not None and is_grouped():
-        raise ValueError("--shard is for processes that torchrun did not start; leave it out")
+        raise ValueError("--shard cannot be used under torchrun, which divides the work itself; leave it out")
     index, _, of = ("0/1" if shard is None else shard).partition("/")
     if not (index.isdecimal() and of.isdecimal() and int(index) < int(of)):
         raise ValueError(f"--shard {shard!r}: expected I/N with 0 ≤ I < N, such as 0/4")
@@ -80,19 +80,19 @@ def _part(shard: str | None, device: str | None) -> Iterator[None]:
         with distributed.group(device) if shard is None else distributed.shard(int(index), int(of)):
             yield
     except distributed.Unmerged as error:
-        typer.echo(f"{error}; interp merge makes the result when all parts are done")
+        typer.echo(f"{error}; when all parts are done, run interp merge to make the result")
 
 
 def is_grouped() -> bool:
-    """Whether `torchrun` has started this process beside others."""
+    """Whether `torchrun` has started this process together with others."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
-    """Put the parts of a run together in the first directory, and do what none of them could do alone."""
+    """Combine the parts of a run in the first directory, and do the work that no part could do alone."""
     listed = ", ".join(map(str, directories))
     if len({directory.resolve() for directory in directories}) < len(directories):
-        raise ValueError(f"found a directory twice in {listed}; name each once")
+        raise ValueError(f"found a directory twice in {listed}; name each directory once")
     paths = [path for directory in directories for path in sorted(directory.glob(f".*/{COMMAND}"))]
     if not paths:
         raise ValueError(f"found no parts of a run (--shard) in {listed}")
@@ -108,7 +108,8 @@ def merge(directories: list[Path], command: Callable[[str], Command]) -> None:
         try:
             run = command(jobs[0].command)
         except ImportError:
-            raise ValueError(f"{parts[0]} is of an analysis that is not installed: {jobs[0].command!r}") from None
+            found = f"{parts[0]} belongs to an analysis that is not installed"
+            raise ValueError(f"{found}: {jobs[0].command!r}; install its package") from None
         for part in parts[1:]:
             ignored = shutil.ignore_patterns("*.tmp")
             shutil.copytree(part, parts[0], ignore=ignored, copy_function=_copy_whole, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Where commands write, and what they show on a terminal and elsewhere."""
+"""Where commands write, and what they print on a terminal and elsewhere."""
 
 import json
 import os
@@ -28,24 +28,24 @@ _NOTHING_DONE = {_STARTED, _SAVING, COMMAND}  # what says only whose a directory
 
 
 class Stopped(Exception):
-    """Ctrl-C in a run that can go on."""
+    """Ctrl-C in a run that can be resumed."""
 
 
 @contextmanager
 def resumable(directory: Path) -> Iterator[None]:
-    """Raise `Stopped`, which says where a run resumes from, for Ctrl-C."""
+    """On Ctrl-C, raise `Stopped`, which says where the run resumes from."""
     try:
         yield
     except KeyboardInterrupt:
         if _keeps(directory):
             raise Stopped(f"stopped; the same command resumes from {directory}") from None
-        raise Stopped("stopped before anything was done that could be kept; the same command starts anew") from None
+        raise Stopped("stopped with nothing to resume from; the same command starts from the beginning") from None
 
 
 @contextmanager
 def unfinished(out: Path, job: Job) -> Iterator[Path]:
-    """The directory in which a run keeps what it has done, in case it is killed; gone when all it writes is written, or
-    when nothing is kept in it."""
+    """The directory in which a run keeps its work in case it is killed. It is removed when all output is written, or if
+    it holds nothing to resume from."""
     from interp.run import distributed
 
     directory = out / f".{job.command}"
@@ -77,14 +77,14 @@ def _keeps(directory: Path) -> bool:
 
 
 def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
-    """See that a result can be written to `directory` before hours are spent on it; writes nothing.
+    """Check that a result can be written to `directory` before hours are spent on it. Writes nothing.
 
-    What killed runs left under temporary names is removed.
+    Temporary files that killed runs left behind are removed.
 
     Raises:
-        FileExistsError: it holds a result of this analysis and `overwrite` is off, or, whatever the flags, something
-            that interp did not write would be replaced.
-        PermissionError: it cannot be written to.
+        FileExistsError: the directory holds a result of this analysis and `overwrite` is off; or, whatever the flags,
+            something that interp did not write would be replaced.
+        PermissionError: the directory cannot be written to.
     """
     check_working(directory, analysis)
     result = directory / analysis
@@ -94,7 +94,7 @@ def check_output(directory: Path, analysis: str, *, overwrite: bool) -> None:
 
 
 def check_working(directory: Path, name: str) -> None:
-    """See that `unfinished` can work in `directory`; raises as `check_output` does. Leftovers of killed runs go."""
+    """Check that `unfinished` can work in `directory`, as `check_output` does, and remove leftovers of killed runs."""
     check_writable(directory)
     working = directory / f".{name}"
     check_own(working, lambda folder: os.listdir(folder) if (folder / _STARTED).is_file() else [])
@@ -103,7 +103,7 @@ def check_working(directory: Path, name: str) -> None:
 
 
 def check_writable(directory: Path) -> None:
-    """Raise PermissionError for a directory that cannot be written to, or made; writes nothing."""
+    """Raise PermissionError for a directory that cannot be written to or created. Writes nothing."""
     try:
         places = (directory, *directory.absolute().parents)
         existing = next(path for path in places if path.exists() or path.is_symlink())
@@ -116,7 +116,7 @@ def check_writable(directory: Path) -> None:
 
 
 def is_saving(directory: Path, job: Job) -> bool:
-    """Whether this very command was killed while it was saving its results there, and may go on."""
+    """Whether this same command was killed while it was saving its results there, and may continue."""
     try:
         return Job.load(directory / f".{job.command}" / _SAVING) == job
     except (OSError, ValueError):
@@ -124,9 +124,9 @@ def is_saving(directory: Path, job: Job) -> bool:
 
 
 def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> bool:
-    """Save what a run found, by directory; whether this process is the one that does.
+    """Save the results of a run, by directory, and return whether this process is the one that saved them.
 
-    Raises `Unmerged` for one of several parts (`--shard`), even where all others are there.
+    Raises `Unmerged` for one of several parts (`--shard`), even if all other parts are done.
     """
     from interp.run import distributed
 
@@ -142,8 +142,8 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 
 
 def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, found: Iterable["Result"] = ()) -> None:
-    """What a command has to say, on stdout: its tables `{name: (title, table)}`, the findings of results and what it
-    wrote, to read, or one JSON object of all."""
+    """Print what a command has to say on stdout: its tables `{name: (title, table)}`, the findings of results and the
+    files it wrote, as text or as one JSON object."""
     results = list(found)
     if as_json:
         records: dict[str, Any] = {name: _records(table) for name, (_, table) in tables.items()}
@@ -174,7 +174,7 @@ def _records(table: Any) -> list[Any]:
 
 
 def _titled(title: str) -> str:
-    """A title, marked where other programs read on, so that they can leave it out."""
+    """A title, marked with # if another program reads the output, so that it can skip the title."""
     return title if on_terminal() else f"# {title}"
 
 
@@ -187,8 +187,8 @@ _HEADINGS |= {"balanced_nll": "bal. NLL", "n_tokens": "tokens"}
 
 
 def _print_table(table: Any, title: str) -> None:
-    """Ruled tables with short headings on a terminal, as many as it takes to fit its width; elsewhere one with the
-    columns' own names, separated by tabs."""
+    """On a terminal, print ruled tables with short headings, as many as are needed to fit its width; elsewhere, one
+    tab-separated table with the columns' own names."""
     rows = table.map(_shown).to_numpy().tolist()
     if not on_terminal():
         typer.echo("\n".join([_titled(title), *map("\t".join, [list(table.columns), *rows])]))
@@ -220,7 +220,7 @@ def _shown(value: Any) -> str:
 
 
 def _side_by_side(widths: Sequence[int], labels: int, room: int) -> Iterator[list[int]]:
-    """The columns of each table that fits: the first `labels` of them, and as many others as there is room for."""
+    """The columns of each table that fits: the first `labels` columns, and as many others as there is room for."""
     first = list(range(labels))
     columns, left = [*first], room - sum(widths[:labels])
     for column in range(labels, len(widths)):

@@ -1,4 +1,4 @@
-"""`interp show`: what a run found, and its tables, to read or in the formats of other programs."""
+"""`interp show`: what a run found, and its tables, as text or in the formats of other programs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,28 +21,27 @@ _ROWS = 20  # of a table on a terminal
 
 def show(
     directory: Annotated[Path, typer.Argument(help="A run directory, or one that holds several.", metavar="RUN")],
-    table: Annotated[str | None, typer.Argument(help="The name of a table, as kl or frequency/kl.")] = None,
+    table: Annotated[str | None, typer.Argument(help="Name of a table, such as kl or frequency/kl.")] = None,
     form: Annotated[
         str | None, typer.Option("--format", help="csv, latex or json; with --out also xlsx.", metavar="A,B,…")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="With --format: write files to this directory.", metavar="DIR")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="With --format: directory to write files to.", metavar="DIR")] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
-    """Show what a run found, and its tables.
+    """Show the findings and tables of a run.
 
-    Without TABLE: the findings, and the names of the tables. With TABLE: that table, only its first rows on a terminal.
-    --format prints the table as csv, latex or json; with --out it writes files, of all tables if none is named.
+    Without TABLE, prints the findings and the names of the tables. With TABLE, prints that table (on a terminal, only
+    its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, of all tables
+    if none is named.
     """
     from interp.exports import check_formats, export, written_as
 
     formats = [] if form is None else [one.strip() for one in form.split(",")]
     check_formats(formats)
     if formats and out is None and (table is None or len(formats) > 1 or formats == ["xlsx"]):
-        raise ValueError(f"--format {form} writes files: add --out; to print, name one table, and csv, latex or json")
+        raise ValueError(f"--format {form} writes files: add --out. To print one table, name it and csv, latex or json")
     if out is not None and not formats:
-        raise ValueError("--out writes files; say which with --format: csv, xlsx, latex, json, or several of these")
+        raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
     if not directory.is_dir():
         raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
     if out is not None:
@@ -61,7 +60,7 @@ def show(
     elif formats:
         if len(chosen) > 1:
             raise ValueError(
-                f"{', '.join(chosen)} have a table {table!r} each; name ANALYSIS/TABLE of one run, or add --out"
+                f"{', '.join(chosen)} each have a table {table!r}; name ANALYSIS/TABLE of one run, or add --out"
             )
         [[rows]] = [tables.values() for tables in chosen.values()]
         typer.echo(written_as(rows, formats[0]), nl=False)
@@ -75,7 +74,7 @@ def show(
 
 
 def results_of(directory: Path) -> dict[str, "Result"]:
-    """The results of a run by analysis; of several runs, with the name of the run before it."""
+    """The results of a run by the name of the analysis; if there are several runs, with the run's name in front."""
     from interp.pages.page import find_runs
 
     named = [(run, name, result) for run in find_runs(directory) for name, result in run.results.items()]
@@ -83,7 +82,7 @@ def results_of(directory: Path) -> dict[str, "Result"]:
 
 
 def _tables(result: "Result", wanted: str | None) -> dict[str, "pd.DataFrame"]:
-    """All tables of a result, or the one that is wanted, by its name or with that of the analysis before it."""
+    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front."""
     names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]
     return {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}
 
@@ -100,7 +99,7 @@ def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":
 
 
 def _first(rows: "pd.DataFrame", title: str) -> tuple[str, "pd.DataFrame"]:
-    """A table with its title: on a terminal the first rows."""
+    """A table with its title; on a terminal, only the first rows."""
     if len(rows) <= _ROWS or not on_terminal():
         return title, rows
-    return f"{title} ({_ROWS} of {len(rows):,} rows; all of them with --format csv)", rows.head(_ROWS)
+    return f"{title} ({_ROWS} of {len(rows):,} rows; --format csv prints all of them)", rows.head(_ROWS)

@@ -1,4 +1,4 @@
-"""Text: sources, minimal pairs, the batches that a model reads, token classes and token counts."""
+"""Text: sources, minimal pairs, batches for a model, token classes and token counts."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Where the tokens of a text stand in it, and in which of its words."""
+"""The places of tokens in a text, and the words that they belong to."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ _MARK = "##"  # of WordPieces that go on with a word
 
 @dataclass(frozen=True)
 class Aligned:
-    """Where each token of a text begins and ends in it, in characters, and the number of its word, -1 for none."""
+    """Where each token of a text begins and ends, in characters, and the number of its word (-1 for none)."""
 
     offsets: list[tuple[int, int]]
     words: list[int]
 
 
 def aligned(tokenizer: Any, texts: Sequence[str]) -> list[Aligned]:
-    """Where the tokens of each text stand, without those that frame it.
+    """The places and words of the tokens of each text, without the tokens that frame it.
 
-    A fast tokenizer says so, and what its words are. A `BertJapaneseTokenizer` has the words of its MeCab (Sudachi,
-    Juman++). A tokenizer of bytes, such as ByT5's, has the words that spaces separate, each with the spaces before it.
+    A fast tokenizer reports both. For a `BertJapaneseTokenizer`, words are those of MeCab (or Sudachi, or Juman++). For
+    a tokenizer of bytes, such as ByT5's, words are separated by spaces, and each includes the spaces before it.
 
-    Raises ValueError for other tokenizers, and for a text of which the tokens cannot be found again.
+    Raises ValueError for other tokenizers, and for a text in which the tokens cannot be found.
 
     Examples:
         >>> from transformers import ByT5Tokenizer
@@ -55,10 +55,10 @@ def cuts_words(tokenizer: Any) -> bool:
 
 
 def _of_bytes(tokenizer: Any, text: str, said: Sequence[bytes | None]) -> Aligned:
-    """By what each token says, where all of them together say the text."""
+    """Alignment by the text of each token, if all texts together give the original text."""
     if b"".join(one or b"" for one in said) != text.encode():
         known = "a fast one, BertJapaneseTokenizer or a tokenizer of bytes"
-        found = f"{type(tokenizer).__name__}, of which nothing tells where the tokens of {text[:60]!r} stand"
+        found = f"{type(tokenizer).__name__}, which does not say where the tokens of {text[:60]!r} are"
         raise ValueError(f"words need a tokenizer that says where they are ({known}); found {found}")
     character = np.repeat(np.arange(len(text)), [len(one.encode()) for one in text])
     ends = np.cumsum([len(one or b"") for one in said])
@@ -71,7 +71,7 @@ def _of_bytes(tokenizer: Any, text: str, said: Sequence[bytes | None]) -> Aligne
 
 
 def _spaced(text: str) -> Int[np.ndarray, " character"]:
-    """The number of each character's word; spaces belong to the next one, those at the end to the last."""
+    """The number of each character's word. Spaces belong to the next word, and spaces at the end to the last one."""
     space = np.array([one.isspace() for one in text], dtype=bool)
     begins = ~space & np.concatenate([[True], space[:-1]])
     started = np.cumsum(begins)
@@ -79,7 +79,7 @@ def _spaced(text: str) -> Int[np.ndarray, " character"]:
 
 
 def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
-    """By the words that a tokenizer cuts the text into first, of which it may read other characters (NFKC)."""
+    """Alignment by the words that a tokenizer first cuts the text into, whose characters it may normalise (NFKC)."""
     cutter = tokenizer.word_tokenizer
 
     def as_read(part: str) -> str:
@@ -100,8 +100,8 @@ def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
         words += [number] * len(pieces)
         at = start + len(word)
     if tokenizer.convert_tokens_to_ids(tokens) != list(ids):
-        what = f"{type(tokenizer).__name__} does not tell where its tokens stand in {text[:60]!r}"
-        raise ValueError(f"{what}; take out special tokens, and characters that it rewrites")
+        what = f"{type(tokenizer).__name__} does not say where its tokens are in {text[:60]!r}"
+        raise ValueError(f"{what}; remove special tokens, and characters that it rewrites")
     ends = np.array([len(as_read(text[:end])) for end in range(len(text) + 1)])
     starts = np.searchsorted(ends, [first for first, _ in places], side="right") - 1
     lasts = [last for _, last in places]
@@ -113,7 +113,8 @@ def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
 
 
 def _places(tokenizer: Any, word: str, pieces: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each piece of a word stands in it: all of it for one that is unknown, or is not spelled as the text is."""
+    """The place of each piece in its word. A piece that is unknown, or spelled differently from the text, takes the
+    whole word."""
     by_character = tokenizer.subword_tokenizer_type == "character"
     sizes = [1 if by_character else len(piece.removeprefix(_MARK)) for piece in pieces]
     if sum(sizes) != len(word):

@@ -1,4 +1,4 @@
-"""The batches that a model reads: text → rows of token ids → batches, in constant memory."""
+"""Batches for a model: text → rows of token ids → batches, in constant memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -35,19 +35,19 @@ __all__ += ["predicted_batches", "sample_positions"]
 
 _WINDOW = 1_000
 MASK_RATE = 0.12
-"""Share of tokens that an encoder reads as `[MASK]`, as in Kobayashi et al. 2023."""
+"""The share of tokens that an encoder reads as `[MASK]`, as in Kobayashi et al. 2023."""
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a model reads at once, and what is read off it.
+    """The inputs that a model reads at once, and the positions that are evaluated.
 
-    `tokens` are the inputs; `mask` is 1 where they are real and 0 on (right) padding; `read` marks the positions
-    whose prediction counts; `targets` is the true token for each prediction, −1 where there is none.
-    `n_texts` is the number of texts that ended in this batch (for progress). `source` and `source_mask` are what the
-    encoder of an encoder-decoder reads; `tokens` are then its decoder's. `stretches` says which stretch of the corpus
-    each row belongs to (see `interp.run.groups`); where nobody says, there are no intervals. `rows` are the numbers
-    of its rows in the corpus; where nobody says, no token is shown in its context.
+    `tokens` are the inputs. `mask` is 1 for real tokens and 0 for (right) padding. `read` marks the positions whose
+    predictions count, and `targets` has the true token for each prediction, or −1 where there is none. `n_texts` is the
+    number of texts that end in this batch (for progress bars). `source` and `source_mask` are read by the encoder of an
+    encoder-decoder, whose decoder then reads `tokens`. `stretches` says which stretch of the corpus each row belongs to
+    (see `interp.run.groups`); without it there are no intervals. `rows` are the numbers of the rows in the corpus;
+    without them no token can be shown in its context.
     """
 
     tokens: Int[Tensor, "batch pos"]
@@ -60,17 +60,17 @@ class Batch:
     stretches: Int[Tensor, " batch"] | None = None
     rows: Int[Tensor, " batch"] | None = None
     shared: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
-    """What the observers of a batch compute once for all of them."""
+    """Values that the observers of a batch compute once and share."""
 
     @classmethod
     def of(cls, rows: Iterable[Any], pad_id: int = 0, *, n_texts: int = 0) -> "Batch":
-        """Rows of token ids, padded on the right; every one is read, its target the next of its row."""
+        """Rows of token ids, padded on the right. Every token is read, and its target is the next token of its row."""
         tokens, mask = padded(rows, pad_id)
         follows = torch.nn.functional.pad(mask[:, 1:], (0, 1)).bool()
         return cls(tokens, mask, mask.bool(), tokens.roll(-1, 1).where(follows, -1), n_texts)
 
     def masked(self, chosen: Bool[Tensor, "batch pos"], mask_id: int | None) -> "Batch":
-        """The same rows with some tokens masked, which alone are read, each its own target."""
+        """The same rows with some tokens masked. Only these are read, and each is its own target."""
         tokens = self.tokens if mask_id is None else self.tokens.masked_fill(chosen, mask_id)
         return replace(self, tokens=tokens, read=chosen, targets=self.tokens.where(chosen, -1))
 
@@ -93,8 +93,7 @@ class Batch:
     def select(self, activation: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "n_read *rest"]:
         """An activation `[batch, pos, …]` at the positions that are read: `[n_read, …]`.
 
-        Inside `observe` the prediction head may see only those positions, as `[1, n_read, …]`; that passes
-        through.
+        Inside `observe`, the prediction head may see only those positions, as `[1, n_read, …]`. This is accepted too.
         """
         if activation.shape[:2] == self.read.shape:
             return activation.flatten(0, 1) if self.reads_all else activation[self.read]
@@ -110,10 +109,10 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """A re-readable stream of batches, the same at every reading. Made by `batches`.
+    """A stream of batches, made by `batches`, that can be read again and gives the same batches each time.
 
-    `settings` says all that decides which tokens are read at which positions; it goes into the provenance, and a
-    checkpoint of other settings is refused.
+    `settings` has everything that decides which tokens are read at which positions. It becomes part of the provenance,
+    and a checkpoint with other settings is refused.
     """
 
     settings: dict[str, Any]
@@ -123,12 +122,12 @@ class Batches:
     tokenizer: Any = field(default=None, repr=False)
     unknown: Callable[[], Unknown] = field(default=Unknown, repr=False)
     rows: Callable[[], Iterator[Row]] | None = field(default=None, repr=False)
-    """The rows of the corpus in its order, whatever batches they are read in; None where nobody says."""
+    """The rows of the corpus in order, whatever batches they are read in; None if unknown."""
 
     @property
     def about(self) -> dict[str, Any]:
-        """The settings and, as `unknown_share`, the share of the text's tokens that the tokenizer does not know, which
-        takes reading it to the end where nobody has."""
+        """The settings and, as `unknown_share`, the share of the text's tokens that the tokenizer does not know. If the
+        text has not been read to its end, this reads it."""
         return self.settings | {"unknown_share": self.unknown().share}
 
     def __iter__(self) -> Iterator[Batch]:
@@ -136,7 +135,7 @@ class Batches:
 
 
 Text: TypeAlias = Source | Batches | Int[Tensor, "rows pos"]
-"""What every analysis reads: anything `batches` takes, or its batches."""
+"""What every analysis reads: anything that `batches` takes, or batches that it made."""
 
 
 def batches(
@@ -156,32 +155,34 @@ def batches(
 ) -> Batches:
     """Cut a corpus into batches for a model.
 
-    `"packed"` joins all texts into one stream and cuts it into full rows of `context` tokens (an incomplete last
-    row is left out); `"texts"` puts one text on a row, right-padded, a text longer than a row going on in the
-    next row, rows sorted by length within windows of 1,000. Every row of an encoder is
-    `[CLS] … [SEP]`. For causal models each real position is read, its target the next token of the row. For
-    encoders with a `mask_rate` the masked positions are read.
+    `"packed"` joins all texts into one stream and cuts it into full rows of `context` tokens; an incomplete last row is
+    left out. `"texts"` puts one text per row, padded on the right, and continues a text that is longer than a row in
+    the next row. Rows are sorted by length within windows of 1,000. Every row of an encoder is `[CLS] … [SEP]`. For
+    causal models each real position is read, and its target is the next token of the row. For encoders with a
+    `mask_rate`, the masked positions are read.
 
     Args:
-        corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are, none of them
+        corpus: anything `load` takes, or token ids `[rows, pos]`, which are read as they are and must not contain
             padding.
         column: the field or column of the texts; see `load`, also for the next two.
         limit: read only the first texts.
         separator: a string put after each text.
-        layout: `"packed"` for causal models and `"texts"` for encoders by default.
-        context: tokens in a row, at most the model's context; by default that, but no more than 1,024.
-        batch_size: rows in a batch; by default as many as make about 4,096 tokens and 2²⁶ logits, or the largest power
-            of two of them whose forward pass takes at most half of the machine's memory beside the weights.
+        layout: `"packed"` or `"texts"`. Default: `"packed"` for causal models and `"texts"` for encoders.
+        context: tokens per row, at most the model's context. Default: the model's context, but at most 1,024.
+        batch_size: rows per batch. Default: as many as make about 4,096 tokens and 2²⁶ logits, or the largest power of
+            two of them whose forward pass fits in half of the machine's memory after subtracting the weights.
         bos: put the beginning-of-sequence token before each text (causal models).
         eos: put the end-of-sequence token after each text (causal models).
-        mask_rate: replace this share of an encoder's tokens by `[MASK]`, each drawn independently (Kobayashi et
-            al. 2023: 12 %, all of them by `[MASK]`). None masks nothing.
-        seed: of the masking; what is masked depends on the row, not on the batch size.
+        mask_rate: the share of an encoder's tokens to replace by `[MASK]`, each drawn independently (Kobayashi et
+            al. 2023 replace 12 %, all of them by `[MASK]`). None masks nothing.
+        seed: the seed for masking. What is masked depends on the row, not on the batch size.
 
     Raises:
-        ValueError: impossible settings; `column`, `limit` or `separator` beside token ids; token ids all of which are
-            unknown; while reading: a corpus shorter than one row, or of which the tokenizer knows nothing. Above 5 % of
-            unknown tokens it warns.
+        ValueError: settings are impossible; `column`, `limit` or `separator` are given with token ids; all token ids
+            are unknown; or, while reading, the corpus is shorter than one row or the tokenizer knows none of its
+            tokens.
+
+    Warns if more than 5 % of the tokens are unknown.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -237,7 +238,7 @@ def batches(
 
 
 class _Rows(NamedTuple):
-    """The rows that batches are made of, and what is known of where they come from."""
+    """The rows that batches are made of, and what is known about their source."""
 
     rows: Callable[[], Iterator[Row]]
     settings: dict[str, Any]
@@ -265,9 +266,9 @@ def _rows_of_text(model: Model, source: Corpus, layout: Layout, context: int, *,
 
 
 def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) -> Batches:
-    """The same batches with only a random share of the positions read, for what is dear at every position.
+    """The same batches with only a random share of the positions read, for work that is expensive per position.
 
-    The model still sees the whole rows; its prediction head runs at the chosen positions alone.
+    The model still sees the whole rows, but its prediction head runs only at the chosen positions.
 
     Raises ValueError for a share outside 0 … 1.
     """
@@ -285,11 +286,11 @@ def sample_positions(prepared: Batches, share: float | int, *, seed: int = 0) ->
 
 
 def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """Batches as they are, or `batches(model, data, **settings)` of anything else; None (or an empty separator)
-    leaves a setting open.
+    """Batches as they are, or `batches(model, data, **settings)` for anything else. A setting of None (or an empty
+    separator) is left open.
 
-    Raises ValueError for batches that were made with other settings, or for another model, and for settings of texts
-    (column, limit, separator) beside batches.
+    Raises ValueError for batches that were made with other settings or for another model, and if settings of texts
+    (column, limit, separator) are given with batches.
     """
     check_model(model)
     given = {key: value for key, value in settings.items() if value is not None and value != ""}
@@ -298,28 +299,28 @@ def as_batches(model: Model, data: Any, **settings: Any) -> Batches:
             raise ValueError(f"these batches have their texts; give {', '.join(of_texts)} to interp.corpora.batches")
         if different := {key: value for key, value in given.items() if data.settings.get(key) != value}:
             how = "set them in interp.corpora.batches"
-            raise ValueError(f"these batches were made with other settings than asked for here ({different}); {how}")
+            raise ValueError(f"these batches were made with other settings than those given here ({different}); {how}")
         check_batches(model, data)
         return data
     return batches(model, data, **given)
 
 
 def predicted_batches(model: Model, data: Any, **settings: Any) -> Batches:
-    """`as_batches` of positions that are predicted: every one of a causal model, masked ones of an encoder.
+    """`as_batches` whose positions are predicted: all positions of a causal model, masked positions of an encoder.
 
-    Raises ValueError for an encoder's batches that mask nothing.
+    Raises ValueError for batches of an encoder that mask nothing.
     """
     if is_encoder(model) and not isinstance(data, Batches) and settings.get("mask_rate") is None:
         settings["mask_rate"] = MASK_RATE
     prepared = as_batches(model, data, **settings)
     if is_encoder(model) and prepared.settings.get("mask_rate") is None:
         how = f"make the batches with a mask_rate (the paper: {MASK_RATE})"
-        raise ValueError(f"an encoder predicts masked tokens only; {how}")
+        raise ValueError(f"an encoder predicts only masked tokens; {how}")
     return prepared
 
 
 def check_batches(model: Model, prepared: Batches) -> None:
-    """Raise ValueError for batches that were made for a model of another kind, TypeError for what are no batches."""
+    """Raise ValueError for batches made for another kind of model, and TypeError for anything but batches."""
     if not isinstance(prepared, Batches):
         raise TypeError(f"expected batches, found {type(prepared).__name__}; make them with interp.corpora.batches")
     settings, tokenizer = prepared.settings, prepared.tokenizer
@@ -331,7 +332,7 @@ def check_batches(model: Model, prepared: Batches) -> None:
         f"in rows of {context}, longer than its context": context > model.cfg.n_ctx,
         "masked, for an encoder": settings.get("mask_rate") is not None and not is_encoder(model),
     }
-    how = "make them with this one: interp.corpora.batches(model, …)"
+    how = "make them with this model: interp.corpora.batches(model, …)"
     refuse({f"these batches were made for another model ({why}); {how}": is_so for why, is_so in reasons.items()})
 
 
@@ -342,7 +343,7 @@ def _check_settings(
     encoder, n_ctx, masks = is_encoder(model), model.cfg.n_ctx, mask_rate is not None
     least = 3 if encoder else 2 + bos + eos
     problems = {
-        f"context must be {least} … {n_ctx} tokens for this model, found {context}; choose one within it": not (
+        f"context must be {least} … {n_ctx} tokens for this model, found {context}; choose one within this range": not (
             least <= context <= n_ctx
         ),
         f"batch_size must be at least 1 row, found {batch_size}": batch_size is not None and batch_size < 1,
@@ -356,28 +357,28 @@ def _check_settings(
 
 
 def _check_given(ids: Tensor, context: int | None, framed: bool, of_texts: bool) -> None:
-    """Raise ValueError for what are no token ids, and for settings that are not for such."""
+    """Raise ValueError for anything but token ids, and for settings that do not apply to them."""
     if ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32) or not ids.numel():
         raise ValueError(f"token ids must be whole numbers [rows, pos], found {ids.dtype} {tuple(ids.shape)}")
     how, width = "token ids are read as they are", ids.shape[1]
     problems = {
-        f"{how}; put bos and eos into them yourself": framed,
+        f"{how}; add bos and eos to them yourself": framed,
         f"these token ids have rows of {width}, found context={context}; leave context out": context
         not in (None, width),
-        f"{how}; leave column, limit and separator out, which are for texts": of_texts,
+        f"{how}; leave out column, limit and separator, which are for texts": of_texts,
     }
     refuse(problems)
 
 
 def check_ids(model: Model, ids: Int[Tensor, "*rows pos"]) -> None:
-    """Raise ValueError for given token ids that the model has no embedding of."""
+    """Raise ValueError for token ids without an embedding in the model."""
     least, most, expected = int(ids.min()), int(ids.max()), f"0 … {model.cfg.d_vocab - 1}"
     if least < 0 or most >= model.cfg.d_vocab:
         raise ValueError(f"token ids must lie in {expected} for this model, found {least} … {most}")
 
 
 def _groups(rows: Iterator[Row], batch_size: int, *, sort: bool) -> Iterator[list[Row]]:
-    """Batches of rows; with `sort` by length within windows."""
+    """Rows grouped into batches; with `sort`, ordered by length within windows."""
     while window := list(islice(rows, max(_WINDOW, batch_size) if sort else batch_size)):
         if sort:
             window.sort(key=lambda row: len(row.ids))

@@ -1,4 +1,4 @@
-"""What kind of text a token says, by what Unicode knows of its characters."""
+"""The kind of text that a token contains, by the Unicode properties of its characters."""
 
 import unicodedata
 from functools import cache
@@ -12,12 +12,12 @@ SCRIPTS = (
     "bengali", "gurmukhi", "gujarati", "oriya", "tamil", "telugu", "kannada", "malayalam", "sinhala", "thai", "lao",
     "khmer", "myanmar", "tibetan", "georgian", "armenian", "ethiopic", "mongolian",
 )  # fmt: skip
-"""The scripts whose letters have a class of their own."""
+"""The scripts whose letters have their own class."""
 
 UNICODE_CLASSES = (
     "sentence_final", "comma_like", "punctuation", "symbols", "digits", "space", *SCRIPTS, "mixed", "letters",
 )  # fmt: skip
-"""What `unicode_class` tells apart."""
+"""The classes that `unicode_class` distinguishes."""
 
 _SCRIPT = regex.compile("|".join(rf"(?P<{name}>\p{{Script={name}}})" for name in SCRIPTS))
 _SHARED = regex.compile(r"[\p{Script=Common}\p{Script=Inherited}]")
@@ -27,7 +27,7 @@ _ENDS = regex.compile(r"\p{Sentence_Terminal}")
 
 @cache
 def _script(character: str) -> str | None:
-    """The script of a letter or mark, `letters` for one that has no class; None for what several scripts share."""
+    """The script of a letter or mark, `letters` if that script has no class, and None if several scripts share it."""
     if _SHARED.match(character):
         return None
     found = _SCRIPT.match(character)
@@ -35,13 +35,13 @@ def _script(character: str) -> str | None:
 
 
 def unicode_class(text: str) -> str:
-    """What kind of text this is, one of `UNICODE_CLASSES`; the space in it does not count where there is more.
+    """The kind of a text, one of `UNICODE_CLASSES`. Spaces count only if there is nothing else.
 
-    With letters in it (Unicode's categories L and M) it is of their script (`latin`, `han`, `hiragana` …; `letters` for
-    scripts without a class, `mixed` for several of them), else with numbers `digits`. Without both: `sentence_final`
-    where every character ends sentences (Unicode's property Sentence_Terminal: `.`, `?`, `!`, `。`, `．`, `।`, `؟` …),
-    `comma_like` where every one is a comma by its name (`,`, `、`, `，`, `،` …), else `punctuation` where every one is
-    of category P. What is left are `symbols`, and `space` without more.
+    A text with letters (Unicode's categories L and M) has the class of their script: `latin`, `han`, `hiragana` …,
+    `letters` for scripts without a class, or `mixed` for several scripts. Otherwise a text with numbers is `digits`.
+    Other texts are `sentence_final` if every character can end a sentence (Unicode's property Sentence_Terminal: `.`,
+    `?`, `!`, `。`, `．`, `।`, `؟` …), `comma_like` if every character is called a comma (`,`, `、`, `，`, `،` …), and
+    `punctuation` if every character is of category P. Anything else is `symbols`, or `space` if there are only spaces.
 
     Examples:
         >>> [unicode_class(text) for text in ("。", " ,", "」", "食べる", "です", " the", "2024")]
@@ -66,8 +66,8 @@ def unicode_class(text: str) -> str:
 
 
 def is_comma_or_period(text: str) -> bool:
-    """Whether a text is one comma or one period of any script, with space around it or not: what is `comma_like`, or
-    `sentence_final` and neither asks nor exclaims.
+    """Whether a text is one comma or one period of any script, possibly with spaces around it: a character that is
+    `comma_like`, or `sentence_final` but not a question or exclamation mark.
 
     Examples:
         >>> [is_comma_or_period(text) for text in (" ,", "。", "।", "?", "...")]

@@ -1,4 +1,4 @@
-"""Token classes: what kind of key a token is, by what it says, by its id or by its position."""
+"""Token classes: the kind of key that a token is, by its text, its id or its position."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ _POSITIONS = 1_024  # at which the classes of some tokens tell them from others 
 class TokenClasses:
     """Named classes and a function from token ids to class numbers, both `[batch, pos]` and on the CPU.
 
-    Every token has one class: the function returns numbers from 0 to `len(names) − 1`.
+    Every token has exactly one class: the function returns numbers from 0 to `len(names) − 1`.
 
-    Raises ValueError for a name that is there twice or is `all`, TypeError for names that are no strings.
+    Raises ValueError for a name that occurs twice or is `all`, and TypeError for names that are not strings.
     """
 
     names: tuple[str, ...]
@@ -37,12 +37,12 @@ class TokenClasses:
         if len(set(names)) < len(names) or "all" in names:
             found = ", ".join(names)
             raise ValueError(
-                f"class names must be different, and not 'all', which interp adds; found {found}; rename one"
+                f"class names must be different, and not 'all', which interp adds; found {found}; rename one of them"
             )
         object.__setattr__(self, "names", tuple(names))
 
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-        """The class number of each token. Raises ValueError for what a user's function may get wrong."""
+        """The class number of each token. Raises ValueError if a user's function returns something invalid."""
         numbers = self.assign(tokens.cpu())
         if not isinstance(numbers, Tensor) or numbers.shape != tokens.shape or numbers.dtype != torch.int64:
             what = f"{numbers.dtype} {tuple(numbers.shape)}" if isinstance(numbers, Tensor) else type(numbers).__name__
@@ -55,8 +55,8 @@ class TokenClasses:
         return numbers.to(tokens.device)
 
     def describe(self, d_vocab: int, n_ctx: int) -> dict[str, str]:
-        """What tells these classes from others in a checkpoint: their names, and a hash of each token's class at the
-        first position and at the second, and of some tokens' at the first 1,024."""
+        """What identifies these classes in a checkpoint: their names, and a hash of each token's class at the first and
+        second position, and of some tokens' classes at the first 1,024 positions."""
         numbers = self(torch.arange(d_vocab)[:, None].repeat(1, 2))
         some = torch.arange(0, d_vocab, -(-d_vocab // 16))
         further = self(some[:, None].repeat(1, min(n_ctx, _POSITIONS)))
@@ -65,32 +65,32 @@ class TokenClasses:
 
 
 Says: TypeAlias = Callable[[str, int], bool]
-"""Whether a token belongs to a class, by what it says (the space in it included) and its position in the row."""
+"""Whether a token belongs to a class, given its text (with spaces) and its position in the row."""
 
 KeyClasses: TypeAlias = TokenClasses | Mapping[str, Iterable[int] | str | Iterable[str] | Says] | None
-"""What `token_classes` takes: classes, a mapping from names to what is in each, or None for the model's own."""
+"""What `token_classes` takes: classes, a mapping from names to the members of each class, or None for the defaults."""
 
 
 def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
-    """The classes of a model's tokens: its own by default, or a user's.
+    """The classes of a model's tokens: the default ones, or a user's.
 
-    By default `cls`, `sep`, `comma_period` and `other` for encoders; `first`, `bos`, `comma_period` and `other` for
-    causal models, where `first` is the first position of each row, whatever token is there: much attention goes to it
-    (a sink), which would otherwise count as attention to that token's class. `comma_period` are tokens that say one
-    comma or one period of any script (`,`, `.`, `、`, `。`, `،`, `।` …), with space around it or not.
+    The default classes are `cls`, `sep`, `comma_period` and `other` for encoders, and `first`, `bos`, `comma_period`
+    and `other` for causal models. `first` is the first position of each row, whatever token is there: it draws much
+    attention (a sink), which would otherwise count as attention to that token's class. `comma_period` has the tokens
+    whose text is one comma or one period of any script (`,`, `.`, `、`, `。`, `،`, `।` …), with or without spaces.
 
-    A mapping makes other classes, and `other` of the rest. What is in a class are token ids; or what
-    `interp.corpora.characters.unicode_class` makes of a token's text (`"hiragana"`, `["han", "mixed"]`) or
-    `"comma_period"`; or what a function says of a token's text and its position in the row (0, 1, …). A token that
-    several classes claim is of the one that has its id, else of the first in the mapping.
+    A mapping defines other classes, and all other tokens are in `other`. A class is given by token ids; by a class of
+    text, which is `"comma_period"` or one or more values of `interp.corpora.characters.unicode_class` (`"hiragana"`,
+    `["han", "mixed"]`); or by a function that takes a token's text and its position in the row (0, 1, …) and returns a
+    bool. If several classes match, a token belongs to the one that lists its id, or else to the first in the mapping.
 
-    Tokens are told by what they say, however the vocabulary spells it. A token with some of the bytes of a character
-    says that character where the others stand beside it; one that says nothing (a special token, a byte of no
-    character) is of no class but by its id.
+    The text of a token counts, however the vocabulary spells it. A token with some of the bytes of a character has that
+    character as its text if the other bytes are next to it. A token without text (a special token, a stray byte) can
+    only be in a class by its id.
 
-    Raises ValueError for a model without tokenizer where text is asked for, an unknown class of Unicode's, ids outside
-    the vocabulary or in two classes; TypeError for ids that are no whole numbers, a function that returns no bool, and
-    for what is no model.
+    Raises ValueError for a class of text if the model has no tokenizer, for an unknown class of text, and for ids that
+    are outside the vocabulary or in two classes. Raises TypeError for ids that are not whole numbers, for a function
+    that does not return a bool, and if `model` is not a model.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -105,11 +105,11 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     if isinstance(classes, TokenClasses):
         return classes
     if classes is not None and not isinstance(classes, Mapping):
-        expected = "a mapping from names to token ids, classes of Unicode's or functions, or TokenClasses"
-        raise TypeError(f"key classes are {expected}; found {type(classes).__name__}")
+        expected = "a mapping from names to token ids, classes of text or functions, or TokenClasses"
+        raise TypeError(f"key classes must be {expected}; found {type(classes).__name__}")
     given = _defaults(model) if classes is None else dict(classes)
     if not given or {"other", "all"} & set(given):
-        raise ValueError("key classes must name at least one class; interp adds 'other' for the rest, and 'all'")
+        raise ValueError("key classes must name at least one class; interp itself adds 'other' and 'all'")
     classes_of = _Assigned(model, given)
     names = *given, "other"
     if classes is not None or is_encoder(model):
@@ -118,12 +118,12 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
 
 
 def _first_apart(numbers: Int[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
-    """Class 0 at the first position, and the others after it."""
+    """Class 0 at the first position, and the other classes after it."""
     return (numbers + 1).masked_fill(torch.arange(numbers.shape[1], device=numbers.device) == 0, 0)
 
 
 class _Assigned:
-    """The number of each token's class: by a table of ids where that tells it, else by what it says where it stands."""
+    """The number of each token's class, from a table of ids if possible, otherwise from its text in context."""
 
     def __init__(self, model: Model, given: Mapping[str, Any]) -> None:
         self.rules = {number: _rule(name, given[name]) for number, name in enumerate(given) if _is_text(given[name])}
@@ -136,7 +136,7 @@ class _Assigned:
         if self.rules:
             if model.tokenizer is None:
                 how = "give key_classes={'name': [ids]}"
-                raise ValueError(f"this model has no tokenizer to tell token classes by; {how}")
+                raise ValueError(f"this model has no tokenizer to find token classes with; {how}")
             self.spelling = Spelling(model.tokenizer)
             self._read_vocabulary(by_position=any(callable(within) for within in given.values()))
 
@@ -146,7 +146,7 @@ class _Assigned:
             if not 0 <= token_id < d_vocab:
                 raise ValueError(f"class {name!r} has token id {token_id}; expected 0 … {d_vocab - 1}")
             if self.table[token_id] != self.other:
-                raise ValueError(f"token id {token_id} is in two classes; every token has one")
+                raise ValueError(f"token id {token_id} is in two classes; put it in only one of them")
             self.table[token_id] = number
 
     def _read_vocabulary(self, *, by_position: bool) -> None:
@@ -171,13 +171,13 @@ class _Assigned:
 
 
 def _is_text(within: Any) -> bool:
-    """Whether a class is given by what its tokens say."""
+    """Whether a class is given by the text of its tokens."""
     several = isinstance(within, list | tuple | set | frozenset) and any(isinstance(one, str) for one in within)
     return callable(within) or isinstance(within, str) or several
 
 
 def _rule(name: str, within: Any) -> Says:
-    """What tells by text and position whether a token is in a class."""
+    """A function that says, from text and position, whether a token is in a class."""
     if callable(within):
 
         def says(text: str, position: int) -> bool:
@@ -190,9 +190,9 @@ def _rule(name: str, within: Any) -> Says:
     wanted = {within} if isinstance(within, str) else set(list_of_strings(list(within), f"classes of class {name!r}"))
     if unknown := sorted(wanted - {*UNICODE_CLASSES, "comma_period"}):
         known = f"comma_period, {', '.join(UNICODE_CLASSES)}"
-        ids = "for a token give its id (tokenizer.convert_tokens_to_ids)"
+        ids = "for a token, give its id (tokenizer.convert_tokens_to_ids)"
         raise ValueError(
-            f"class {name!r} has {unknown[0]!r}, which is no class of text; {ids}; expected one of {known}"
+            f"class {name!r} has {unknown[0]!r}, which is not a class of text; {ids}; expected one of {known}"
         )
     return lambda text, position: (
         unicode_class(text) in wanted or ("comma_period" in wanted and is_comma_or_period(text))
@@ -200,7 +200,7 @@ def _rule(name: str, within: Any) -> Says:
 
 
 def _ids(name: str, ids: Iterable[int]) -> list[int]:
-    """The token ids of a user's class, each once."""
+    """The token ids of a user's class, without repetition."""
     given = ids.tolist() if isinstance(ids, np.ndarray | Tensor) else list(ids)
     if any(isinstance(token_id, bool) for token_id in given):
         raise TypeError(f"class {name!r} has True or False for a token id; give the ids that a mask marks")

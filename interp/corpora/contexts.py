@@ -1,4 +1,4 @@
-"""Tokens of a corpus as people read them where they stand."""
+"""Tokens of a corpus in readable form, with their context."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -20,18 +20,18 @@ _AROUND = 8  # tokens on either side
 def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -> pd.DataFrame:
     """Tokens of batches with up to eight tokens of their row on either side.
 
-    The token ids are read again from where they are kept; the model is not run.
+    The token ids are read again from where they are stored; the model is not run.
 
     Args:
-        places: the row of each token in the corpus (`Batch.rows`), and its position in the row.
+        places: for each token, the number of its row in the corpus (`Batch.rows`) and its position in the row.
 
-    Returns a table with a row for each place (before, token, after, text, position): `token` is the token by its name
-    (`␣the`), `before` and `after` are running text with the spaces next to it, `text` is the number of its text in the
-    corpus, from 0, and `position` is that in the row. In packed rows one text follows another. A model without a
-    tokenizer has token ids in place of words.
+    Returns a table with one row per place (before, token, after, text, position). `token` is the name of the token
+    (`␣the`), `before` and `after` are running text with the spaces next to the token, `text` is the number of its text
+    in the corpus (from 0), and `position` is its position in the row. In packed rows, one text follows another. Without
+    a tokenizer, tokens are shown as ids.
 
-    Raises ValueError for a place where there is no token, and for batches that were made by hand, which do not say
-    which rows they have.
+    Raises ValueError for a place without a token, and for batches that were made by hand and do not have the numbers of
+    their rows.
 
     Examples:
         >>> from interp.corpora import batches
@@ -59,7 +59,7 @@ def in_context(model: Model, read: Batches, places: Iterable[tuple[int, int]]) -
 
 
 def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
-    """The rows of these numbers; the corpus is read as far as the last of them."""
+    """The rows with these numbers. The corpus is read up to the last of them."""
     if not numbers:
         return {}
     if read.rows is None:
@@ -69,7 +69,7 @@ def _rows(read: Batches, numbers: set[int]) -> dict[int, Row]:
 
 
 def _words(spelling: Spelling | None, left: list[int], token_id: int, right: list[int]) -> tuple[str, str, str]:
-    """What stands before a token, its name, and what stands after it."""
+    """The text before a token, the token's name, and the text after it."""
     if spelling is None:
         return " ".join(map(str, left)), str(token_id), " ".join(map(str, right))
     (name,) = spelling.names([token_id])

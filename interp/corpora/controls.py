@@ -1,12 +1,12 @@
-"""Control tasks for minimal pairs: the same sentences, whose difference is no grammar.
+"""Control tasks for minimal pairs: the same sentences, with a difference that is not grammatical.
 
-In a control pair both sentences are right, and differ in one word (a name, where there is one) of the same kind, or in
-a number: "In chapter two, …" and "In chapter nine, …". Which of the two is called good depends on that word alone, by a
-random half of all words that can stand there. So there is a distinction to be found, as consistent as a grammatical one
-and between sentences of the same form, that means nothing.
+In a control pair both sentences are correct. They differ in one word of the same kind (a name, if there is one), or in
+a number: "In chapter two, …" and "In chapter nine, …". Which sentence is called good depends only on that word: a
+random half of the words that can stand there are good. So probes can find a distinction that is as consistent as a
+grammatical one, between sentences of the same form, but has no meaning.
 
-Source: Hewitt and Liang, "Designing and Interpreting Probes with Control Tasks", EMNLP 2019, who give word types random
-labels.
+Source: Hewitt and Liang, "Designing and Interpreting Probes with Control Tasks", EMNLP 2019, who give random labels to
+word types.
 """
 
 import random
@@ -29,19 +29,20 @@ _OTHER = "9"  # no template numbers its words so high
 
 
 def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500, seed: int = 0) -> DataFrame:
-    """Control pairs of bundled tasks: the good sentences of each, with one word swapped for another, or one number.
+    """Control pairs for bundled tasks: the good sentences of each task, with one word or one number swapped.
 
-    A table like that of `interp.corpora.pairs.generate`, under the names of the tasks. Which words are called good is
-    drawn anew for each task.
+    Returns a table like that of `interp.corpora.pairs.generate`, with the names of the tasks. Which words are called
+    good is drawn separately for each task.
 
     Args:
         tasks: names of bundled tasks.
-        swap: `"words"`, a name where there is one; or `"numbers"`, in "In chapter …," put before the sentence.
-        n_per_task: pairs of each.
-        seed: of what is drawn.
+        swap: `"words"` swaps a word (a name, if there is one), and `"numbers"` swaps the number in "In chapter …,",
+            which is put before the sentence.
+        n_per_task: the number of pairs per task.
+        seed: the seed for all random choices.
 
-    Raises ValueError for a task that has no templates (only the bundled ones do), another `swap`, an `n_per_task` below
-    1 or above what the templates can make.
+    Raises ValueError for a task without templates (only bundled tasks have them), for another `swap`, and for an
+    `n_per_task` below 1 or above what the templates can make.
 
     Examples:
         >>> table = swapped(["determiner_noun"], n_per_task=1)
@@ -54,7 +55,7 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
     if n_per_task < 1:
         raise ValueError(f"n_per_task is {n_per_task}; it must be at least 1")
     rows: list[tuple[str, ...]] = []
-    for task in _known_tasks(tasks, TASKS, "the bundled generator, which alone can make a control of a task"):
+    for task in _known_tasks(tasks, TASKS, "the bundled generator, the only one that can make controls"):
         entry, drawn = _LEXICON["tasks"][task], random.Random(f"{seed}-{task}-{_DRAWN[swap]}")
         halves: dict[str, frozenset[str]] = {}
         templates = [_Swapped(_good(text, swap), halves, drawn) for text in entry["templates"]]
@@ -68,23 +69,23 @@ def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500
 
 
 def _different(templates: Sequence["_Swapped"], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """Those pairs whose two words are of different halves."""
+    """The pairs whose two words are in different halves."""
     return (pair for pair in _draw(templates, rng) if pair[0] != pair[1])
 
 
 def _good(text: str, swap: Swap) -> str:
-    """The template of the good sentences alone, after a number where numbers are swapped."""
+    """The template of the good sentences only, preceded by a number if numbers are swapped."""
     good = _Template._contrast.sub(r"\1", text)
     return good if swap == "words" else f"In chapter {{numeral}}, {good[0].lower()}{good[1:]}"
 
 
 class _Swapped(_Template):
-    """Sentences with one word and with another in its place.
+    """Pairs of sentences that differ in one word.
 
     Args:
-        good: the template of sentences.
-        halves: of the words of a group those that are called good, filled as groups are met.
-        rng: draws them.
+        good: the template of the sentences.
+        halves: for each group, the words that are called good. It is filled as groups are encountered.
+        rng: the generator that draws them.
     """
 
     def __init__(self, good: str, halves: dict[str, frozenset[str]], rng: random.Random) -> None:
@@ -103,8 +104,8 @@ class _Swapped(_Template):
         super().__init__(self._slot.sub(both, good))
 
     def pair(self, number: int) -> tuple[str, str]:
-        """The sentence with a word of the good half, and with one of the other; the same twice where both words are of
-        one half."""
+        """The sentence with a word of the good half, and with a word of the other half. If both words are in the same
+        half, the two sentences are equal."""
         chosen, (one, other) = self.chosen(number), super().pair(number)
         is_good = [chosen[slot] in self.good_words for slot in (self.one, (self.one[0], _OTHER))]
         if is_good[0] == is_good[1]:

@@ -22,7 +22,7 @@ from interp.paths import is_counts
 __all__ = ["Counts", "added_unigrams", "count_unigrams", "shipped_counts", "unigrams_of"]
 
 Counts: TypeAlias = Unigrams | Integer[np.ndarray, " d_vocab"] | str | os.PathLike[str]
-"""What `unigrams_of` takes: counts, an array of them, a file of them, or a text to count (a file or a name)."""
+"""What `unigrams_of` takes: counts, an array or a file of counts, or a text to count (a file or a name)."""
 
 
 def count_unigrams(
@@ -34,10 +34,10 @@ def count_unigrams(
     separator: str = "",
     processes: int = 1,
 ) -> Unigrams:
-    """Unigram counts of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`; for `column`, `limit`
-    and `separator` see `interp.corpora.load`.
+    """Unigram counts of a corpus with the model's tokenizer. See `interp.corpora.unigrams.count`, and
+    `interp.corpora.load` for `column`, `limit` and `separator`.
 
-    Raises ValueError for a corpus of which the tokenizer knows nothing; warns above 5 % of unknown tokens.
+    Raises ValueError if the tokenizer knows none of the corpus's tokens, and warns if more than 5 % are unknown.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -63,12 +63,12 @@ def added_unigrams(
     """Unigram counts of several corpora together, some of which may have been counted before.
 
     Args:
-        sources: counts, files of counts, and what `count_unigrams` takes.
-        column, limit, separator: of each corpus that is not loaded yet, see `interp.corpora.load`.
+        sources: counts, files of counts, and anything that `count_unigrams` takes.
+        column, limit, separator: options for each corpus that is not loaded yet; see `interp.corpora.load`.
         processes: see `interp.corpora.unigrams.count`.
 
-    Raises ValueError for no source, counts of another vocabulary or tokenizer, and as `count_unigrams`; TypeError for
-    one string in place of a list of sources.
+    Raises ValueError if there are no sources, for counts of another vocabulary or tokenizer, and as `count_unigrams`
+    does. Raises TypeError for a single string in place of a list of sources.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -82,7 +82,7 @@ def added_unigrams(
             f"sources must be a list of corpora and counts, found {type(sources).__name__}; put it in a list"
         )
     if not len(sources):
-        raise ValueError("there is nothing to add; expected corpora or counts, at least one")
+        raise ValueError("there is nothing to add; expected at least one corpus or file of counts")
     known: list[Unigrams | Corpus] = []
     for source in sources:
         one: Any = source
@@ -96,9 +96,9 @@ def added_unigrams(
 
 
 def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None) -> Unigrams:
-    """The word frequencies to compare with: those given, those that ship with the model, or this text's own.
+    """The word frequencies to compare with: the given ones, those that ship with the model, or those of this text.
 
-    A text to count is read like this one: with its separator, and `column`.
+    If a text is given to be counted, it is read like this one, with the same separator, and with `column`.
 
     Raises ValueError for counts of another vocabulary or tokenizer.
     """
@@ -110,16 +110,16 @@ def unigrams_of(model: Model, prepared: Batches, given: Counts | None = None, *,
     counts = _default(model, prepared) if given is None else given
     counts = Unigrams(counts, "given counts") if isinstance(counts, np.ndarray) else counts
     if not isinstance(counts, Unigrams):
-        raise TypeError(f"unigram counts are Unigrams, an array or a file of them, found {type(counts).__name__}")
+        raise TypeError(f"unigram counts must be Unigrams, an array or a file, found {type(counts).__name__}")
     return checked(model, counts)
 
 
 def checked(model: Model, counts: Unigrams) -> Unigrams:
-    """The same counts. Raises ValueError for those of another vocabulary or tokenizer."""
+    """The same counts. Raises ValueError if they belong to another vocabulary or tokenizer."""
     found, expected, what = len(counts.counts), model.W_U.shape[1], f"the unigram counts ({counts.corpus})"
     how = "count with this model's tokenizer"
     if found != expected:
-        raise ValueError(f"{what} are over {found:,} types, this model's vocabulary has {expected:,}; {how}")
+        raise ValueError(f"{what} are over {found:,} types, but this model's vocabulary has {expected:,}; {how}")
     known = None not in (counts.tokenizer, model.tokenizer)
     if known and counts.tokenizer != unigrams.tokenizer_hash(model.tokenizer):
         raise ValueError(f"{what} were made with another tokenizer; {how}")
@@ -127,14 +127,14 @@ def checked(model: Model, counts: Unigrams) -> Unigrams:
 
 
 def shipped_counts(model: Model) -> Path | None:
-    """The file of counts in the model's directory (`unigram.safetensors`), where there is one."""
+    """The file of counts in the model's directory (`unigram.safetensors`), or None if there is none."""
     directory = origin(model).directory
     path = directory and directory / "unigram.safetensors"
     return path if path and path.is_file() else None
 
 
 def _default(model: Model, prepared: Batches) -> Unigrams:
-    """The counts that ship with the model, or else this text's own."""
+    """The counts that ship with the model, or else those of this text."""
     if shipped := shipped_counts(model):
         return unigrams.load(shipped)
     name, tokenizer = "these tokens", None

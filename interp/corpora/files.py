@@ -1,6 +1,6 @@
-"""Tables of texts: files (lines, JSON, CSV, Parquet, each of them also compressed), DataFrames and datasets.
+"""Tables of texts: files (lines, JSON, CSV, Parquet, also compressed), DataFrames and datasets.
 
-Nothing of a file is kept between readings.
+No part of a file is kept between readings.
 """
 
 import csv
@@ -40,23 +40,23 @@ _NAME = re.compile(r"[^\W\d][\w.:/()#-]*( [\w.:/()#-]+){0,2}(?<![.:])")
 _LONGEST_NAME = 40
 _NETWORK = re.compile(r"\b(hf|https?|ftp|s3|gs|gcs|az|abfss?)://")
 SAMPLE = 100
-"""Rows that are looked at to see which columns hold strings, where no schema says it."""
+"""The number of rows used to find out which columns hold strings if there is no schema."""
 STRINGS = ("string", "large_string", "string_view")
-"""The types of Arrow that hold text."""
+"""The Arrow types of text."""
 UNNAMED = ""
-"""The only column of a text that has no columns: lines, a list of strings, cells without a header."""
+"""The name of the only column of data without named columns: lines, a list of strings, cells without a header."""
 
 TableRow: TypeAlias = tuple[str, Mapping[str, Any]]
 """The place of a row, such as "a.csv, line 3", and its cells by column."""
 Columns: TypeAlias = list[tuple[str, bool]]
-"""The columns of a table, and whether they hold strings."""
+"""The columns of a table, and whether each holds strings."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a table that is called `name`, and a function that reads the rows, at least the columns asked for.
+    """The columns of the table `name`, and a function that reads its rows with (at least) the columns asked for.
 
-    An empty cell is no text where the table is `separated` by commas or tabs.
+    If the table is `separated` by commas or tabs, empty cells do not count as texts.
     """
 
     name: str
@@ -71,30 +71,31 @@ class Table:
         return ", ".join(names) + ", …" * (len(self.columns) > 20)
 
     def choose(self, column: str | None) -> str:
-        """The column to read: `column`; else the only one, the one called `text`, or the only one that holds strings.
+        """The column to read: `column` if given, else the only column, the one called `text`, or the only one with
+        strings.
 
-        Raises ValueError where that is none, or several.
+        Raises ValueError if there is no such column, or more than one.
         """
         names, shown = [name for name, _ in self.columns], self.shown
         if not names:
             raise ValueError(f"{self.name} is empty: it has no text in it")
         if column is not None and column not in names:
             if names == [UNNAMED]:
-                raise ValueError(f"{self.name} has texts and no columns, so no column {column!r}; name none")
+                raise ValueError(f"{self.name} has texts but no columns, so no column {column!r}; leave column out")
             raise ValueError(f"{self.name} has no column {column!r}; found {shown}")
         found = [column] if column is not None else names if len(names) == 1 else ["text"] * ("text" in names)
         found = found or [name for name, of_strings in self.columns if of_strings]
         if len(found) != 1:
             what = "several columns" if found else "no column"
-            hint = "; where its first line is no header, put one above it" if self.separated else ""
+            hint = "; if its first line is not a header, add one above it" if self.separated else ""
             raise ValueError(f"{self.name} has {what} of text; found {shown}; name one with column= (--column){hint}")
         if names.count(found[0]) > 1:
             several = f"several columns {found[0]!r}; found {shown}"
-            raise ValueError(f"{self.name} has {several}; give each a name of its own")
+            raise ValueError(f"{self.name} has {several}; give each a different name")
         return found[0]
 
     def texts(self, column: str) -> Iterator[str]:
-        """The texts of a column. Raises ValueError while reading for what is no text."""
+        """The texts of a column. While reading, raises ValueError for a value that is not text."""
         for place, row in self.read([column]):
             value = row.get(column)
             if not isinstance(value, str):
@@ -105,7 +106,7 @@ class Table:
 
 
 def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """The columns of the first rows."""
+    """The columns found in the first rows."""
     columns: dict[str, bool] = {}
     for row in islice(rows, SAMPLE):
         for name, value in row.items():
@@ -114,7 +115,7 @@ def sampled(rows: Iterable[Mapping[str, Any]]) -> Columns:
 
 
 def numbered(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """The rows of a table, each after its place."""
+    """The rows of a table, each preceded by its place."""
     return ((f"{name}, row {number}", row) for number, row in enumerate(rows, 1))
 
 
@@ -133,7 +134,7 @@ def frame_table(source: pd.DataFrame | pd.Series, name: str) -> Table:
 
 
 def is_dataset(source: object, *classes: str) -> bool:
-    """Whether something is of one of these classes of `datasets`, which is not imported for that."""
+    """Whether something is an instance of one of these classes of `datasets`, without importing that library."""
     module = sys.modules.get("datasets")
     return any(isinstance(source, getattr(module, name, ())) for name in classes)
 
@@ -154,7 +155,7 @@ def dataset_table(dataset: Any, name: str) -> Table:
 
 
 def reads_network(part: Any) -> bool:
-    """Whether an IterableDataset, or what it is made of, names files on a network."""
+    """Whether an IterableDataset, or one of its parts, refers to files on a network."""
     if isinstance(part, str):
         return bool(_NETWORK.search(part))
     if isinstance(part, Mapping):
@@ -166,11 +167,11 @@ def reads_network(part: Any) -> bool:
 
 @contextmanager
 def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None = None) -> Iterator[Table]:
-    """The table in a file, which is open and is read once while the context lasts.
+    """The table in a file, which is open during the context and can be read once.
 
     Args:
-        header: the first line of a `.csv` or `.tsv` names the columns; else it is looked at for that.
-        digest: is updated with the bytes of the file before.
+        header: whether the first line of a `.csv` or `.tsv` certainly names the columns. Otherwise this is guessed.
+        digest: a hash that is first updated with the bytes of the file.
 
     Raises ValueError for a damaged file, also while reading.
     """
@@ -204,20 +205,20 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
 
 @contextmanager
 def _explained(path: Path, suffix: str) -> Iterator[None]:
-    """What is wrong with a file, in one line that names it."""
+    """Turn errors of reading a file into one line that names the file."""
     try:
         yield
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text ({error}); convert it to UTF-8 first") from None
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} is not a whole gzip file ({error})") from None
+        raise ValueError(f"{path} is not a complete gzip file ({error}); copy or compress it again") from None
     except (csv.Error, pyarrow.ArrowException, OSError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"{path} is not a readable {suffix} file ({why})") from None
 
 
 def _lines(file: io.TextIOWrapper, name: str) -> Iterator[str]:
-    """The lines of a file, none of which may fill the memory (a few MB of gzip hold a line of gigabytes)."""
+    """The lines of a file. Very long lines are refused, because a few MB of gzip can hold a line of gigabytes."""
     for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), ""), 1):
         if len(line) == LONGEST_LINE:
             raise ValueError(f"{name}, line {number}: longer than {LONGEST_LINE:,} characters; break it into lines")
@@ -244,7 +245,7 @@ def _json(text: str, name: str) -> Table:
     if isinstance(data, dict) and data and all(isinstance(values, list) for values in data.values()):
         lengths = sorted({len(values) for values in data.values()})
         if len(lengths) > 1:
-            raise ValueError(f"{name} has columns of {lengths} rows, expected as many in each")
+            raise ValueError(f"{name} has columns of {lengths} rows, expected columns of equal length")
         rows = (dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True))
     elif not isinstance(data, list):
         raise ValueError(f"{name} holds {_kind(data)}; expected a list of strings or of objects, or an object of lists")
@@ -259,7 +260,7 @@ def _kind(value: Any) -> str:
 
 
 def _objects(rows: Iterable[tuple[str, Any]], name: str) -> Table:
-    """A table of objects, each after its place."""
+    """A table of objects, each preceded by its place."""
 
     def objects() -> Iterator[TableRow]:
         for place, row in rows:
@@ -273,7 +274,8 @@ def _objects(rows: Iterable[tuple[str, Any]], name: str) -> Table:
 
 
 def _rows(lines: Iterable[str], name: str, delimiter: str, called: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows of a .csv or .tsv, all of one width, each after its place; blank lines are left out."""
+    """The rows of a .csv or .tsv, all with the same number of cells, each preceded by its place. Blank lines are
+    skipped."""
     csv.field_size_limit(2**31 - 1)
     rows = csv.reader(lines, delimiter=delimiter, strict=True)
     width = 0
@@ -286,7 +288,8 @@ def _rows(lines: Iterable[str], name: str, delimiter: str, called: str) -> Itera
 
 
 def _separated(rows: Iterator[tuple[str, list[str]]], name: str, header: bool) -> Table:
-    """The rows of a .csv or .tsv as a table; without a header, its first column that holds more than numbers."""
+    """The rows of a .csv or .tsv as a table. Without a header, the table has only the first column that holds more than
+    numbers."""
     first = list(islice(rows, SAMPLE + 1))
     if not first:
         return Table(name, [], lambda _: [])
@@ -319,7 +322,7 @@ def has_header(rows: list[list[str]]) -> bool:
 
 
 def _strings(rows: list[list[str]], width: int) -> list[bool]:
-    """Which columns hold more than numbers."""
+    """Whether each column holds more than numbers."""
     return [not all(_is_number(row[i]) for row in rows) for i in range(width)]
 
 

@@ -1,13 +1,12 @@
-"""Minimal pairs: two sentences that differ in one grammatical point, of which one is right.
+"""Minimal pairs: two sentences that differ in one grammatical point, so that only one of them is correct.
 
-Every function returns the same table, with the columns of BLiMP (Warstadt et al. 2020, TACL 8, 377-392), all
-strings: `sentence_good`, `sentence_bad`, `UID` (the task), `pairID` (unique within its task), `field` and
-`linguistics_term`.
+Every function returns a table with the columns of BLiMP (Warstadt et al. 2020, TACL 8, 377-392), which are all strings:
+`sentence_good`, `sentence_bad`, `UID` (the task), `pairID` (unique within its task), `field` and `linguistics_term`.
 
     pairs = generate(n_per_task=200)                 # the bundled tasks, named in TASKS
-    pairs = load("blimp", tasks=["npi_present_1"])   # published ones: also "jblimp", and "multiblimp/deu" of a language
+    pairs = load("blimp", tasks=["npi_present_1"])   # published pairs: also "jblimp", and "multiblimp/deu" by language
     pairs = load("my_pairs.csv")                     # your own
-    pairs = load("my_pairs.csv", good="right", bad="wrong", task="rule")  # with other columns
+    pairs = load("my_pairs.csv", good="right", bad="wrong", task="rule")  # with other column names
 """
 
 import difflib
@@ -41,14 +40,14 @@ _LAYOUTS: tuple[dict[str, str], ...] = (
     },
     {"sentence_good": "sen", "sentence_bad": "wrong_sen", "UID": "phenomenon"},
 )  # fmt: skip
-"""What the columns are called in BLiMP, JBLiMP and MultiBLiMP."""
+"""The names of the columns in BLiMP, JBLiMP and MultiBLiMP."""
 _NAMED = "good=, bad= and task= (--good, --bad, --task)"
 
 _IDENTICAL = {"passive_1": ("324", "810"), "principle_A_case_2": ("105", "287", "372", "816", "967")}
 _LEXICON: dict[str, Any] = json.loads((BUNDLED / "lexicon.json").read_text(encoding="utf-8"))
 
 TASKS: tuple[str, ...] = tuple(_LEXICON["tasks"])
-"""Names of the bundled tasks. `bundled/lexicon.json` says of each what it tests."""
+"""The names of the bundled tasks. `bundled/lexicon.json` says what each of them tests."""
 
 
 # The generator
@@ -56,13 +55,13 @@ TASKS: tuple[str, ...] = tuple(_LEXICON["tasks"])
 
 @cache
 def _entries(group: str) -> tuple[str, ...]:
-    """The words that can stand in one place: those of the group, or of the groups that it unites."""
+    """The words that can stand in one place: those of a group, or of all groups that it unites."""
     words = _LEXICON["words"][group]
     return tuple(words["entries"]) if "entries" in words else sum(map(_entries, words["union"]), ())
 
 
 def _form(group: str, entry: str, name: str | None) -> str:
-    """One form of an entry (of a noun: sg, pl): of "is/are here", "is here" is the first and "are here" the second."""
+    """One form of an entry (for nouns: sg, pl). The first form of "is/are here" is "is here", the second "are here"."""
     which = _LEXICON["words"][group]["forms"].index(name) if name else 0
     return " ".join(word.split("/")[which] if "/" in word else word for word in entry.split(" "))
 
@@ -70,8 +69,8 @@ def _form(group: str, entry: str, name: str | None) -> str:
 class _Template:
     """A numbered list of pairs, written as `The {person.sg} [is|are] {place}.`
 
-    `{group.form}` is a word; `{person1}` and `{person2}` are two different words of one group,
-    `{person1}` twice is the same word. `[good|bad]` is where the two sentences differ.
+    `{group.form}` is a word. `{person1}` and `{person2}` are two different words of one group, and `{person1}` is the
+    same word each time. The two sentences differ at `[good|bad]`.
     """
 
     _slot = re.compile(r"\{([a-z_]+)(\d?)(?:\.(\w+))?\}")
@@ -84,7 +83,7 @@ class _Template:
         self.n_pairs = prod(len(_entries(name)) - names[:i].count(name) for i, name in enumerate(names))
 
     def chosen(self, number: int) -> dict[tuple[str, str], str]:
-        """The entry in each slot of the pair of this number, 0 to n_pairs - 1."""
+        """The entry in each slot of the pair with this number, 0 to n_pairs - 1."""
         chosen: dict[tuple[str, str], str] = {}
         for slot in self.slots:
             used = [entry for (group, _), entry in chosen.items() if group == slot[0]]
@@ -94,16 +93,16 @@ class _Template:
         return chosen
 
     def pair(self, number: int) -> tuple[str, str]:
-        """The good and the bad sentence of this number."""
+        """The good and the bad sentence with this number."""
         chosen = self.chosen(number)
         filled = self._slot.sub(lambda m: _form(m[1], chosen[m[1], m[2]], m[3]), self.text)
         return self._contrast.sub(r"\1", filled), self._contrast.sub(r"\2", filled)
 
 
 def _shuffled(n: int, rng: random.Random) -> Iterator[int]:
-    """0 … n-1 in random order, lazily (Fisher and Yates, keeping only the places that were swapped).
+    """0 … n-1 in random order, lazily (Fisher and Yates, storing only the places that were swapped).
 
-    It draws with `rng.random()` alone, the one method whose sequence Python promises to keep.
+    It draws only with `rng.random()`, the one method whose sequence Python promises not to change.
     """
     moved: dict[int, int] = {}
     for i in range(n):
@@ -113,7 +112,7 @@ def _shuffled(n: int, rng: random.Random) -> Iterator[int]:
 
 
 def _draw(templates: Sequence[_Template], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """All pairs of a task in random order, the templates in turn so that every stretch is balanced."""
+    """All pairs of a task in random order. Templates alternate, so that every stretch is balanced."""
     numbers = {template: _shuffled(template.n_pairs, rng) for template in templates}
     while numbers:
         turn = list(numbers)
@@ -126,20 +125,19 @@ def _draw(templates: Sequence[_Template], rng: random.Random) -> Iterator[tuple[
 
 
 def generate(*, n_per_task: int = 500, seed: int = 0, tasks: Several[str] | None = None) -> DataFrame:
-    """Makes minimal pairs from the bundled templates.
+    """Generate minimal pairs from the bundled templates.
 
-    A task's pairs depend on `seed` and the task's name only: a larger `n_per_task` continues a smaller
-    one, and the choice of `tasks` (default: all of TASKS) changes nothing within a task. The two
-    sentences of a pair have the same number of words.
+    The pairs of a task depend only on `seed` and on the task's name: a larger `n_per_task` continues a smaller one, and
+    the choice of `tasks` (default: all of TASKS) does not change the pairs of a task. The two sentences of a pair have
+    the same number of words.
 
-    In most tasks each template has a mirror image, or its two sentences have the same words; over the
-    task, a word is right as often as wrong, and words without their order do not tell good from bad. It is
-    not so in `npi_ever` and `npi_any` (the negative words, which are what is tested, are always right) nor
-    in `causative` (a verb such as "melt" is right with an object and without). In `npi_question` the words
-    are balanced; the question mark is not.
+    In most tasks each template has a mirror image, or its two sentences have the same words. So over the whole task a
+    word is correct as often as not, and words without their order do not distinguish good from bad. The exceptions are
+    `npi_ever` and `npi_any`, where the negative words that are tested are always correct, and `causative`, where a verb
+    such as "melt" is correct with and without an object. In `npi_question` words are balanced, but the question mark is
+    not.
 
-    Raises ValueError for an unknown task, and for an `n_per_task` below 1 or above what the templates can
-    make.
+    Raises ValueError for an unknown task, and for an `n_per_task` below 1 or above what the templates can make.
 
     Examples:
         >>> generate(n_per_task=2, tasks=["reflexive_number"]).shape
@@ -173,12 +171,12 @@ def load(
     bad: str | None = None,
     task: str | None = None,
 ) -> DataFrame:
-    """Reads minimal pairs and checks them.
+    """Read minimal pairs and check them.
 
-    `source` is "bundled" (`generate()`), a name of published pairs ("blimp", "jblimp", or "multiblimp/deu" with the
+    `source` is "bundled" (`generate()`), the name of published pairs ("blimp", "jblimp", or "multiblimp/deu" with the
     ISO 639-3 code of a language; `interp.paths.HUB_PAIRS` has their datasets on the Hugging Face hub), a directory of
-    .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame.
-    The columns are known as they are published:
+    .jsonl files, one .jsonl, .json, .csv, .tsv or .parquet file in UTF-8 (or .gz of one), or a DataFrame. The column
+    names of published pairs are recognised:
 
     | | good | bad | UID | pairID | field | linguistics_term |
     |---|---|---|---|---|---|---|
@@ -186,22 +184,23 @@ def load(
     | JBLiMP (Someya and Oseki 2023) | good_sentence | bad_sentence | paradigm | ID | | phenomenon |
     | MultiBLiMP (Jumelet et al. 2025) | sen | wrong_sen | phenomenon | | | |
 
-    Those of another table are named: `good` and `bad` hold the sentences, `task` becomes the UID. A missing UID
-    becomes the name of the file (of a DataFrame: "pairs"), a missing pairID a running number within its task, a missing
-    field or term ""; further columns are dropped.
+    For other tables, name the columns: `good` and `bad` hold the sentences, and `task` becomes the UID. A missing UID
+    is replaced by the name of the file ("pairs" for a DataFrame), a missing pairID by a running number within the task,
+    and a missing field or term by "". All other columns are dropped.
 
-    `tasks` are the UIDs to keep, in the order of the source; `limit` is the number of pairs per task, from
-    the first on (for "bundled", the number to generate).
+    `tasks` are the UIDs to keep, in the order of the source. `limit` keeps the first pairs of each task; for "bundled"
+    it is the number to generate.
 
-    Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) are published with two identical
-    sentences. They are kept, so that a task has its 1000 pairs; in any other pair that is an error.
+    Seven pairs of BLiMP (2 in `passive_1`, 5 in `principle_A_case_2`) were published with two identical sentences. They
+    are kept, so that each task has its 1000 pairs. In all other data identical sentences are an error.
 
-    `attrs["source"]` of the table is what the pairs are called in a provenance: "bundled pairs", the name of
-    the file or directory, or how many they are.
+    `attrs["source"]` of the table is the name of the pairs in a provenance: "bundled pairs", the name of the file or
+    directory, or the number of pairs.
 
-    Raises FileNotFoundError if there is no such path, ValueError if what is there is no regular file, is not
-    a table of minimal pairs or has no task of a name in `tasks`, lacks a column (the error lists those it has), or is
-    "bundled" or a published name, whose columns have no other names; ConnectionError if the hub cannot be reached.
+    Raises FileNotFoundError if there is no such path, and ConnectionError if the hub cannot be reached. Raises
+    ValueError if the path is not a regular file or not a table of minimal pairs, if a task in `tasks` does not exist,
+    if a column is missing (the error lists the columns that were found), and if columns are named for "bundled" or
+    published pairs.
 
     Examples:
         >>> load("bundled", tasks=["reflexive_number"], limit=3)["UID"].tolist()
@@ -214,13 +213,13 @@ def load(
     named = {column: name for column, name in given.items() if name is not None}
     published = isinstance(source, str) and published_pairs(source)
     if named and (published or (isinstance(source, str) and source == "bundled")):
-        raise ValueError(f"{source!r} has known columns; leave out {_NAMED}, which are for other tables")
+        raise ValueError(f"the columns of {source!r} are known; leave out {_NAMED}, which are for other tables")
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}; it must be at least 1, or None for all pairs")
     if isinstance(source, DataFrame):
         name, rows = "the DataFrame", _checked(frame_table(source, "the DataFrame"), "pairs", named)
     elif not isinstance(source, str | os.PathLike):
-        raise TypeError(f"minimal pairs are a file, a name or a pandas.DataFrame, found {type(source).__name__}")
+        raise TypeError(f"minimal pairs must be a file, a name or a pandas.DataFrame, found {type(source).__name__}")
     elif source == "bundled":
         made = generate(tasks=tasks) if limit is None else generate(tasks=tasks, n_per_task=limit)
         made.attrs["source"] = "bundled pairs"
@@ -235,7 +234,7 @@ def load(
     repeated = pairs[pairs.duplicated(["UID", "pairID"], keep=False)]
     for (uid, pair_id), same in repeated.groupby(["UID", "pairID"], sort=False):
         what = f"pairID {pair_id!r} of task {uid!r} occurs {len(same)} times ({'; '.join(same['place'][:3])})"
-        raise ValueError(f"{what}; expected it once; number the pairs anew or leave the column pairID out")
+        raise ValueError(f"{what}; expected it once; renumber the pairs or leave the column pairID out")
     pairs = pairs[pairs["UID"].isin(_known_tasks(tasks, list(pairs["UID"].unique()), name))]
     if limit is not None:
         pairs = pairs.groupby("UID", sort=False).head(limit)
@@ -246,8 +245,8 @@ def load(
 
 
 def check_pairs(pairs: DataFrame) -> None:
-    """Raise TypeError for what is no table, or has a UID that is no string (a missing one); ValueError for one without
-    pairs."""
+    """Raise TypeError for anything but a table, and if a UID is missing or is not a string. Raise ValueError for a
+    table without pairs."""
     if not isinstance(pairs, DataFrame):
         raise TypeError(f"expected a table of minimal pairs from interp.corpora.pairs, found {type(pairs).__name__}")
     missing = [column for column in COLUMNS[:3] if column not in pairs.columns]
@@ -259,7 +258,7 @@ def check_pairs(pairs: DataFrame) -> None:
 
 
 def _from_hub(source: str, tasks: Several[str] | None) -> Iterator[tuple[str, ...]]:
-    """Published pairs: of blimp a task is a configuration, of multiblimp a language is."""
+    """Published pairs. A configuration is a task in blimp, and a language in multiblimp."""
     import datasets
 
     kind = source.partition("/")[0]
@@ -270,7 +269,7 @@ def _from_hub(source: str, tasks: Several[str] | None) -> Iterator[tuple[str, ..
     except _UnknownTask:
         raise
     except Exception as error:
-        how = "with no network, give the path of its files: a directory of .jsonl, or a .jsonl or .tsv"
+        how = "without a network, give the path of its files: a directory of .jsonl, or a .jsonl or .tsv"
         why = f"{type(error).__name__}: {error}"
         raise ConnectionError(f"could not read {name!r} from the Hugging Face hub ({why}); {how}") from error
     for config, table in loaded.items():
@@ -302,17 +301,16 @@ def _from_files(path: Path, named: Mapping[str, str]) -> Iterator[tuple[str, ...
     if not files:
         suffixes = sorted({child.suffix or "no suffix" for child in path.iterdir() if child.is_file()})
         found = f"no .jsonl file in the directory {str(path)!r} (found: {', '.join(suffixes) or 'no files'})"
-        raise FileNotFoundError(f"{found}; expected one per task, as in BLiMP; name another kind of file itself")
+        raise FileNotFoundError(f"{found}; expected one per task, as in BLiMP; give other files by their own path")
     for file in files:
         if not file.is_file():
-            raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'no regular file'}; expected a file")
+            raise ValueError(f"{file} is {'a directory' if file.is_dir() else 'not a regular file'}; expected a file")
         with opened(file, header=True) as table:
             yield from _checked(table, file.name.removesuffix(".gz").removesuffix(text_suffix(file)), named)
 
 
 def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
-    """What the columns of BLiMP that a table has are called in it: as named, else as in the published pairs whose
-    sentences it has most of."""
+    """The names in a table of the columns of BLiMP: as given, or else those of the published pairs that fit best."""
     there = {name for name, _ in table.columns}
     if not there:
         return {}
@@ -327,25 +325,25 @@ def _columns(table: Table, named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _checked(table: Table, default_task: str, named: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """The pairs of a table, each after its place, with the columns of BLiMP as strings."""
+    """The pairs of a table, each preceded by its place, with the columns of BLiMP as strings."""
     names = _columns(table, named)
     for place, row in table.read(list(dict.fromkeys(names.values()))):
         for column in _SENTENCES:
             if not (isinstance(text := row.get(names[column]), str) and text.strip()):
                 what = f"{place}: {names[column]} is {text!r}, which has no words"
-                raise ValueError(f"{what}; expected a sentence; give both or remove the row")
+                raise ValueError(f"{what}; expected a sentence; give both sentences or remove the row")
         cells = {column: _as_text(row.get(name)) for column, name in names.items()}
         pair = {column: unicode_text(cells.get(column, ""), f"{place}: {column}") for column in COLUMNS}
         pair["UID"] = pair["UID"] or default_task
         good, bad = pair["sentence_good"], pair["sentence_bad"]
         if good.strip() == bad.strip() and pair["pairID"] not in _IDENTICAL.get(pair["UID"], ()):
             what = f"{place}: the two sentences are the same: {good!r}"
-            raise ValueError(f"{what}; expected them to differ; correct or remove the row")
+            raise ValueError(f"{what}; expected two different ones; correct or remove the row")
         yield place, *pair.values()
 
 
 def _as_text(value: Any) -> str:
-    """A cell of a column of names as a string: a missing one is "", a whole number has no decimal point."""
+    """A cell of a column of names as a string. A missing value becomes "", and a whole number has no decimal point."""
     if value is None or value is NA or value != value:
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
@@ -356,7 +354,7 @@ class _UnknownTask(ValueError):
 
 
 def _known_tasks(tasks: Several[str] | None, known: Sequence[str], source: str) -> Sequence[str]:
-    """The tasks without repetition, all of which `source` has; without any given, all of `source`."""
+    """The given tasks without repetition, all of which `source` must have; for None, all tasks of `source`."""
     if tasks is None:
         return known
     if not (names := list(dict.fromkeys(listed(tasks)))):

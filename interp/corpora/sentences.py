@@ -1,12 +1,12 @@
-"""Text as token ids: the one place that frames, cuts, pads and masks.
+"""Text as token ids: framing, cutting, padding and masking.
 
-What stands before and after a text:
+What is put before and after a text:
 
-- An encoder reads `[CLS] … [SEP]`, always.
-- A sentence, which is read alone (minimal pairs, probes), begins with the beginning-of-sequence token where the model
-  was trained so, by what TransformerLens knows of it (`cfg.default_prepend_bos`).
-- Running text and prompts, which are cut out of longer text, begin with none.
-- `bos=True` and `bos=False` decide otherwise. Token ids are read as they are.
+- An encoder always reads `[CLS] … [SEP]`.
+- A sentence that is read by itself (minimal pairs, probes) begins with the beginning-of-sequence token if the model was
+  trained in this way, according to TransformerLens (`cfg.default_prepend_bos`).
+- Running text and prompts, which are cut out of longer text, begin without such a token.
+- `bos=True` and `bos=False` override this. Token ids are read as they are.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ _NAMES = {"bos": "beginning-of-sequence token", "eos": "end-of-sequence token", 
 
 
 def tokenizer_of(model: Model) -> Any:
-    """The model's tokenizer. Raises ValueError where it has none."""
+    """The model's tokenizer. Raises ValueError if it has none."""
     check_model(model)
     if model.tokenizer is None:
         how = "set model.tokenizer, or give a causal model token ids [rows, pos]"
@@ -39,15 +39,15 @@ def tokenizer_of(model: Model) -> Any:
 
 
 def encode(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """The token ids of each text alone."""
+    """The token ids of each text, without special tokens."""
     options = {"add_special_tokens": False, "return_attention_mask": False, "verbose": False}
     return list(tokenizer(texts, **options)["input_ids"])
 
 
 def frame(model: Model, bos: bool = False, eos: bool = False) -> tuple[list[int], list[int]]:
-    """The token ids before and after a text: the tokens asked for, or an encoder's `[CLS]` and `[SEP]`.
+    """The token ids before and after a text: the requested tokens, or `[CLS]` and `[SEP]` for an encoder.
 
-    Raises ValueError for a token that the tokenizer, or the model's vocabulary, does not have.
+    Raises ValueError for a token that the tokenizer or the model's vocabulary does not have.
     """
     tokenizer = tokenizer_of(model)
     framed = []
@@ -63,10 +63,11 @@ def frame(model: Model, bos: bool = False, eos: bool = False) -> tuple[list[int]
 def sentence_rows(
     model: Model, sentences: Sequence[str], *, bos: bool | None = None, end: Sequence[int] = (), least: int = 1
 ) -> list[list[int]]:
-    """Token ids of sentences that are read alone, with what stands before and after them, and `end` behind that.
+    """Token ids of sentences that are read by themselves, with their frame, followed by `end`.
 
-    Raises ValueError for a model without tokenizer or with another's, and a sentence without a token, of fewer than
-    `least` with its frame, or longer than the context; TypeError for what is no list of strings.
+    Raises ValueError for a model without a tokenizer or with that of another model, and for a sentence that has no
+    tokens, has fewer than `least` tokens with its frame, or is longer than the context. Raises TypeError for anything
+    but a list of strings.
     """
     sentences = list_of_strings(sentences, "sentences")
     tokenizer = tokenizer_of(model)
@@ -84,7 +85,7 @@ def sentence_rows(
 def padded(
     rows: Iterable[Sequence[int] | Int[np.ndarray, " _pos"]], pad_id: int = 0, *, left: bool = False
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]]:
-    """Rows of token ids as one tensor, padded on the right or `left`, and the mask: 1 for tokens, 0 for padding."""
+    """Rows of token ids as one tensor, padded on the right or `left`, and its mask: 1 for tokens, 0 for padding."""
     parts = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
     side = "left" if left else "right"
     tokens = pad_sequence(parts, batch_first=True, padding_value=pad_id, padding_side=side)
@@ -92,11 +93,11 @@ def padded(
 
 
 class Row(NamedTuple):
-    """What a model reads at once: its token ids, the positions before which a text ends, its number in the corpus, that
-    of its *stretch*, and that of the text that it begins in.
+    """A row that a model reads: its token ids, the positions before which a text ends, and the numbers in the corpus of
+    the row, of its *stretch*, and of the text in which it begins.
 
-    A stretch ends with a row in which a text ends, else after eight rows: what is read in different ones is taken as
-    independent (`interp.run.groups`).
+    A stretch ends with a row in which a text ends, or else after eight rows. What is read in different stretches is
+    treated as independent (`interp.run.groups`).
     """
 
     ids: Int[np.ndarray, " pos"]
@@ -107,16 +108,16 @@ class Row(NamedTuple):
 
     @property
     def n_texts(self) -> int:
-        """How many texts end in it."""
+        """How many texts end in the row."""
         return len(self.ends)
 
     def text_at(self, pos: int) -> int:
-        """The number in the corpus of the text that the token at a position is of."""
+        """The number in the corpus of the text that the token at a position belongs to."""
         return self.first_text + bisect_right(self.ends, pos)
 
 
 def numbered(rows: Iterable[tuple[Sequence[int] | Int[np.ndarray, " pos"], Sequence[int]]]) -> Iterator[Row]:
-    """Rows of token ids, each with the positions before which a text ends, with their numbers."""
+    """Number rows of token ids, each given with the positions before which a text ends."""
     stretch = length = first_text = 0
     for number, (ids, ends) in enumerate(rows):
         yield Row(np.asarray(ids), ends, number, stretch, first_text)
@@ -128,8 +129,8 @@ def numbered(rows: Iterable[tuple[Sequence[int] | Int[np.ndarray, " pos"], Seque
 def packed_rows(
     encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]], *, each_row: bool
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Full rows cut out of one stream, in which each text (or, with `each_row`, each row) has the frame around it; and
-    the positions of each before which a text ends."""
+    """Full rows cut out of one stream, each with the positions before which a text ends. Each text has the frame around
+    it, or, with `each_row`, each row."""
     before, after = frame
     room = context - len(before) - len(after) if each_row else context
     buffer: list[int] = []
@@ -152,8 +153,8 @@ def packed_rows(
 def text_rows(
     encoded: Iterable[list[int]], context: int, frame: tuple[list[int], list[int]]
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """A row for each text, and the positions before which a text ends: a longer one goes on in the next row, with its
-    frame again; one without a token ends at the beginning of the next row."""
+    """One row per text, with the positions before which a text ends. A text that is too long continues in the next row,
+    with its own frame. A text without tokens ends at the beginning of the next row."""
     before, after = frame
     room = context - len(before) - len(after)
     ends: list[int] = []
@@ -167,7 +168,8 @@ def text_rows(
 
 
 def masked_positions(rows: Sequence[Row], rate: float, special: Sequence[int], seed: int) -> Bool[Tensor, "batch pos"]:
-    """Which tokens an encoder is to predict: each but the special ones with this probability, by the row's number."""
+    """Which tokens an encoder must predict. Each token that is not special is drawn with this probability, with a seed
+    that depends on the number of the row."""
     chosen = [
         (np.random.default_rng([seed, row.number]).random(len(row.ids)) < rate) & ~np.isin(row.ids, special)
         for row in rows

@@ -20,20 +20,20 @@ __all__ = ["teacher_forced"]
 def teacher_forced(
     model: Model, sources: Sequence[str], targets: Sequence[str], *, batch_size: int | None = None
 ) -> Batches:
-    """Batches in which the decoder reads the true target, and predicts each of its tokens from the ones before it and
+    """Batches in which the decoder reads the true target, and predicts each of its tokens from the tokens before it and
     from the source.
 
-    Both texts are tokenised as the tokenizer frames them (BART: `<s> … </s>`, T5: `… </s>`). The decoder's input is the
-    target moved by one, after the model's `decoder_start_token_id`; every token of the target is read.
+    Both texts are framed as by the tokenizer (BART: `<s> … </s>`, T5: `… </s>`). The decoder's input is the model's
+    `decoder_start_token_id` followed by the target shifted by one. Every token of the target is read.
 
     Args:
-        sources, targets: as many of each, in the same order.
-        batch_size: pairs in a batch; 16.
+        sources, targets: equally many texts, in the same order.
+        batch_size: pairs per batch. Default: 16.
 
     Raises:
-        ValueError: a model that is no encoder-decoder or has no tokenizer, no pairs, a source without a target, a text
-            without a token, or longer than the context.
-        TypeError: what are no strings.
+        ValueError: the model is not an encoder-decoder or has no tokenizer; there are no pairs; a source has no target;
+            or a text has no tokens or is longer than the context.
+        TypeError: a text is not a string.
 
     Examples:
         >>> import transformers
@@ -49,7 +49,7 @@ def teacher_forced(
     """
     if not view(model).reads_source:
         raise ValueError(
-            "pairs of a source and a target are for encoder-decoders; interp.corpora.batches is for others"
+            "pairs of a source and a target are for encoder-decoders; use interp.corpora.batches for other models"
         )
     tokenizer = tokenizer_of(model)
     sources, targets = list_of_strings(sources, "sources"), list_of_strings(targets, "targets")

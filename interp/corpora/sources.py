@@ -1,4 +1,4 @@
-"""Text sources: files, tables, named corpora, hub datasets, lists of strings. They stream."""
+"""Text sources that stream: files, tables, named corpora, hub datasets and lists of strings."""
 
 import json
 import os
@@ -24,10 +24,10 @@ _LETTERS_OF_TOKEN = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A stream of texts that can be read again: iterate over it for strings.
+    """A stream of texts that can be read again. Iterate over it to get strings.
 
-    `n_texts` is None where it is not known before reading; `fingerprint` identifies the content; `remote` says that it
-    streams over the network; `tokens` keeps what `interp.corpora.tokens` made of it.
+    `n_texts` is None if it is not known before reading. `fingerprint` identifies the content. `remote` means that it
+    streams over the network. `tokens` keeps what `interp.corpora.tokens` made of it.
     """
 
     name: str
@@ -45,58 +45,59 @@ class Corpus:
 
     @property
     def whole(self) -> "Corpus":
-        """The same corpus without `limit`; a remote one, of which that may be terabytes, as it is."""
+        """The same corpus without `limit`. A remote corpus keeps its limit, because it may have terabytes."""
         return self if self.remote else replace(self, limit=None)
 
 
 Source: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Corpus
-"""What `load` reads: a file, a name, a list of strings, a table or a dataset, or what it read before."""
+"""What `load` reads: a file, a name, a list of strings, a table, a dataset, or a corpus."""
 
 
 def load(source: Source, *, limit: int | None = None, column: str | None = None, separator: str = "") -> Corpus:
-    """A corpus from a file, a name, a table, a dataset or a list of strings.
+    """Load a corpus from a file, a name, a table, a dataset or a list of strings.
 
     | source | a text is |
     |---|---|
     | `.txt` | a line (blank lines are skipped) |
     | `.jsonl` | a field of an object on a line |
     | `.json` | an element of a list of strings, a field of a list of objects, an element of an object of lists |
-    | `.csv`, `.tsv` | a cell of a column (empty ones are skipped); UTF-8, quotes as Excel writes them |
+    | `.csv`, `.tsv` | a cell of a column (empty cells are skipped); UTF-8, quotes as Excel writes them |
     | `.parquet` | a cell of a column |
-    | any of these with `.gz` after it | the same |
+    | any of these followed by `.gz` | the same |
     | `pandas.DataFrame`, `pandas.Series` | a cell of a column, an element |
     | `datasets.Dataset`, `IterableDataset` | a cell of a column, streamed |
     | `"bundled"` | a line of the text that ships with the package |
     | a name in `interp.paths.HUB_CORPORA` or `"owner/dataset"` | a cell of a column, streamed |
     | a list of strings | an element |
 
-    The column of a table is the one that `column` names. Without it, it is the only column; else the one called
-    `text`; else the only one that holds strings, by the schema of the table, or where it has none in its first 100
-    rows. Anything else is refused.
+    `column` names the column of a table. By default it is the only column, or else the one called `text`, or else the
+    only one that holds strings, according to the schema of the table (or its first 100 rows if there is no schema).
+    Anything else is refused.
 
-    The first line of a `.csv` or `.tsv` is a header where `column` is given. Without `column` it is one
+    The first line of a `.csv` or `.tsv` is a header if `column` is given. Without `column` it counts as a header
 
-    - in a file of several columns: where its cells differ, have at most 40 characters, and all of them are identifiers
-      (letters, digits and `_`, no digit first), or one is `text`, `sentence`, `content`, `document`, `label`, `id` or
-      `idx` (also `Texts`, `sentence1`, `Sentence 2`) and all are names of at most three words, no numbers and without
-      punctuation of sentences; the first cell may be empty, as pandas writes it above its index;
-    - in a file of one column: where it is `text` or `sentence` in any case, or `content`, `document`, `utterance`,
+    - in a file with several columns, if its cells are different and have at most 40 characters, and either all are
+      identifiers (letters, digits and `_`, not starting with a digit), or one is `text`, `sentence`, `content`,
+      `document`, `label`, `id` or `idx` (also `Texts`, `sentence1`, `Sentence 2`) and all are names of at most three
+      words that are not numbers and have no sentence punctuation; the first cell may be empty, as pandas writes it
+      above its index;
+    - in a file with one column, if it is `text` or `sentence` in any case, or `content`, `document`, `utterance`,
       `comment`, `review`, `prompt` or `body` in lower case (also `texts`, `sentence1`);
-    - in both: where it counts 0, 1, 2 …, as pandas calls columns without a name, and more than numbers is below.
+    - in both, if it counts 0, 1, 2 …, which are pandas' names for unnamed columns, and more than numbers is below.
 
     Without a header, the first column that holds more than numbers is read.
 
     Args:
-        limit: read only the first texts. An `IterableDataset` without end needs it.
+        limit: read only the first texts. An endless `IterableDataset` needs a limit.
         column: the field or column to read.
-        separator: a string put after each text. Packing puts nothing between texts, so the lines of a file are
-            glued together; a model trained on whole files wants `"\\n"` there.
+        separator: a string put after each text. Packing puts nothing between texts, so the lines of a file are joined
+            directly; a model that was trained on whole files needs `"\\n"` there.
 
     Raises:
-        FileNotFoundError: no such file or name.
-        ValueError: an unknown kind of file, an empty corpus, a limit below 1, a column that is not there or cannot be
-            chosen, a row of a table without text.
-        TypeError: something that is not text.
+        FileNotFoundError: there is no such file or name.
+        ValueError: the kind of file is unknown; the corpus is empty; the limit is below 1; the column does not exist or
+            cannot be chosen; or a row of a table has no text.
+        TypeError: something is not text.
 
     Examples:
         >>> list(load(["One text.", "Another."], limit=1))
@@ -123,10 +124,10 @@ def load(source: Source, *, limit: int | None = None, column: str | None = None,
 
 
 def roughly_tokens(name: str | None, *, limit: int | None = None, column: str | None = None) -> int | None:
-    """About how many tokens a local text has, a token for four characters, from its size and its first hundred texts;
-    None for what is no file here.
+    """The approximate number of tokens of a local text, at four characters per token, from its size and its first
+    hundred texts. It is None if the name is not that of a local file.
 
-    Raises as `load` does for a file that cannot be read.
+    Raises the errors of `load` for a file that cannot be read.
 
     Examples:
         >>> 15_000 < roughly_tokens("bundled") < 30_000
@@ -147,13 +148,13 @@ def _from_list(source: Iterable[str]) -> Corpus:
     if is_dataset(source, "DatasetDict", "IterableDatasetDict"):
         splits = ", ".join(map(str, source))
         raise TypeError(f"a corpus is one split, found a {type(source).__name__} of {splits}; choose one: data[split]")
-    texts = list_of_strings(source, "a corpus that is no file, name or table")
+    texts = list_of_strings(source, "a corpus that is not a file, name or table")
     fingerprint, n_texts = _fingerprint(texts)
     return Corpus("texts", fingerprint, lambda: iter(texts), n_texts)
 
 
 def _fingerprint(texts: Iterable[str]) -> tuple[str, int]:
-    """A hash of texts, and how many they are. Raises ValueError for none."""
+    """A hash of texts, and their number. Raises ValueError if there are none."""
     digest = xxhash.xxh3_128()
     n_texts = 0
     for text in texts:
@@ -180,7 +181,7 @@ def _from_file(path: Path, column: str | None, limit: int | None) -> Corpus:
 
 
 def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
-    """A dataset of the library `datasets`, known by its texts: the fingerprint that it has itself may be random."""
+    """A dataset of the library `datasets`, identified by its texts, because its own fingerprint may be random."""
     what = f"the {type(source).__name__}"
     name = " ".join(str(part) for part in (source.info.dataset_name, source.split) if part) or "texts"
     table = dataset_table(source, what)
@@ -199,7 +200,7 @@ def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
             yield text
             found += 1
         if found != n_texts:
-            raise ValueError(f"{what} gave {n_texts} texts when it was loaded and {found} now; give them as a list")
+            raise ValueError(f"{what} gave {n_texts} texts when it was loaded, but {found} now; give a list of texts")
 
     return Corpus(name, fingerprint, again, n_texts)
 

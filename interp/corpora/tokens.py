@@ -1,4 +1,4 @@
-"""The token ids of a corpus: its texts are tokenised once, and read from temporary files afterwards."""
+"""The token ids of a corpus, whose texts are tokenised once and then read from temporary files."""
 
 import tempfile
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ _WARN_ABOVE = 0.05
 
 
 def unknown_id(tokenizer: Any) -> int | None:
-    """The id of the token that stands for what a tokenizer does not know, None where it knows everything.
+    """The id of the token for text that a tokenizer does not know, or None if it knows all text.
 
-    Byte-level tokenizers do; what GPT-2's calls unknown is its end-of-text token.
+    Byte-level tokenizers know all text. (GPT-2's unknown token is its end-of-text token.)
     """
     token_id = getattr(tokenizer, "unk_token_id", None)
     others = (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "pad"))
@@ -35,41 +35,41 @@ def unknown_id(tokenizer: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Tokens of a text, and how many of them are unknown."""
+    """The number of tokens of a text, and how many of them are unknown."""
 
     n_tokens: int = 0
     n_unknown: int = 0
 
     @property
     def share(self) -> float | None:
-        """Of the tokens; None where none was read."""
+        """The share of unknown tokens; None if no token was read."""
         return self.n_unknown / self.n_tokens if self.n_tokens else None
 
     @classmethod
     def of(cls, ids: Integer[np.ndarray, "..."], tokenizer: Any, where: str) -> "Unknown":
-        """Of token ids that are all there; raises and warns as `check` does."""
+        """The numbers for complete token ids. Raises and warns as `check` does."""
         found = cls(ids.size, int((ids == unknown_id(tokenizer)).sum()))
         found.check(tokenizer, where)
         return found
 
     def check(self, tokenizer: Any, where: str, *, quiet: bool = False) -> None:
-        """Raise ValueError where every token is unknown; warn above 5 %, unless `quiet`."""
+        """Raise ValueError if every token is unknown; warn above 5 %, unless `quiet`."""
         share, does_not_know = self.share or 0.0, "this model's tokenizer does not know"
         if share == 1.0:
-            what = f"all {self.n_tokens:,} tokens that were read of {where} are {tokenizer.unk_token}"
+            what = f"all {self.n_tokens:,} tokens read from {where} are {tokenizer.unk_token}"
             raise ValueError(f"{what}: {does_not_know} its script; give a text in a language of the model")
         if share > _WARN_ABOVE and not quiet:
             what = f"{share:.0%} of the tokens of {where} are {tokenizer.unk_token}"
-            warn(f"{what}, which {does_not_know}; they count as one word")
+            warn(f"{what}, for text that {does_not_know}; they count as one word")
 
 
 class Tokens:
-    """The token ids of each text of a corpus: iterate over it for lists of them.
+    """The token ids of each text of a corpus. Iterate over it to get lists of ids.
 
-    The first reading tokenises the texts. What it read to its end is kept in unnamed temporary files, up to 2²⁸
-    tokens, and read from there afterwards; a longer corpus is tokenised at every reading.
+    The first reading tokenises the texts. If it reaches the end, up to 2²⁸ tokens are kept in unnamed temporary files
+    and read from there afterwards. A longer corpus is tokenised at every reading.
 
-    Raises ValueError while reading where the tokenizer knows nothing; warns above 5 % of unknown tokens.
+    While reading, raises ValueError if the tokenizer knows none of the tokens, and warns if more than 5 % are unknown.
     """
 
     def __init__(self, corpus: Corpus, tokenizer: Any) -> None:
@@ -78,7 +78,7 @@ class Tokens:
         self._kept: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
     def unknown(self) -> Unknown:
-        """How many of the tokens the tokenizer does not know, which takes reading them to the end where nobody has."""
+        """How many tokens are unknown to the tokenizer. If the corpus has not been read to its end, this reads it."""
         while self._unknown is None:
             for _ in self.chunks():
                 pass
@@ -91,7 +91,7 @@ class Tokens:
                 yield ids[start:end].tolist()
 
     def chunks(self) -> Iterator[tuple[Int32[np.ndarray, " token"], Int32[np.ndarray, " text"]]]:
-        """The ids of some texts at once, one text after the other, and the lengths of those texts."""
+        """The concatenated ids of several texts at once, and the lengths of those texts."""
         if self._kept is None:
             self._take(tokens_of(self.corpus.whole, self.tokenizer))
         if self._kept is None:
@@ -106,7 +106,7 @@ class Tokens:
             start = end
 
     def _take(self, whole: "Tokens") -> None:
-        """Have what was kept of the corpus without its limit."""
+        """Use what was kept of the corpus without its limit."""
         if whole._kept is not None:
             lengths = whole._kept[1][: self.corpus.limit]
             ids = whole._kept[0][: lengths.sum(dtype=np.int64)]
@@ -138,7 +138,7 @@ class Tokens:
 
 
 def tokens_of(corpus: Corpus, tokenizer: Any) -> Tokens:
-    """The tokens of a corpus with a tokenizer, the same object as long as the corpus lives."""
+    """The tokens of a corpus with a tokenizer. The object is the same for as long as the corpus exists."""
     key = tokenizer_hash(tokenizer), corpus.limit, corpus.separator
     found: Tokens = corpus.tokens.setdefault(key, Tokens(corpus, tokenizer))
     return found

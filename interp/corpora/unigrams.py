@@ -1,6 +1,6 @@
 """Unigram counts of a corpus: how often each token of a vocabulary occurs.
 
-Light on purpose (no torch): counting runs in worker processes that import only this module.
+This module does not import torch, because counting runs in worker processes that import only this module.
 """
 
 import json
@@ -41,10 +41,9 @@ _tokenizer: Tokenizer | None = None  # of a worker process
 class Unigrams:
     """Token counts over a vocabulary, `counts[token_id]`, and the name of the corpus they come from.
 
-    `tokenizer` identifies the tokenizer that they were counted with (`tokenizer_hash`), where it is known.
+    `tokenizer` identifies the tokenizer they were counted with (`tokenizer_hash`), if it is known.
 
-    Tokens that the batching adds (BOS, `[CLS]` …) are not in the counts; special tokens that stand in the text
-    are.
+    Tokens that batching adds (BOS, `[CLS]` …) are not counted, but special tokens in the text itself are.
 
     Examples:
         >>> Unigrams(np.array([3, 1]), "a text").distribution.tolist()
@@ -77,20 +76,19 @@ class Unigrams:
         return self.counts / self.counts.sum()
 
     def log_prior(self, real: Bool[np.ndarray, " d_vocab"] | None = None) -> Float[np.ndarray, " d_vocab"]:
-        """`log((count + 1) / Σ (count + 1))` in nats: add-one smoothed, so that unseen types stay finite.
+        """`log((count + 1) / Σ (count + 1))` in nats, smoothed so that the value is finite for types that do not occur.
 
         Args:
-            real: which rows of the vocabulary are tokens; the others get 0 and take no part in the sum. All by
-                default.
+            real: which rows of the vocabulary are tokens. The others get 0 and do not count in the sum. Default: all.
         """
         smoothed = self.counts + 1.0
         real = np.ones(len(smoothed), dtype=bool) if real is None else real
         return np.where(real, np.log(smoothed / smoothed[real].sum()), 0.0)
 
     def merge(self, other: "Unigrams") -> "Unigrams":
-        """Counts of both corpora together, whose tokenizer is known where that of both is.
+        """The counts of both corpora together. Their tokenizer is known if both tokenizers are known.
 
-        Raises ValueError where the tokenizers differ, or the sizes of the vocabularies.
+        Raises ValueError if the tokenizers or the sizes of the vocabularies differ.
         """
         n, m = len(self.counts), len(other.counts)
         if n != m or len({self.tokenizer, other.tokenizer} - {None}) > 1:
@@ -99,9 +97,9 @@ class Unigrams:
         return Unigrams(self.counts + other.counts, f"{self.corpus} + {other.corpus}", tokenizer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file with one int64 tensor `counts`, and the corpus and the tokenizer as metadata.
+        """Write a safetensors file with one int64 tensor `counts`, and with the corpus and the tokenizer as metadata.
 
-        Raises FileExistsError where something else than such counts has that name.
+        Raises FileExistsError if there is a file of that name that does not hold such counts.
         """
         check_counts_file(Path(path))
         about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})  # one entry: several have no order
@@ -111,19 +109,19 @@ class Unigrams:
 
 
 def check_counts_file(path: Path) -> None:
-    """Raise FileExistsError where there is something at a path that is no file of counts, which may be replaced."""
+    """Raise FileExistsError if a path holds anything but a file of counts. A file of counts may be replaced."""
     tensors: list[str] = []
     if path.is_file() and not path.is_symlink():
         with suppress(SafetensorError, OSError), safe_open(path, "np") as file:
             tensors = list(file.keys())
     if os.path.lexists(path) and tensors != ["counts"]:
-        raise FileExistsError(f"{path} holds no token counts of interp, and would be replaced; choose another name")
+        raise FileExistsError(f"{path} exists but does not hold token counts of interp; choose another name")
 
 
 def load(path: str | os.PathLike[str]) -> Unigrams:
     """Read counts that `Unigrams.save` wrote, or a `.json` list of counts in the order of token ids.
 
-    Raises FileNotFoundError for a missing file and ValueError for one that holds no counts.
+    Raises FileNotFoundError if the file is missing, and ValueError if it does not hold counts.
     """
     source = Path(path)
     if not source.is_file():
@@ -141,18 +139,18 @@ def load(path: str | os.PathLike[str]) -> Unigrams:
         what = f"{source} is not a file of unigram counts ({error})"
         raise ValueError(f"{what}; expected safetensors with a tensor 'counts', or .json") from None
     if "vocabulary" in metadata:
-        how = "which did not note the whole tokenizer; count again (interp unigrams)"
+        how = "which did not record the whole tokenizer; count again (interp unigrams)"
         raise ValueError(f"{source} was counted by an earlier version of interp, {how}")
     about = json.loads(metadata.get("about", "{}"))
     return Unigrams(counts, about.get("corpus", source.name), about.get("tokenizer"))
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """A 128-bit hash (xxh3) of everything that decides how text becomes token ids, and ids text.
+    """A 128-bit hash (xxh3) of everything that decides how text becomes token ids, and ids become text.
 
-    Of a fast tokenizer: vocabulary and merges, normaliser, pre-tokeniser, decoder and added tokens. Truncation, padding
-    and what the tokenizer itself would put around a text are left out: interp frames every row itself. Of a tokenizer
-    written in Python: its class, vocabulary, added tokens and options.
+    For a fast tokenizer these are vocabulary and merges, normaliser, pre-tokeniser, decoder and added tokens.
+    Truncation, padding and the tokens that the tokenizer would add around a text are left out, because interp frames
+    every row itself. For a tokenizer written in Python they are its class, vocabulary, added tokens and options.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -171,22 +169,22 @@ def _hash(described: Any) -> str:
 
 
 def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, processes: int = 1) -> Unigrams:
-    """Count the tokens of all texts, without special tokens added, in constant memory.
+    """Count the tokens of all texts, without adding special tokens, in constant memory.
 
     Args:
         tokenizer: a transformers tokenizer.
         texts: any number of strings.
-        corpus: a name for the source, kept with the counts.
+        corpus: a name for the source, saved with the counts.
         d_vocab: the size of the model's output vocabulary.
-        processes: worker processes, for a fast tokenizer (a `tokenizer.json`). More than one needs the caller's
-            script to be importable, its work under `if __name__ == "__main__":`.
+        processes: the number of worker processes, for a fast tokenizer (with a `tokenizer.json`). With more than one,
+            the calling script must be importable, with its work under `if __name__ == "__main__":`.
 
     Raises:
-        ValueError: a token id outside the vocabulary, or no token at all.
-        TypeError: one string, a table or a mapping for the texts.
+        ValueError: a token id lies outside the vocabulary, or there are no tokens.
+        TypeError: the texts are a single string, a table or a mapping.
     """
     if isinstance(texts, str | bytes | Mapping | pd.DataFrame):
-        raise TypeError(f"texts must be strings, one after the other, found {type(texts).__name__}; put them in a list")
+        raise TypeError(f"texts must be an iterable of strings, found {type(texts).__name__}; put them in a list")
     chunks = chunked(texts)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -202,7 +200,7 @@ def count(tokenizer: Any, texts: Iterable[str], *, corpus: str, d_vocab: int, pr
 
 
 def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Lists of at most 1,000 texts and about a million characters, to tokenise at once."""
+    """Lists of at most 1,000 texts and about a million characters, to be tokenised at once."""
     chunk: list[str] = []
     size = 0
     for text in texts:
@@ -218,7 +216,7 @@ def chunked(texts: Iterable[str]) -> Iterator[list[str]]:
 def _bounded_map(
     pool: ProcessPoolExecutor, chunks: Iterable[list[str]], ahead: int
 ) -> Iterator[Int64[np.ndarray, " ids"]]:
-    """`pool.map` that reads at most `ahead` chunks before their turn, so memory stays constant."""
+    """Like `pool.map`, but reads at most `ahead` chunks in advance, so that memory stays constant."""
     waiting = []
     for chunk in chunks:
         waiting.append(pool.submit(_count_chunk, chunk))
@@ -228,13 +226,14 @@ def _bounded_map(
 
 
 def total(parts: Iterable[Int64[np.ndarray, " _ids"]], d_vocab: int, corpus: str) -> Int64[np.ndarray, " d_vocab"]:
-    """The sum of counts of parts of a corpus. Raises ValueError for a token id outside the vocabulary, and no token."""
+    """The sum of the counts of parts of a corpus. Raises ValueError for a token id outside the vocabulary, and if there
+    are no tokens."""
     counts = np.zeros(d_vocab, dtype=np.int64)
     for part in parts:
         check_token_ids(len(part) - 1, d_vocab, f"{corpus} has")
         counts[: len(part)] += part
     if not counts.any():
-        raise ValueError(f"corpus {corpus} is empty: no token to count")
+        raise ValueError(f"corpus {corpus} is empty: there is no token to count")
     return counts
 
 
@@ -250,7 +249,7 @@ def _count_chunk(chunk: list[str]) -> Int64[np.ndarray, " ids"]:
 
 
 def _copy(backend_json: str) -> Tokenizer:
-    """A tokenizer of one's own, which neither cuts nor pads."""
+    """A separate copy of a tokenizer, without truncation and padding."""
     tokenizer = Tokenizer.from_str(backend_json)
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -79,7 +79,7 @@ class _LastMLP:
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why the effects of a model's last neurons have no closed form, None where they have one."""
+    """Why the effects of a model's last neurons have no closed form, None if they have one."""
     if is_encoder(model):
         return "frequency neurons are for causal models: BERT's last MLP is not read by its unembedding"
     if view(model).d_mlp is None:

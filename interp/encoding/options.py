@@ -23,11 +23,11 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     shifts: Several[Shift] = option(get_args(Shift), "How a token's logit is shifted to steer its probability.")
     weights: Several[Weights] = option(("least_norm",), "How the regression's shift is distributed over dimensions.")
     ratios: Several[float | int] = option(RATIOS, "Factors by which a token's probability should change.")
-    steps: Several[int] | None = option(None, "Training steps whose checkpoints are studied too.")
+    steps: Several[int] | None = option(None, "Training steps whose checkpoints are also studied.")
     atlas: bool = option(
         False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."
     )
-    seed: int = option(0, "Seed of masks, random orders, nulls and the sample of tokens.", least=0)
+    seed: int = option(0, "Seed for masks, random orders, null distributions and the sample of tokens.", least=0)
 
 
 ANALYSIS = Analysis(
@@ -45,5 +45,5 @@ ANALYSIS = Analysis(
     impossible="interp.encoding.tables:why_impossible",
     more={"atlas": True},
     paper={"orders": ("spearman", "random"), "bases": ("axis",), "shifts": ("regression",)},
-    paper_help="axes by |Spearman| and at random, steering by the regression",
+    paper_help="axes removed by |Spearman| and in random order, steering by the regression",
 )

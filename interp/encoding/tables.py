@@ -106,7 +106,7 @@ def _removable(curve: pd.DataFrame, level: float) -> float:
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why a model's output embeddings cannot be studied, None where they can."""
+    """Why a model's output embeddings cannot be studied, None if they can."""
     try:
         raw_head(model).refuse_cap("predictions without some dimensions, or steered, have no closed form")
     except ValueError as error:

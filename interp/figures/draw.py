@@ -16,7 +16,7 @@ _MOST_TYPES = 1_500
 def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
     """The rows with that value in a column.
 
-    Raises ValueError where there is none, with the values that there are.
+    Raises ValueError if there is none, with the values that there are.
     """
     rows = table[table[column] == value]
     if rows.empty:

@@ -1,8 +1,9 @@
-"""What an edit of the prediction head costs rare and frequent words: NLL and calibration by band of word frequency.
+"""The cost of an edit of the prediction head for rare and frequent words: NLL and calibration by band of word
+frequency.
 
-A band is a share of the text, not of the vocabulary: with five bands the first holds the types that are most frequent
-and make a fifth of the tokens together, and the last those that are rarest. P(band | context), the probability that the
-model gives a band's types together, is compared with whether the next token is of the band.
+A band is a share of the text, not of the vocabulary: with five bands, the first has the most frequent types, which
+together make up a fifth of the tokens, and the last has the rarest types. P(band | context), the total probability that
+the model gives to the types of a band, is compared with whether the next token is in the band.
 
 Source of the calibration error: Naeini, Cooper and Hauskrecht, "Obtaining Well Calibrated Probabilities Using Bayesian
 Binning", AAAI 2015.
@@ -32,16 +33,16 @@ BAND_COLUMNS += with_ends(_MEASURED)
 
 
 def check_bands(bands: int) -> None:
-    """Raise ValueError for one band, which compares with nothing."""
+    """Raise ValueError for a single band, which allows no comparison."""
     if 0 < bands < FEWEST_BANDS:
         raise ValueError(f"bands must be 0 or {FEWEST_BANDS} or more, found {bands}: one band is all words")
 
 
 def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
-    """The band of each type, 0 for the most frequent: of types by falling frequency, those whose middle lies in the
-    first, second, … n-th part of all tokens. Types that never occur are in the last.
+    """The band of each type, 0 for the most frequent. Types are sorted by decreasing frequency, and the band of a type
+    is the n-th part of all tokens in which its middle lies. Types that never occur are in the last band.
 
-    A type that makes more than a part of the tokens may leave the next band without one; then there are fewer.
+    A type with more than an n-th part of the tokens may leave the next band empty; then there are fewer bands.
 
     Examples:
         >>> frequency_bands(np.array([0.1, 0.4, 0.0, 0.3, 0.2]), 2).tolist()
@@ -57,8 +58,8 @@ def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
 def band_nll(
     predictions: MeanPredictions, variant: int, bands: Int[np.ndarray, " d_vocab"]
 ) -> tuple[Float[np.ndarray, "groups bands"], Float[np.ndarray, "groups bands"]]:
-    """Summed NLL of a variant whose predictions are kept by type, by group of texts and band of the true token, and how
-    many tokens these are."""
+    """The summed NLL of a variant by group of texts and band of the true token, and the number of tokens. Its NLL must
+    have been kept by type."""
     own = np.eye(bands.max() + 1)[bands]
     nll, count = predictions.nll_by_group(variant)
     return nll @ own, count @ own
@@ -74,8 +75,8 @@ def band_table(
     """The table `bands` of `BiasEffect`.
 
     Args:
-        predictions: made with these bands, with NLL by type; its first variants are the edits.
-        edits: bias and scale of each.
+        predictions: predictions made with these bands, with NLL by type. The first variants are the edits.
+        edits: the bias and scale of each edit.
         unedited: the number of the variant to compare with.
     """
     kept = [*range(len(edits)), unedited]
@@ -104,7 +105,7 @@ def band_table(
 def _measured(
     nll: Float[np.ndarray, "kept bands"], count: Float[np.ndarray, "1 bands"], calibration: Calibration, kept: list[int]
 ) -> Float[np.ndarray, "measures kept bands"]:
-    """Each of `_MEASURED`, of the variants that are kept, the last of which is the unedited model."""
+    """Each of `_MEASURED` for the variants that are kept. The last of these is the unedited model."""
     with np.errstate(invalid="ignore", divide="ignore"):  # of a band that is never the true token
         by_band, whole = nll / count, nll.sum(1, keepdims=True) / count.sum()
     apart, error = by_band - by_band[-1:], calibration.error[kept]
@@ -112,8 +113,8 @@ def _measured(
 
 
 def band_findings(bands: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding, ...]:
-    """Whether taking each bias or direction away costs the most frequent words more than the others, more than random
-    directions do.
+    """Whether removing each bias or direction costs the most frequent words more than the others, and whether that
+    difference is larger than for random directions.
 
     Args:
         bands, controls: tables of `BiasEffect`.

@@ -1,4 +1,4 @@
-"""What comparing predictions with word frequency costs, from a model's config alone."""
+"""The cost of comparing predictions with word frequency, from a model's config alone."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,15 +21,15 @@ _TABLES = 5  # copies of the distributions, in float64
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums are `8 (2 n + 1) d_vocab`
-    bytes for n variants (a bias or direction at a scale, one or two logit adjustments, and the model as it is), for
-    each of 20 groups of texts. A pass before it finds directions of the head's input, and its outlier dimensions.
+    """The cost of `interp.frequency.bias_effect` with these options: one pass, whose sums take `8 (2 n + 1) d_vocab`
+    bytes for each of 20 groups of texts. The n variants are each bias or direction at each scale, one or two logit
+    adjustments, and the unedited model. A pass before that finds directions and outlier dimensions of the head's input.
 
-    Random controls are variants too, without groups: `2 controls` for b_LN and each direction, at two scales. They take
-    `8 · 5 d_vocab` bytes each: their shifts, the exponentials of these, sums, what a batch adds to the sums, and what
-    is being added. Parts of outlier dimensions are taken to be a hundredth of the dimensions.
+    Random controls are variants too, but without groups: `2 controls` for b_LN and each direction, at two scales. Each
+    takes `8 · 5 d_vocab` bytes for its shift, the exponential of that, sums, what a batch adds to the sums, and what is
+    being added. A hundredth of the dimensions are assumed to be outliers.
 
-    Raises as `interp.models.shapes.shape`.
+    Raises the errors of `interp.models.shapes.shape`.
 
     Examples:
         >>> dry_run("tiny-gpt2", None, {"scales": [0, 1]}).numbers["variants"]
@@ -79,7 +79,7 @@ def _controls(size: Shape, n: int, step: int) -> Pass:
 
 
 def _parts(size: Shape, asked: FrequencyOptions, data: Any, options: Mapping[str, Any], step: int) -> Pass:
-    """Predictions from parts of the head's input, alone and without them, at some positions."""
+    """The pass with predictions from parts of the head's input alone, and without them, at some positions."""
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask = MASK_RATE if size.encoder else 1.0
     share = 0.0 if tokens is None else min(mask, _OF_PARTS / tokens)
@@ -94,7 +94,8 @@ def _parts(size: Shape, asked: FrequencyOptions, data: Any, options: Mapping[str
 def predictions(
     model: Shape, n_variants: int, what: str = "word frequency", *, grouped: bool = False, **more: Any
 ) -> Pass:
-    """The pass of a `MeanPredictions` of some variants. Each costs, at a position, a product with all logits."""
+    """The pass of a `MeanPredictions` with some variants. Each variant costs one product with all logits per
+    position."""
     groups = MOST if grouped else 1
     sums = 8 * (groups * ((2 * n_variants + 1) * model.d_vocab + 1) + 3)
     held: dict[str, Any] = {

@@ -1,14 +1,16 @@
-"""Directions of the prediction head's input that are scaled as a bias is, and random ones to rank them among.
+"""Directions in the prediction head's input that are scaled like a bias, and random directions to rank them among.
 
-A model without b_LN can hold word frequency in what is constant of the head's input h: its mean. With m = E[h],
+A model without b_LN can encode word frequency in the constant part of the head's input h, which is its mean. With
+m = E[h],
 
     h + (λ − 1) m,    logits(λ) = logits(1) + (λ − 1) m W_U
 
-is to m what λ b_LN is to b_LN. So is −A, the slope of log α on the output embeddings (`interp.encoding.fit`): at λ = 0
-the logits lose what the regression gives of the log of the mean predicted probability.
+scales m in the same way as λ b_LN scales b_LN. The direction −A, the slope of log α on the output embeddings
+(`interp.encoding.fit`), is scaled likewise: at λ = 0 the logits lose the regression's estimate of the log of the mean
+predicted probability.
 
-Any vector that is taken out of h moves predictions. What is said of one is therefore said beside random directions: of
-its norm, and of its effect, which is the SD over types of what it adds to the logits.
+Removing any vector from h changes predictions. So each direction is compared with random directions that have either
+the same norm or the same effect, which is the SD over types of what a direction adds to the logits.
 """
 
 from collections.abc import Sequence
@@ -41,11 +43,11 @@ Vectors: TypeAlias = dict[Bias | Direction, Float[Tensor, " d_model"]]
 
 DIRECTIONS: tuple[Direction, ...] = ("mean", "slope")
 FEWEST_CONTROLS = 39
-"""So many that one direction is beyond all of them, on either side, at most 5 times in 100: 2/(39 + 1)."""
+"""With this many, a random direction lies beyond all others, on either side, at most 5 times in 100: 2/(39 + 1)."""
 
 
 def why_no_directions(model: Model) -> str | None:
-    """Why directions of the head's input of a model cannot be scaled, None where they can."""
+    """Why directions in the head's input of a model cannot be scaled, or None if they can."""
     try:
         raw_head(model).refuse_cap("a vector added to its input has no closed form")
     except ValueError as error:
@@ -54,7 +56,7 @@ def why_no_directions(model: Model) -> str | None:
 
 
 def check_directions(asked: Several[Direction]) -> None:
-    """Raise ValueError for unknown directions, and for one that is asked for twice."""
+    """Raise ValueError for unknown directions, and for a direction that is given twice."""
     if len(set(listed(asked))) < len(listed(asked)):
         raise ValueError(f"directions must be different ones of {', '.join(DIRECTIONS)}, found {asked!r}")
     for one in listed(asked):
@@ -62,9 +64,9 @@ def check_directions(asked: Several[Direction]) -> None:
 
 
 def head_directions(model: Model, prepared: Batches, asked: Several[Direction]) -> Passes[Vectors]:
-    """The directions that are asked for, in the order of `DIRECTIONS`, from one pass: `mean` is E[h], `slope` is −A.
+    """The requested directions, in the order of `DIRECTIONS`, from one pass: `mean` is E[h] and `slope` is −A.
 
-    Raises ValueError for a folded model, logits that are soft-capped, and, for the slope, as
+    Raises ValueError for a folded model and for soft-capped logits, and for the slope also the errors of
     `interp.encoding.regression.fit_arrays`.
     """
     if not asked:
@@ -86,18 +88,18 @@ def head_directions(model: Model, prepared: Batches, asked: Several[Direction]) 
 
 
 def check_controls(controls: int, scales: Sequence[float]) -> None:
-    """Raise ValueError for too few controls for the level that is claimed, or where nothing is scaled."""
+    """Raise ValueError for fewer controls than the 5 % level needs, and if no scale changes anything."""
     if 0 < controls < FEWEST_CONTROLS:
-        level = f"with {controls} a direction is beyond all of them {200 / (controls + 1):.0f} times in 100 by chance"
+        level = f"with {controls} a direction lies beyond all of them {200 / (controls + 1):.0f} times in 100 by chance"
         raise ValueError(
-            f"controls must be 0 or {FEWEST_CONTROLS} or more, found {controls}: {level}, and 5 is claimed"
+            f"controls must be 0 or {FEWEST_CONTROLS} or more, found {controls}: {level}, and at most 5 is claimed"
         )
     if controls and set(scales) == {1.0}:
         raise ValueError("controls need a scale other than 1; with scales of 1 alone nothing is edited")
 
 
 def nearest(scales: Sequence[float], to: float | int) -> float:
-    """Of the scales other than 1 the one nearest to a number.
+    """The scale other than 1 that is nearest to a number.
 
     Examples:
         >>> nearest([0.0, 0.4, 1.0], to=0.5)
@@ -111,8 +113,8 @@ CONTROL_COLUMNS += ["kl_unigram_model", "delta_kl", "perplexity", "delta_nll", "
 
 
 class Controls(NamedTuple):
-    """Random directions beside given ones: `edits` has a row for each variant of `predictions` (bias, scale, kind,
-    draw, norm, effect_sd)."""
+    """Random directions to compare given ones with. `edits` has one row per variant of `predictions` (bias, scale,
+    kind, draw, norm, effect_sd)."""
 
     edits: pd.DataFrame
     predictions: MeanPredictions
@@ -129,12 +131,12 @@ class Controls(NamedTuple):
         classes: Int[np.ndarray, " d_vocab"],
         seed: int,
     ) -> "Controls | None":
-        """n directions of the norm of each vector and n of its effect on the logits, at the λ nearest to 0 and to ½.
+        """n directions with the norm of each vector, and n with its effect on the logits, at the λ nearest to 0 and ½.
 
-        The same n directions, drawn evenly over the sphere, are lengthened for each vector. None for no vectors.
+        The same n directions, drawn uniformly on the sphere, are scaled for each vector. Returns None for no vectors.
 
         Args:
-            u: the unigram distribution; the effect is taken over the types that occur.
+            u: the unigram distribution. Effects are computed over the types that occur.
             classes: the class of each type in which NLL is summed.
         """
         if not vectors:
@@ -161,15 +163,15 @@ class Controls(NamedTuple):
 
 
 def _effects(head: PredictionHead, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_vocab"]:
-    """What vectors added to the head's input add to the logits, in float64 on the CPU."""
+    """What vectors in the head's input add to the logits, in float64 on the CPU."""
     return head.embeddings.dot(vectors.to(head.wide)).double().cpu()
 
 
 def controlled(
     controls: Controls, u: Distribution, unedited: Means, nll_by_class: Float[np.ndarray, " classes"]
 ) -> pd.DataFrame:
-    """The table `controls` of `BiasEffect`: `edits`, and what each changes against the model as it is, whose mean NLL
-    in each class is given."""
+    """The table `controls` of `BiasEffect`: `edits`, and what each of them changes relative to the unedited model,
+    whose mean NLL in each class is given."""
     kl_before, rows = kl(u, unedited.distribution), []
     for variant in range(len(controls.edits)):
         found = controls.predictions.means(variant)
@@ -180,14 +182,14 @@ def controlled(
 
 
 def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
-    """Where the ΔKL of each bias and direction stands among its controls, at each λ and for each kind of them.
+    """The rank of the ΔKL of each bias and direction among its controls, for each λ and each kind of control.
 
     Args:
         kl, controls: tables of `BiasEffect`.
 
     Returns a table (bias, scale, kind, n_controls, delta_kl, delta_kl_low, delta_kl_high, control_low, control_median,
-    control_high, rank, p): rank 1 is above all controls, n_controls + 1 below all; `p = 2 min(r, n + 2 − r)/(n + 1)`,
-    at most 1, is how often a random direction stands as far out, on either side.
+    control_high, rank, p). Rank 1 is above all controls, and n_controls + 1 below all. `p = 2 min(r, n + 2 − r)/(n +
+    1)`, at most 1, is how often a random direction would be as extreme, on either side.
     """
     rows = []
     own_columns = ["delta_kl", "delta_kl_low", "delta_kl_high"]
@@ -202,7 +204,7 @@ def ranks(kl: pd.DataFrame, controls: pd.DataFrame) -> pd.DataFrame:
 
 
 def control_findings(kl: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding, ...]:
-    """Whether each bias and direction holds predictions at word frequency more than random directions do.
+    """Whether each bias and direction keeps predictions near word frequency more than random directions do.
 
     Args:
         kl, controls: tables of `BiasEffect`.
@@ -213,7 +215,7 @@ def control_findings(kl: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding,
 
 
 def _finding(bias: str, found: pd.DataFrame) -> Finding:
-    """Of one bias, from its rows of `ranks` at one λ."""
+    """The finding on one bias, from its rows of `ranks` at one λ."""
     own, name = found.iloc[0], BIAS[bias]
     without = "without it" if own["scale"] == 0 else f"with {own['scale']:g} times it"
     highest = found["control_high"].max()
@@ -235,7 +237,7 @@ def _finding(bias: str, found: pd.DataFrame) -> Finding:
 
 
 def agreed(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict from those against several kinds of controls: theirs where they agree, "partly" where one says yes.
+    """One verdict from those against several kinds of controls: the common verdict, or "partly" if only some say yes.
 
     Examples:
         >>> agreed(["yes", "yes"]), agreed(["yes", "no"]), agreed(["no", "cannot tell"])

@@ -1,4 +1,4 @@
-"""What the questions share: observers of predictions and of one site."""
+"""Observers of predictions and of one site, which several analyses share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _ELEMENTS_AT_ONCE = 2**22
 _BINS = 10  # of probability, for calibration
 _NOT_FINITE = "the model's predictions are not finite (NaN or infinite logits): check weights and dtype"
 _LARGEST_LOG_RANGE = 60.0
-"""Beyond this range of a shift (in nats) float32 loses the small terms of the shared exponential."""
+"""Beyond this range of a shift (in nats), float32 loses the small terms of the shared exponential."""
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
     """An edit of the prediction head: a vector added to all logits, or b_FC of an encoder multiplied by `fc`.
 
-    `name` says in words what it is, in a refused checkpoint.
+    `name` describes it in words, for the error about a checkpoint that does not fit.
     """
 
     shift: Float[Tensor, " d_vocab"] | None = None
@@ -41,14 +41,14 @@ class Variant:
 
 
 class LogitsObserver(Observer):
-    """Calls its `read(logits, targets, *activations, *beside)`, which a subclass defines, at positions that are read.
+    """Calls `read(logits, targets, *activations, *beside)`, which a subclass defines, at the positions that are read.
 
-    Logits are in float32 at least, and −∞ on rows of the vocabulary that are no tokens. The states `n` and `n_scored`
-    count the positions that were read, and those of them whose target is known.
+    Logits are at least in float32, and −∞ in rows of the vocabulary that are not tokens. The states `n` and `n_scored`
+    count the positions that were read, and those whose target is known.
 
     Args:
-        names: hook points of the activations.
-        at_once: how many logits a call may have; all that a batch has by default.
+        names: the hook points of the activations.
+        at_once: how many logits one call may have. Default: all logits of a batch.
     """
 
     read: Callable[..., None]
@@ -72,22 +72,22 @@ class LogitsObserver(Observer):
         return jointly([*self.names, hook_name(self.model, "logits")], read_batch)
 
     def beside(self, batch: Batch) -> list[Tensor]:
-        """What `read` is given besides, for each position that is read."""
+        """Additional arguments of `read`, with one entry per position that is read."""
         return []
 
     def predicted(self, unembedded: Float[Tensor, "pos d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
-        """The model's logits, from what flows at the site `logits`; −∞ on rows of the vocabulary that are no tokens."""
+        """The model's logits, from the activation at the site `logits`; −∞ in rows that are not tokens."""
         return real_logits(self.head.finished(unembedded), self.head.real)
 
     def check_read(self) -> None:
-        """Raise ValueError where no position was read."""
+        """Raise ValueError if no position was read."""
         if not self.state["n"]:
             raise ValueError("no position was read, so there is no mean; give more text or a higher mask_rate")
 
     def mean_of(self, name: str, over: str = "n") -> Float[np.ndarray, "*shape"]:
-        """A state that is a sum over the positions that were read (or scored), averaged over them.
+        """The average of a state that is a sum over the positions that were read (or scored).
 
-        Raises ValueError where none was read.
+        Raises ValueError if no position was read.
         """
         self.check_read()
         return (self.state[name] / self.state[over]).cpu().numpy()
@@ -95,9 +95,9 @@ class LogitsObserver(Observer):
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """Means over positions of what one variant predicts: `distribution` `q(w)`, and the mean NLL of the true token,
-    weighted by token, for each class of tokens (`nll_by_class`, by default each type is one), and averaged over the
-    classes that occur (`balanced_nll`). NLL in nats, NaN where no target is known."""
+    """Means over positions of the predictions of one variant: the `distribution` `q(w)`, and the mean NLL of the true
+    token over tokens (`nll`), within each class of tokens (`nll_by_class`; by default each type is a class), and
+    averaged over the classes that occur (`balanced_nll`). NLL is in nats, and NaN if no target is known."""
 
     distribution: Distribution
     nll: float
@@ -129,31 +129,32 @@ class Calibration:
 
     @property
     def share(self) -> Float[np.ndarray, "n_variants bands"]:
-        """The share of each band in the true tokens."""
+        """The share of each band among the true tokens."""
         return self.true.sum(-1) / self.count.sum(-1)
 
 
 class MeanPredictions(LogitsObserver):
-    """Corpus-mean predicted distribution and NLL under any number of head edits, in one pass.
+    """The mean predicted distribution and NLL over a corpus, under any number of edits of the head, in one pass.
 
-    For each variant v, summed over the positions that are read: `Σ softmax(logits_v)` by token and
+    For each variant v, two sums are kept over the positions that are read: `Σ softmax(logits_v)` by token, and
     `Σ −log p_v(target)` by target type. Variants that add a vector c to the logits share one exponential: with
-    `e = exp(logits − max)` and `w = exp(c)`, `Z = e·w` and `p = w ⊙ e / Z`, so n of them cost one exponential and
-    two skinny matrix products. A shift whose values range over more than 60 nats is computed on its own. Rows of the
-    vocabulary that are no tokens (`PredictionHead.real`) take no part: the softmax is over the tokens.
+    `e = exp(logits − max)` and `w = exp(c)`, `Z = e·w` and `p = w ⊙ e / Z`, so n variants cost one exponential and two
+    skinny matrix products. A shift whose values span more than 60 nats is computed separately. The softmax is over
+    tokens only; rows of the vocabulary that are not tokens (`PredictionHead.real`) are left out.
 
-    After `observe`: `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, and the `means` of each
-    variant; with `grouped` also `leaving_out`, the means without each group of texts, for `interp.intervals.jackknife`.
+    After `observe` there are `distributions` `[n_variants, d_vocab]`, `n_tokens`, `n_scored`, `nll`, and the `means` of
+    each variant. With `grouped` there is also `leaving_out`, the means without each group of texts, for
+    `interp.intervals.jackknife`.
 
     Args:
-        grouped: keep the sums of 20 groups of texts apart (see `interp.run.groups`), in as many times the memory.
-        classes: the class of each type, 0, 1, …, in which NLL is summed; of its own by default.
-        bands: the band of each type, 0, 1, …, whose `calibration` is kept; −1 for none.
+        grouped: keep separate sums for 20 groups of texts (see `interp.run.groups`), which takes 20 times the memory.
+        classes: the class of each type, 0, 1, …, in which NLL is summed. Default: each type is a class.
+        bands: the band of each type, 0, 1, …, for `calibration`; −1 for none.
 
     Raises:
-        ValueError: a model that does not predict the tokens it reads, logits that are soft-capped (a shift of the
-            logits is then no shift of the head), fc on a model without b_FC, shifts or logits that are not finite.
-        RuntimeError: fc while somebody else has hooks on the head, whose edits a recomputed head would not have.
+        ValueError: the model does not predict the tokens it reads; its logits are soft-capped (so that shifting them is
+            not an edit of the head); fc is given for a model without b_FC; or shifts or logits are not finite.
+        RuntimeError: fc is given while the head has other hooks, whose edits a recomputed head would not include.
     """
 
     def __init__(
@@ -215,8 +216,8 @@ class MeanPredictions(LogitsObserver):
         return [self.groups_of_positions(batch)]
 
     def read(self, logits: Tensor, targets: Tensor, *others: Tensor) -> None:
-        """Add the sums of some positions, from the logits, what flows at the sites that variants are edited from (where
-        b_FC is scaled the last residual stream), and the group of each."""
+        """Add the sums for some positions, from the logits, the activations that variants are computed from (the final
+        residual stream if b_FC is scaled), and the group of each position."""
         if not len(targets):
             return
         *activations, groups = others
@@ -254,15 +255,15 @@ class MeanPredictions(LogitsObserver):
                 self.add("calibration", _binned(its_mass[:, :, scored], self._band_of[true[scored]]), group=group)
 
     def edited(self, variant: int, logits: Tensor, *activations: Tensor) -> Tensor:
-        """The logits of a variant, without its shift, from those of the model and what flows at the sites it reads."""
+        """The logits of a variant without its shift, from the model's logits and the activations that it reads."""
         fc = self.variants[variant].fc
         return logits if fc == 1.0 else real_logits(self.head.encoder_logits(activations[0], fc), self.head.real)
 
     def _read_shared(
         self, logits: Tensor, targets: Tensor, lengths: list[int], nll: Tensor, mass: Tensor
     ) -> list[Tensor] | None:
-        """The sums of all variants of moderate shift, less their weights, from one exponential, for each group of
-        positions; None, and nothing read, where it loses terms."""
+        """The sums of all variants with moderate shifts, without their weights, from one exponential, for each group of
+        positions. Returns None and reads nothing if terms would be lost."""
         if not self._shared:
             return None
         peak = logits.amax(1, keepdim=True)
@@ -283,8 +284,8 @@ class MeanPredictions(LogitsObserver):
     def _read_one(
         self, logits: Tensor, targets: Tensor, i: int, lengths: list[int], nll: Tensor, mass: Tensor
     ) -> list[Tensor]:
-        """The sums of one variant by itself, for each group of positions, in float64 where float32 has no number as
-        small as its probabilities."""
+        """The sums of one variant, for each group of positions, in float64 if its probabilities are too small for
+        float32."""
         log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
         if logits.dtype != torch.float64:
             sums = log_p.exp().sum(0)
@@ -297,27 +298,27 @@ class MeanPredictions(LogitsObserver):
         return [part.exp().sum(0) for part in log_p.split(lengths)]
 
     def look(self, variant: int, log_p: Tensor) -> None:
-        """For a subclass: what a variant that is computed by itself predicts."""
+        """For subclasses: called with the predictions of a variant that is computed separately."""
 
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
-        """Whether a token's sum is so small a part of what it could be that terms of it may have been lost."""
+        """Whether a token's sum is so small compared with its possible value that terms may have been lost."""
         small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
         return bool((small & self.head.real).any())
 
     @property
     def n_tokens(self) -> int:
-        """Positions that were read."""
+        """The number of positions that were read."""
         return int(self.state["n"])
 
     @property
     def n_scored(self) -> int:
-        """Positions with a known target, which the NLL averages over."""
+        """The number of positions with a known target, over which NLL is averaged."""
         return int(self.state["n_scored"])
 
     @property
     def distributions(self) -> Float[np.ndarray, "n_variants d_vocab"]:
         """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs). Raises
-        ValueError where none was read."""
+        ValueError if no position was read."""
         return np.stack([self.means(number).distribution for number in range(len(self.variants))])
 
     @property
@@ -326,7 +327,7 @@ class MeanPredictions(LogitsObserver):
         return np.array([self.means(number).nll for number in range(len(self.variants))])
 
     def means(self, variant: int) -> Means:
-        """The means of one variant over all positions. Raises ValueError where none was read."""
+        """The means of one variant over all positions. Raises ValueError if no position was read."""
         self.check_read()
         return self._means(*(sums.sum(0) for sums in self._sums(variant)))
 
@@ -337,27 +338,27 @@ class MeanPredictions(LogitsObserver):
     def nll_by_group(
         self, variant: int
     ) -> tuple[Float[np.ndarray, "groups classes"], Float[np.ndarray, "groups classes"]]:
-        """Summed NLL of one variant by group of texts and class of the true token, and how many tokens these are."""
+        """The summed NLL of one variant by group of texts and class of the true token, and the number of tokens."""
         _, nll, _, count = self._sums(variant)
         return nll, count
 
     @property
     def calibration(self) -> Calibration:
-        """That of the bands, over all positions with a known target."""
+        """The calibration of the bands over all positions with a known target."""
         return Calibration(*self.state["calibration"].sum(0).cpu().numpy())
 
     def calibration_leaving_out(self) -> list[Calibration]:
-        """The same without each group of texts, in the order of `sizes`."""
+        """The calibration without each group of texts, in the order of `sizes`."""
         return [Calibration(*one) for one in summed_others(self.state["calibration"][self._groups].cpu().numpy())]
 
     @property
     def sizes(self) -> Float[np.ndarray, " groups"]:
-        """How many positions of each group of texts were read."""
+        """The number of positions read in each group of texts."""
         return self.state["positions"][self._groups].cpu().numpy()
 
     @property
     def intervals(self) -> dict[str, Any]:
-        """What there is to say of intervals from these groups (`interp.intervals.about`)."""
+        """What a result records about intervals from these groups (`interp.intervals.about`)."""
         return about(len(self.sizes), self.stretches_per_group)
 
     @property
@@ -365,7 +366,7 @@ class MeanPredictions(LogitsObserver):
         return self.state["positions"].nonzero()[:, 0]
 
     def _sums(self, variant: int) -> list[np.ndarray]:
-        """By group: probabilities, NLL by class, positions, and how often each class is the target's."""
+        """Sums by group: probabilities, NLL by class, positions, and how often the target is in each class."""
         groups = self._groups
         sums = [self.state[name][groups, variant] for name in ("probability", "nll")]
         sums += [self.state[name][groups] for name in ("positions", "count")]
@@ -380,7 +381,8 @@ class MeanPredictions(LogitsObserver):
 
 
 def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Float[Tensor, "3 n bands bins"]:
-    """How many positions gave each band a probability in each bin, these probabilities, and where the band was true."""
+    """For each band and bin of probability: the number of positions, the sum of their probabilities, and how often the
+    band was true."""
     n, bands, _ = mass.shape
     which = (mass * _BINS).long().clamp(0, _BINS - 1)
     is_true = (true == torch.arange(bands, device=true.device)[:, None]).to(mass).expand(n, -1, -1)
@@ -391,7 +393,7 @@ def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Fl
 
 
 class SiteMean(Observer):
-    """Mean of what flows at a site, `[width]`, over the positions that are read; a batch is summed in `dtype`."""
+    """The mean activation at a site, `[width]`, over the positions that are read. A batch is summed in `dtype`."""
 
     def __init__(
         self, model: Model, site: Site, width: int, *, layer: int | None = None, dtype: torch.dtype = torch.float64
@@ -415,6 +417,6 @@ class SiteMean(Observer):
 
 
 def real_logits(logits: Float[Tensor, "pos d_vocab"], real: Bool[Tensor, " d_vocab"]) -> Float[Tensor, "pos d_vocab"]:
-    """Logits in float32 at least, −∞ on rows of the vocabulary that are no tokens."""
+    """Logits at least in float32, and −∞ in rows of the vocabulary that are not tokens."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return wide if bool(real.all()) else wide.masked_fill(~real, -torch.inf)

@@ -12,7 +12,7 @@ Distribution = Float[np.ndarray, " d_vocab"]
 
 
 def kl(p: Distribution, q: Distribution) -> float:
-    """`KL(p‖q) = Σ p log(p/q)` in nats, over types with p > 0; infinite where q = 0 there."""
+    """`KL(p‖q) = Σ p log(p/q)` in nats, over types with p > 0; infinite if q = 0 for one of them."""
     return float(rel_entr(p, q).sum())
 
 
@@ -23,12 +23,12 @@ def js(p: Distribution, q: Distribution) -> float:
 
 
 def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:
-    """`KL(q‖u)` over types with u > 0, q renormalised there; and the mass of q on the other types."""
+    """`KL(q‖u)` over types with u > 0, with q renormalised over these, and the mass of q on the other types."""
     seen = u > 0
     kept = q[seen].sum()
     return kl(q[seen] / kept, u[seen]), float(max(0.0, q.sum() - kept))
 
 
 def perplexity(nll: float) -> float:
-    """`exp` of a mean NLL in nats; infinite rather than an error where that overflows, NaN for NaN."""
+    """`exp` of a mean NLL in nats; infinite (not an error) if that overflows, and NaN for NaN."""
     return math.inf if nll > 700 else math.exp(nll)

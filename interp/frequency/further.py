@@ -1,5 +1,5 @@
-"""What word frequency is asked beyond the four papers, off by default: directions of the head's input, random controls,
-bands of word frequency, outlier dimensions."""
+"""Parts of the word-frequency analysis beyond the four papers, off by default: directions in the head's input, random
+controls, bands of word frequency, and outlier dimensions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ __all__ = ["Further", "check_further", "look_further"]
 
 @dataclass(frozen=True, eq=False)
 class Further:
-    """What is asked besides: `vectors` that are scaled, the band of each type, and what is observed for the rest."""
+    """The additional questions: the `vectors` to scale, the band of each type, and the observers for the rest."""
 
     vectors: Vectors
     bands: Int[np.ndarray, " d_vocab"]
@@ -45,7 +45,7 @@ class Further:
     sampled: Batches | None
 
     def readings(self, prepared: Batches, predictions: MeanPredictions) -> list[Reading]:
-        """What is to be read, together with the predictions of the edits."""
+        """The readings that are needed, including the predictions of the edits."""
         controls = [self.controls.predictions] if self.controls else []
         readings = [Reading("word frequency", prepared, [predictions, *controls])]
         if self.parts is not None and self.sampled is not None:
@@ -55,7 +55,7 @@ class Further:
     def tables(
         self, predictions: MeanPredictions, edits: pd.DataFrame, u: Distribution, unedited: int
     ) -> dict[str, pd.DataFrame]:
-        """The tables of `BiasEffect` that this fills, by name; empty where it was not asked for."""
+        """The tables of `BiasEffect` that these questions fill, by name. A table that was not asked for is empty."""
         found = {"controls": pd.DataFrame(columns=CONTROL_COLUMNS), "bands": pd.DataFrame(columns=BAND_COLUMNS)}
         found |= {"outlier_dims": self.dims, "outliers": pd.DataFrame(columns=OUTLIER_COLUMNS)}
         if self.controls:
@@ -69,7 +69,7 @@ class Further:
 
 
 def check_further(scales: Sequence[float], options: FrequencyOptions) -> None:
-    """Raise ValueError as `check_directions`, `check_controls` and `check_bands`."""
+    """Raise the errors of `check_directions`, `check_controls` and `check_bands`."""
     check_directions(options.directions)
     check_controls(options.controls, scales)
     check_bands(options.bands)
@@ -83,15 +83,15 @@ def look_further(
     u: Distribution,
     options: FrequencyOptions,
 ) -> Passes[Further]:
-    """What is asked besides, from at most one pass before that of the edits.
+    """Prepare the additional questions, with at most one pass before that of the edits.
 
-    Raises ValueError as `head_directions`, and for controls or outlier dimensions of a folded model. Raises
-    RuntimeError for any of these while somebody else has hooks on the prediction head, whose input is then not what the
-    logits come from.
+    Raises the errors of `head_directions`, and ValueError for controls or outlier dimensions of a folded model. Raises
+    RuntimeError for any of these while the prediction head has other hooks, because its input may then not be what the
+    logits are computed from.
     """
     if (options.directions or options.controls or options.outliers) and head_is_hooked(model):
         what = "directions, controls and outlier dimensions of the head's input"
-        raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove these")
+        raise RuntimeError(f"{what} cannot be scaled while other hooks are active on the prediction head; remove them")
     seed = options.seed or 0
     looking = [outlier_dims(model, prepared)] if options.outliers else []
     vectors, *looked = yield from side_by_side(head_directions(model, prepared, options.directions), *looking)

@@ -1,4 +1,4 @@
-"""How far predictions are from word frequency, and how good they are, each with its 95 % interval."""
+"""How far predictions are from word frequency and how good they are, with 95 % intervals."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ _NORMAL = stats.norm.ppf(0.975)
 
 
 def with_ends(names: list[str]) -> list[str]:
-    """The names of columns, each with those of the ends of its interval behind it."""
+    """The names of columns, each followed by the names of the ends of its interval."""
     return [column for name in names for column in (name, f"{name}_low", f"{name}_high")]
 
 
@@ -24,17 +24,17 @@ CORRELATIONS = with_ends(["pearson", "spearman", "slope"])
 
 
 def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd.DataFrame:
-    """A row for each variant of the prediction head: the columns of `BiasEffect.kl` from kl_unigram_model on.
+    """One row per variant of the prediction head, with the columns of `BiasEffect.kl` from kl_unigram_model on.
 
-    The intervals come from leaving out each group of texts (`interp.intervals.jackknife`); u is taken as known. Those
-    of KL, ΔKL and JS lie around the bias-corrected value, since a mean prediction from fewer positions is farther from
-    any distribution; that of the perplexity is the exponential of the NLL's.
+    The intervals come from leaving out each group of texts (`interp.intervals.jackknife`), with u taken as known. Those
+    of KL, ΔKL and JS are centred on the bias-corrected value, because a mean prediction from fewer positions is farther
+    from any distribution. The interval of the perplexity is the exponential of that of the NLL.
 
     Args:
         u: the unigram distribution.
         unedited: the number of the variant that ΔKL and Δ perplexity compare with.
 
-    Raises ValueError where a type of the corpus has no predicted probability, so that KL(u‖q) is not finite.
+    Raises ValueError if a type of the corpus has a predicted probability of 0, so that KL(u‖q) is not finite.
     """
     _check_types(predictions, u)
     found = _jackknifed(predictions, u, unedited)
@@ -53,7 +53,7 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
 
 
 def _jackknifed(predictions: MeanPredictions, u: Distribution, unedited: int) -> dict[str, Jackknife]:
-    """What has an interval, for all variants, and its difference from the unedited one."""
+    """The measures that have intervals, for all variants, and their differences from the unedited variant."""
     numbers = range(len(predictions.variants))
     table = pd.DataFrame([_measured(predictions.means(number), u) for number in numbers])
     whole = table.to_numpy()
@@ -86,19 +86,19 @@ def _check_types(predictions: MeanPredictions, u: Distribution) -> None:
     q, real = predictions.distributions, predictions.head.real.cpu().numpy()
     foreign = np.flatnonzero((u > 0) & ~real)
     if len(foreign):
-        found = f"{len(foreign)} types at rows of the vocabulary that are no tokens of this model"
+        found = f"{len(foreign)} types in rows of the vocabulary that are not tokens of this model"
         raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
     for variant, lost in zip(predictions.variants, ((q == 0) & (u > 0)).sum(1), strict=True):
         if lost:
             what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
-            raise ValueError(f"{what} everywhere, which float64 does not hold; leave this scale out")
+            raise ValueError(f"{what} everywhere, which is too small for float64; leave this scale out")
 
 
 def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict[str, float]:
-    """Pearson's and Spearman's correlation and the least-squares slope of y on x, with their 95 % intervals.
+    """Pearson's and Spearman's correlation and the least-squares slope of y on x, with 95 % intervals.
 
-    Of Pearson's by Fisher's z; of Spearman's the same with the variance `(1 + ρ²/2)/(n − 3)` (Bonett and Wright 2000);
-    of the slope by Student's t. NaN of three points or fewer.
+    The interval of Pearson's correlation uses Fisher's z, that of Spearman's the same with variance
+    `(1 + ρ²/2)/(n − 3)` (Bonett and Wright 2000), and that of the slope Student's t. NaN for three points or fewer.
 
     Examples:
         >>> x = np.arange(50.0)

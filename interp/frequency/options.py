@@ -1,4 +1,4 @@
-"""What `interp frequency` is asked with."""
+"""The options and the declaration of `interp frequency`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ __all__ = ["ANALYSIS", "FrequencyOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class FrequencyOptions(CountsOptions, MaskedTextOptions):
-    biases: Several[Bias] | None = option(None, "Biases to scale. Default: all that the model has.")
+    biases: Several[Bias] | None = option(None, "Biases to scale. Default: all biases of the model's head.")
     scales: float | int | Iterable[float | int] = option((0.0, 0.5, 1.0), "Factors λ to multiply each bias by.")
     directions: Several[Direction] = option(
-        (), "Directions of the head's input to scale too: its mean E[h], and the log-probability direction −A."
+        (), "Directions in the head's input to scale as well: its mean E[h], and the log-probability direction −A."
     )
     controls: int = option(
-        0, "Number of random directions of each kind to compare b_LN and the directions with; at least 39.", least=0
+        0, "Number of random directions of each kind, to compare b_LN and the directions with; at least 39.", least=0
     )
     bands: int = option(
         0, "Number of bands of word frequency in which to measure NLL and calibration; at least 2.", least=0
@@ -26,7 +26,7 @@ class FrequencyOptions(CountsOptions, MaskedTextOptions):
     outliers: bool = option(
         False, "Also predict from the outlier dimensions of the head's input alone, and without them."
     )
-    seed: int | None = option(None, "Seed of the masking and of all random draws. Default: 0.", least=0)
+    seed: int | None = option(None, "Seed for masking and all random draws. Default: 0.", least=0)
 
 
 def _mask_rate(model: Any, options: dict[str, Any]) -> float | None:

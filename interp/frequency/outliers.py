@@ -1,9 +1,9 @@
-"""Outlier dimensions of the prediction head's input: what is predicted from them alone, and without them.
+"""Outlier dimensions of the prediction head's input: predictions from them alone, and without them.
 
-A dimension is an outlier where, at more than half of the positions, its value lies more than 3 SD from the mean of
-that position's dimensions. Their part of the input, h_O, is unembedded alone (all other dimensions set to zero), and
-the input without it. Beside each stand random parts `h_O R`: R rotates h_O into the space of the input, so that at
-every position a random part has the norm of h_O.
+A dimension is an outlier if, at more than half of the positions, its value lies more than 3 SD from the mean over the
+dimensions at that position. The outliers' part of the input, h_O, is unembedded alone (with all other dimensions set to
+zero), and so is the input without it. Both are compared with random parts `h_O R`, where R rotates h_O into the space
+of the input, so that at every position a random part has the norm of h_O.
 
 Source: Macocco, Graichen, Boleda and Baroni, "Not a nuisance but a useful heuristic: Outlier dimensions favor frequent
 tokens in language models", BlackboxNLP 2025. The threshold is ours.
@@ -35,7 +35,7 @@ __all__ = ["OUTLIER_COLUMNS", "OutlierDims", "Outliers", "PartPredictions", "out
 
 _SD = 3.0
 _MOST_POSITIONS = 2_000
-"""Positions, at random, that are predicted: each needs all logits anew for every part."""
+"""The number of random positions to predict at. Each of them needs all logits again for every part."""
 _MEASURED = ("kl_unigram_model", "js", "surprisal", "entropy")
 OUTLIER_COLUMNS = ["part", "of", "draw", "n_dims", *with_ends(list(_MEASURED)), "n_predicted", "n_tokens"]
 
@@ -43,7 +43,8 @@ OUTLIER_COLUMNS = ["part", "of", "draw", "n_dims", *with_ends(list(_MEASURED)), 
 class OutlierDims(Observer):
     """How often each dimension of the head's input is extreme, and its mean.
 
-    After `observe`: `table` (dim, share, mean) of the outlier dimensions, and the number of positions `n_tokens`.
+    After `observe` there are the `table` (dim, share, mean) of the outlier dimensions, and the number of positions
+    `n_tokens`.
     """
 
     def __init__(self, model: Model) -> None:
@@ -77,15 +78,15 @@ class OutlierDims(Observer):
 
 
 class PartPredictions(MeanPredictions):
-    """What is predicted from parts of the head's input alone, and without them.
+    """Predictions from parts of the head's input alone, and without them.
 
-    Variants: the model as it is; then, for each part, from it `alone` and `without` it. Besides those of
-    `MeanPredictions` the mean `entropies` of what they predict, and the number of different tokens that are ever
-    likeliest (`n_predicted`).
+    The variants are the unedited model and, for each part, the predictions from it `alone` and `without` it. In
+    addition to the values of `MeanPredictions` there are the mean `entropies` of the predictions, and the number of
+    different tokens that are most likely at some position (`n_predicted`).
 
     Args:
-        dims: of the head's input, that are rotated into the parts.
-        parts: for each, what a unit of each of these dimensions becomes in the space of the head's input.
+        dims: the dimensions of the head's input that are rotated into the parts.
+        parts: for each part, what a unit of each of these dimensions becomes in the space of the head's input.
     """
 
     reads: ClassVar[tuple[Site, ...]] = ("head_input",)
@@ -124,7 +125,7 @@ class PartPredictions(MeanPredictions):
 
     @property
     def n_predicted(self) -> list[int]:
-        """How many different tokens are likeliest somewhere, by variant."""
+        """How many different tokens are most likely at some position, by variant."""
         return (self.state["likeliest"] > 0).sum(1).tolist()
 
     def entropies(self) -> tuple[Float[np.ndarray, " n_variants"], Float[np.ndarray, "groups n_variants"]]:
@@ -135,14 +136,14 @@ class PartPredictions(MeanPredictions):
 
 
 class Outliers(NamedTuple):
-    """The parts of a head's input that its outlier dimensions are, and random ones of their norm."""
+    """The part of a head's input in its outlier dimensions, and random parts of the same norm."""
 
     own: PartPredictions
     random: PartPredictions | None
 
     @classmethod
     def of(cls, model: Model, dims: Sequence[int], *, controls: int, seed: int) -> "Outliers":
-        """Those of some dimensions, and so many random ones."""
+        """The part in some dimensions, and `controls` random ones."""
         d_model, k = model.cfg.d_model, len(dims)
         own = torch.eye(d_model, dtype=torch.float64)[list(dims)][None]
         generator = torch.Generator().manual_seed(seed)
@@ -155,7 +156,7 @@ class Outliers(NamedTuple):
         return [one for one in self if one is not None]
 
     def sample(self, prepared: Batches, n_tokens: int, seed: int) -> Batches:
-        """Those positions, of so many, at which parts are predicted from."""
+        """A sample of the `n_tokens` positions at which predictions from parts are made."""
         return sample_positions(prepared, min(1.0, _MOST_POSITIONS / n_tokens), seed=seed)
 
     def table(self, u: Distribution) -> pd.DataFrame:
@@ -203,7 +204,7 @@ def outlier_dims(model: Model, prepared: Batches) -> Passes[OutlierDims]:
 
 def outlier_findings(dims: pd.DataFrame, outliers: pd.DataFrame) -> tuple[Finding, ...]:
     """Whether predictions without the outlier dimensions of the head's input are further from word frequency than
-    without random parts, and from them alone nearer to it.
+    predictions without random parts, and whether predictions from them alone are nearer to it.
 
     Args:
         dims, outliers: tables of `BiasEffect`, `outlier_dims` and `outliers`.

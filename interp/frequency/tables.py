@@ -41,13 +41,13 @@ __all__ = ["BiasEffect", "Edited", "Effects", "Numbers", "bias_effect", "why_imp
 
 Numbers: TypeAlias = Float[np.ndarray, " d_vocab"]
 Edited: TypeAlias = Bias | Direction
-"""What is scaled: a bias, or a direction of the head's input."""
+"""What can be scaled: a bias, or a direction in the head's input."""
 Effects: TypeAlias = dict[Edited, Numbers]
-"""What each of them adds to every logit; not b_FC, whose effect is no constant."""
+"""What each of them adds to every logit. b_FC is not included, because its effect is not constant."""
 
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
-_INSTEAD = "its mean input can be scaled (directions=['mean'], --directions mean, interp report --more)"
+_INSTEAD = "scale its mean input instead (directions=['mean'], --directions mean, interp report --more)"
 _CONTROLS = 39  # so that a bias that is one of 40 alike is above all others in 1 of 40
 _FEWEST_TYPES = 3  # for a line through them
 _SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "perplexity", "balanced_nll", "n_tokens"]
@@ -55,41 +55,41 @@ _SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "
 
 @dataclass(frozen=True, eq=False)
 class BiasEffect(Result):
-    """What `bias_effect` found.
+    """The result of `bias_effect`.
 
     - `kl` (bias, scale, kl_unigram_model, kl_corrected, delta_kl, kl_model_unigram, dropped_mass, js, perplexity,
-      delta_perplexity, balanced_nll, n_tokens, n_scored): one row for each bias and scale. KL and JS in nats;
-      `delta_…` is the difference from λ = 1; `n_tokens` positions read, `n_scored` of them with a known target.
-      `kl_corrected` is KL(u‖q) without the bias of a mean over so few positions. Beside them the ends of their 95 %
-      intervals (`kl_low`, `kl_high`, `delta_kl_low`, …), NaN of fewer than 20 texts.
-      Among the biases stand the `directions` that were asked for, `mean` and `slope` (`interp.frequency.directions`).
+      delta_perplexity, balanced_nll, n_tokens, n_scored): one row per bias and scale. KL and JS are in nats. `delta_…`
+      is the difference from λ = 1. `n_tokens` positions were read, of which `n_scored` have a known target.
+      `kl_corrected` is KL(u‖q) without the bias of a mean over few positions. The ends of the 95 % intervals are in
+      `kl_low`, `kl_high`, `delta_kl_low`, …, and are NaN for fewer than 20 texts. The `directions` that were asked for,
+      `mean` and `slope`, are listed among the biases (`interp.frequency.directions`).
     - `types` (token_id, token, count, unigram, projection_ln, bias_last, projection_mean, projection_slope): one row
-      for each token; NaN for what there is not.
-    - `probabilities` (token_id, bias, scale, probability): mean predicted probability of each token; an
-      `interp.dense.Dense`, of which `probabilities(bias="ln", scale=0)` is a table and `probabilities.table` the whole.
-    - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): mean predicted
-      probability of the types in bins of equal width of log u.
+      per token. Values that do not exist are NaN.
+    - `probabilities` (token_id, bias, scale, probability): the mean predicted probability of each token. It is an
+      `interp.dense.Dense`: `probabilities(bias="ln", scale=0)` gives some rows as a table, `probabilities.table` all.
+    - `curve` (bias, scale, bin, unigram_low, unigram_high, geometric_mean, geometric_sd, n_types): the mean predicted
+      probability of types, in bins of equal width in log u.
     - `projection` (bias, pearson, spearman, slope, with `_low` and `_high` of each, n_types, n_controls,
-      control_spearman): what the bias adds to the logits against log u; the slope is the τ of an equivalent logit
-      adjustment. The intervals are over types. `control_spearman` is the largest correlation that any of 39 random
-      directions has in place of b_LN, or b_last with its values in random order.
-    - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u`
-      for comparison (Menon et al. 2021), at the τ that b_LN amounts to, and at 1.
+      control_spearman): what the bias adds to the logits against log u. The slope is the τ of an equivalent logit
+      adjustment. Intervals are over types. `control_spearman` is the largest correlation for any of 39 random
+      directions in place of b_LN, or for b_last with its values in random order.
+    - `adjustment` (tau, and the columns of `kl` from kl_unigram_model on): logit adjustment `logits − τ log u` for
+      comparison (Menon et al. 2021), at the τ that is equivalent to b_LN, and at 1.
     - `controls` (bias, scale, kind, draw, norm, effect_sd, kl_unigram_model, delta_kl, perplexity, delta_nll,
-      excess_nll): random directions in place of b_LN and of each direction, of its `norm` or of its `effect` (the SD
-      over types that occur of what it adds to the logits), at the λ nearest to 0 and to ½; columns as in `kl` and
-      `bands`.
+      excess_nll): random directions in place of b_LN and of each direction, with the same `norm` or the same `effect`
+      (the SD, over types that occur, of what it adds to the logits), at the λ nearest to 0 and ½. Columns are as in
+      `kl` and `bands`.
     - `bands` (bias, scale, band, unigram_low, unigram_high, n_types, n_scored, share, predicted, nll, delta_nll,
-      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five): by band of word
-      frequency, 1 the most frequent, the share of true tokens and the mean probability; `excess_nll` is ΔNLL less that
-      of all tokens. See `interp.frequency.bands`.
+      excess_nll, calibration_error, delta_calibration_error, and `_low` and `_high` of the last five): for each band of
+      word frequency (1 is the most frequent), the share of true tokens and the mean probability. `excess_nll` is ΔNLL
+      minus that of all tokens. See `interp.frequency.bands`.
     - `outlier_dims` (dim, share, mean): dimensions of the head's input that are extreme at most positions.
     - `outliers` (part, of, draw, n_dims, kl_unigram_model, js, surprisal, entropy, with `_low` and `_high`,
-      n_predicted, n_tokens): predictions from them `alone` and `without` them, beside `random` parts of the input of
-      their norm; of at most about 2,000 positions. `n_predicted` counts the tokens that are ever likeliest. See
-      `interp.frequency.outliers`.
+      n_predicted, n_tokens): predictions from outlier dimensions `alone` and `without` them, and the same for `random`
+      parts of the input with the same norm, at no more than about 2,000 positions. `n_predicted` counts the tokens that
+      are most likely at some position. See `interp.frequency.outliers`.
 
-    The last four are empty where they were not asked for.
+    The last four tables are empty if they were not asked for.
     """
 
     analysis: ClassVar[str] = "frequency"
@@ -108,7 +108,7 @@ class BiasEffect(Result):
 
     @property
     def ranks(self) -> pd.DataFrame:
-        """Where each ΔKL stands among those of random directions: see `interp.frequency.directions.ranks`."""
+        """The rank of each ΔKL among those of random directions; see `interp.frequency.directions.ranks`."""
         return ranks(self.kl, self.controls)
 
     @property
@@ -124,7 +124,7 @@ class BiasEffect(Result):
 
 
 def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | None:
-    """Why there is nothing to ask of a model, with these directions, None where there is."""
+    """Why the question cannot be asked of a model with these directions, or None if it can."""
     if directions:
         return why_no_directions(model)
     return None if prediction_head(model).biases else f"this model's prediction head has no bias to scale; {_INSTEAD}"
@@ -132,22 +132,23 @@ def why_impossible(model: Model, directions: Sequence[Direction] = ()) -> str | 
 
 @asks(FrequencyOptions)
 def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[BiasEffect]:
-    """Scale each bias of the prediction head and compare what the model predicts with word frequency.
+    """Scale each bias of the prediction head and compare the model's predictions with word frequency.
 
-    For each bias and scale λ: `q(w)`, the mean over positions of the predicted probability with λ times the bias;
-    `KL(u‖q) = Σ u log(u/q)` against the unigram distribution u; perplexity on the same text (Kobayashi et al.
-    2023, §4). All of it from one forward pass: b_LN and b_last add `(λ − 1) b_LN W_U` and `(λ − 1) b_last` to the
-    logits, and only b_FC needs the head again.
+    For each bias and scale λ, this gives `q(w)`, the mean over positions of the predicted probability with λ times the
+    bias; `KL(u‖q) = Σ u log(u/q)`, where u is the unigram distribution; and perplexity on the same text (Kobayashi et
+    al. 2023, §4). Everything comes from one forward pass: b_LN and b_last add `(λ − 1) b_LN W_U` and `(λ − 1) b_last`
+    to the logits, and only b_FC needs the head to be computed again.
 
-    `text` is anything `interp.corpora.batches` takes, or its batches. Where the word frequencies are those of this text
-    (all of it, `limit` aside) and it has fewer than ten million tokens, there is a warning: sampling error raises the
-    KL.
+    `text` is anything `interp.corpora.batches` takes, or its batches. If the word frequencies are those of this text
+    (the whole text, regardless of `limit`) and it has fewer than ten million tokens, there is a warning, because
+    sampling error raises the KL.
 
     Raises:
-        ValueError: a bias the model does not have, scales that are not finite or repeated, unigram counts of
-            another vocabulary, a text without a single position to read; fewer than 39 controls, one band, directions
-            or outlier dimensions of a folded model or one that soft-caps its logits.
-        RuntimeError: directions, controls or outlier dimensions while others have hooks on the prediction head.
+        ValueError: the model does not have a bias; scales are repeated or not finite; unigram counts belong to another
+            vocabulary; the text has no position to read; there are fewer than 39 controls, or one band; or directions
+            or outlier dimensions are asked for of a folded model, or one that soft-caps its logits.
+        RuntimeError: directions, controls or outlier dimensions are asked for while the prediction head has other
+        hooks.
 
     Examples:
         >>> import interp
@@ -206,7 +207,7 @@ def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias
         return head.biases
     biases: tuple[Bias, ...] = tuple(listed(options.biases))
     if not biases or len(set(biases)) < len(biases):
-        raise ValueError(f"biases must be a list of different biases of {', '.join(head.biases)}, found {biases!r}")
+        raise ValueError(f"biases must be one or more different ones of {', '.join(head.biases)}, found {biases!r}")
     for bias in biases:
         head.require(bias)
     return biases
@@ -215,18 +216,18 @@ def _check_biases(head: PredictionHead, options: FrequencyOptions) -> tuple[Bias
 def _check_scales(scales: float | int | Iterable[float | int]) -> list[float]:
     numbers = [] if isinstance(scales, str) else [float(scale) for scale in listed(scales)]
     if not numbers or len(set(numbers)) < len(numbers) or not np.isfinite(numbers).all():
-        raise ValueError(f"scales must be different finite numbers, at least one, found {scales!r}")
+        raise ValueError(f"scales must be one or more different finite numbers, found {scales!r}")
     return numbers
 
 
 def word_frequencies(
     model: Model, prepared: Batches, given: Counts | None = None, *, column: str | None = None
 ) -> Unigrams:
-    """`interp.corpora.counts.unigrams_of`; warns where the counts are the text's own and few."""
+    """`interp.corpora.counts.unigrams_of`, with a warning if the counts are those of the text itself and few."""
     counts = unigrams_of(model, prepared, given, column=column)
     if given is None and shipped_counts(model) is None and counts.n_tokens < _ENOUGH_TOKENS:
         found = f"word frequencies come from {counts.corpus}, {counts.n_tokens:,} tokens"
-        why = f"sampling error raises the KL below about {_ENOUGH_TOKENS:,}"
+        why = f"with fewer than about {_ENOUGH_TOKENS:,}, sampling error raises the KL"
         warn(f"{found}; {why}. Give counts of a larger corpus (unigram=, --unigram)")
     return counts
 
@@ -246,7 +247,7 @@ def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effec
 
 
 def _curve(edits: pd.DataFrame, q: Float[np.ndarray, "edits d_vocab"], u: Numbers) -> pd.DataFrame:
-    """Geometric mean and SD of q over the types in each bin of equal width of log u."""
+    """Geometric mean and SD of q over the types in each of several bins of equal width in log u."""
     seen = u > 0
     log_u, log_q = np.log(u[seen]), np.log(q[:, seen])
     edges = np.linspace(log_u.min(), log_u.max(), _BINS + 1)
@@ -282,8 +283,8 @@ def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[n
 def _controls(
     head: PredictionHead, bias: Edited, effect: Numbers, keep: Bool[np.ndarray, " d_vocab"]
 ) -> Float[np.ndarray, "controls types"]:
-    """What random directions add to the logits in place of b_LN, or of a direction of the head's input; of b_last, its
-    values in random order."""
+    """What random directions add to the logits in place of b_LN or of a direction in the head's input. For b_last,
+    these are its values in random order."""
     rng = np.random.default_rng(0)
     if bias == "last":
         return np.stack([rng.permutation(effect[keep]) for _ in range(_CONTROLS)])

@@ -1,4 +1,4 @@
-"""Question 1, in what a model writes: text decoded with hooks active."""
+"""Question 1 in generated text, which is decoded with hooks active."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""transformers' `generate` on a `HookedTransformer`: a shell that looks like a transformers model and owns nothing."""
+"""transformers' `generate` for a `HookedTransformer`, through a shell that looks like a transformers model."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -25,9 +25,10 @@ _positions_first = partial(rearrange, pattern="batch head pos d_head -> batch po
 
 
 class HeadsFirst(TransformerLensKeyValueCacheEntry):
-    """Keys and values of a layer, `[batch, pos, head, d_head]`, with the positions of a head side by side in memory.
+    """Keys and values of a layer, `[batch, pos, head, d_head]`, with the positions of a head next to each other in
+    memory.
 
-    So the attention's matrix products take them as they lie; else they would copy all of them at every step.
+    The attention's matrix products can then read them directly; otherwise they would copy all of them at every step.
     """
 
     past_keys: Float[Tensor, "batch pos head d_head"]
@@ -50,14 +51,14 @@ class HeadsFirst(TransformerLensKeyValueCacheEntry):
 
 
 class HookedCache(Cache):
-    """TransformerLens' key-value cache where transformers expects its own; a new one for each call of `generate`."""
+    """TransformerLens' key-value cache in place of transformers' own. Each call of `generate` makes a new one."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.kv: TransformerLensKeyValueCache | None = None
 
     def of(self, model: HookedTransformer, rows: int) -> TransformerLensKeyValueCache:
-        """What the model is to read and to extend; empty at first."""
+        """The cache that the model reads and extends; empty at first."""
         if self.kv is None:
             self.kv = TransformerLensKeyValueCache.init_cache(model.cfg, model.W_U.device, rows)
             self.kv.entries = [HeadsFirst(entry.past_keys, entry.past_values) for entry in self.kv.entries]
@@ -67,7 +68,7 @@ class HookedCache(Cache):
         return 0 if self.kv is None else self.kv[layer_idx].past_keys.shape[1]
 
     def reorder_cache(self, beam_idx: Int[Tensor, " rows"]) -> None:
-        """Row i goes on from what row `beam_idx[i]` was."""
+        """Make row i continue from what was row `beam_idx[i]`."""
         assert self.kv is not None
         for entry in self.kv.entries:
             cast("HeadsFirst", entry).reorder(beam_idx)
@@ -76,11 +77,11 @@ class HookedCache(Cache):
 
 
 class Shell(PreTrainedModel, GenerationMixin):
-    """What `GenerationMixin` needs of a model, over a `HookedTransformer` with whatever hooks are active on it.
+    """What `GenerationMixin` needs from a model, around a `HookedTransformer` with any hooks that are active on it.
 
-    With a cache the trunk reads the new tokens alone, and the prediction head the last position alone; without one
-    both read whole rows at every step. The hooked model is no submodule: the shell has no parameters, and nothing
-    done to it moves or saves them.
+    With a cache, the trunk reads only the new tokens, and the prediction head only the last position. Without a cache,
+    both read whole rows at every step. The hooked model is not a submodule, so the shell has no parameters to move or
+    save.
     """
 
     config_class = PreTrainedConfig
@@ -105,10 +106,10 @@ class Shell(PreTrainedModel, GenerationMixin):
         past_key_values: HookedCache | None = None,
         **options: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits `[batch, kept, d_vocab]`: of the last position with a cache, else of all.
+        """Logits `[batch, kept, d_vocab]` at the last position with a cache, otherwise at all positions.
 
-        transformers leaves out a mask without padding, and TransformerLens would make one up from the token ids; so
-        it always gets one here, of the new positions, since its cache keeps the earlier ones.
+        transformers gives no mask if there is no padding, and TransformerLens would then derive one from the token ids.
+        So it always gets a mask here, for the new positions, since its cache keeps that of the earlier ones.
         """
         (model,) = self._hooked
         n_layers = model.cfg.n_layers

@@ -1,4 +1,4 @@
-"""What generating text costs, from a model's config alone."""
+"""The cost of generating text, from a model's config alone."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +17,10 @@ _SCALES = 3
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.generation.study` with these options: the text is read once for the perplexity, and every
-    decoder writes at every λ, with `2 n_layers n_key_value_heads d_head` numbers kept for each token.
+    """The cost of `interp.generation.study` with these options. The text is read once for the perplexity, and every
+    decoder generates text at every λ, keeping `2 n_layers n_key_value_heads d_head` numbers per token.
 
-    Raises as `interp.models.shapes.shape`.
+    Raises the errors of `interp.models.shapes.shape`.
 
     Examples:
         >>> dry_run("tiny-gpt2", None, {"decoders": ["greedy"], "scales": [0, 1]}).numbers

@@ -1,4 +1,4 @@
-"""Prompts cut from a corpus, and text decoded from prompts by transformers with hooks active."""
+"""Prompts cut from a corpus, and text that transformers decodes from prompts with hooks active."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "top_k": {"do_sample": True, "num_beams": 1, "top_k": 50, "top_p": 1.0},
     "top_p": {"do_sample": True, "num_beams": 1, "top_k": 0, "top_p": 0.95},
 }
-"""What a decoder's name stands for in transformers' terms; temperature 1 and no penalty everywhere."""
+"""The transformers settings that a decoder's name stands for, all with temperature 1 and no penalties."""
 
 NEW_TOKENS = 50
 BATCH_SIZE = 32
@@ -59,9 +59,9 @@ _OFF = {"num_beam_groups": 1, "diversity_penalty": 0.0}
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """Beginnings of human texts as token ids, and how each went on; all of the same length.
+    """Beginnings of human texts as token ids, and their continuations. All prompts have the same length.
 
-    `ids` begin with the beginning-of-sequence token where one was asked for; `settings` says where they come from.
+    `ids` begin with the beginning-of-sequence token if that was asked for. `settings` says where they come from.
     """
 
     ids: Int[np.ndarray, "n pos"]
@@ -82,22 +82,23 @@ def prompts(
     bos: bool = False,
     seed: int = 0,
 ) -> Prompts:
-    """The first tokens of texts drawn at random from those that are long enough to hold a human continuation too.
+    """The first tokens of random texts that are long enough to include a human continuation.
 
-    The whole corpus is read, and each text that is long enough is as likely to be drawn; prompts stand in its order.
+    The whole corpus is read, and all texts that are long enough are equally likely to be drawn. Prompts are in the
+    order of the corpus.
 
     Args:
         text: anything `interp.corpora.load` takes. Texts shorter than `prompt_tokens + new_tokens` tokens are left out.
-        n: how many prompts.
-        prompt_tokens: of each, without the beginning-of-sequence token.
-        new_tokens: of a continuation.
+        n: the number of prompts.
+        prompt_tokens: the number of tokens per prompt, without the beginning-of-sequence token.
+        new_tokens: the number of tokens of a continuation.
         limit, column: see `interp.corpora.load`.
-        bos: put the beginning-of-sequence token before each.
-        seed: of the draw.
+        bos: put the beginning-of-sequence token before each prompt.
+        seed: the seed for drawing texts.
 
-    Raises ValueError for fewer than `n` texts that are long enough, lengths too small or past the context, a model
-    without a tokenizer, a tokenizer without a beginning-of-sequence token where one is asked for, or a seed below 0;
-    TypeError for numbers that are not whole.
+    Raises ValueError if fewer than `n` texts are long enough, if lengths are too small or exceed the context, for a
+    model without a tokenizer, for a tokenizer without a beginning-of-sequence token if that is asked for, and for a
+    seed below 0. Raises TypeError for numbers that are not whole.
 
     Examples:
         >>> import interp
@@ -112,7 +113,7 @@ def prompts(
         raise ValueError(f"new_tokens must be at least 4, since diversity counts 4-grams; found {new_tokens}")
     whole = prompt_tokens + new_tokens
     if bos + whole > model.cfg.n_ctx:
-        lengths = f"{prompt_tokens + bos} tokens of a prompt and {new_tokens} new ones"
+        lengths = f"prompts of {prompt_tokens + bos} tokens and {new_tokens} new tokens"
         raise ValueError(f"{lengths} exceed this model's context of {model.cfg.n_ctx}; ask for fewer")
     tokenizer = tokenizer_of(model)
     if bos and tokenizer.bos_token_id is None:
@@ -134,7 +135,8 @@ def prompts(
 
 
 def _drawn(rows: Iterable[list[int]], n: int, seed: int) -> list[list[int]]:
-    """So many rows, each as likely, in the order in which they came: Algorithm R of Vitter (1985), which keeps `n`."""
+    """n random rows, all equally likely, in their original order, by Algorithm R of Vitter (1985), which stores n
+    rows."""
     rng = np.random.default_rng(seed)
     kept: dict[int, tuple[int, list[int]]] = {}
     for number, row in enumerate(rows):
@@ -146,7 +148,7 @@ def _drawn(rows: Iterable[list[int]], n: int, seed: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Generation:
-    """A prompt as text, what followed it, and the new tokens, up to an end-of-sequence token if there was one."""
+    """A prompt as text, its continuation, and the new tokens up to an end-of-sequence token if there was one."""
 
     prompt: str
     text: str
@@ -166,38 +168,39 @@ def generate(
     use_cache: bool = True,
     progress: bool = True,
 ) -> list[Generation]:
-    """Continue prompts by transformers' own decoding, with hooks active on the model.
+    """Continue prompts with transformers' own decoding, while hooks are active on the model.
 
-    The tokens are those of transformers' `generate` on a model with the same weights and edits. Prompts of a batch
-    are padded on the left and masked. Hooks that are active on the model already act too, before those given.
+    The tokens are those that transformers' `generate` gives for a model with the same weights and edits. Prompts of a
+    batch are padded on the left and masked. Hooks that are already active on the model act too, before the given ones.
 
-    Hooks that treat all positions alike act alike with and without the cache. With it a hook sees the new tokens
-    alone, one per step after the prompt, and a hook on the prediction head the last position alone: hooks that depend
-    on the absolute, last or mean position need `use_cache=False`, which shows them the whole padded rows at every
-    step, and costs a whole forward pass per token.
+    Hooks that treat all positions in the same way have the same effect with and without the cache. With the cache, a
+    hook sees only the new tokens, one per step after the prompt, and a hook on the prediction head sees only the last
+    position. Hooks that depend on the absolute, last or mean position need `use_cache=False`, which shows them the
+    whole padded rows at every step but costs a full forward pass per token.
 
     Args:
         prompts: strings, or lists of token ids.
         hooks: a recipe, `[(hook name, hook function), …]`.
-        decoder: `"greedy"`, `"beam"` (4 beams), `"sample"` (temperature 1), `"top_k"` (k = 50), `"top_p"`
-            (p = .95), these numbers being ours; or a transformers `GenerationConfig`, whose end-of-sequence and
-            padding tokens are the tokenizer's unless it has its own.
-        seed: of sampling, seeded anew for each call; the caller's random state stays. What is drawn for a prompt
-            depends on its batch, so on `batch_size` and on the prompts beside it.
-        max_new_tokens: 50, or the config's.
-        batch_size: prompts at once.
+        decoder: `"greedy"`, `"beam"` (4 beams), `"sample"` (temperature 1), `"top_k"` (k = 50) or `"top_p"` (p = .95),
+            where these numbers are our choice; or a transformers `GenerationConfig`, whose end-of-sequence and padding
+            tokens are those of the tokenizer unless it sets its own.
+        seed: the seed for sampling in this call. The caller's random state does not change. What is drawn for a prompt
+            depends on its batch, and so on `batch_size` and the other prompts.
+        max_new_tokens: the largest number of new tokens. Default: that of the config, else 50.
+        batch_size: the number of prompts per batch.
         bos: put the beginning-of-sequence token before each string.
         use_cache: keep keys and values from step to step.
-        progress: show a progress bar.
+        progress: whether to show a progress bar.
 
     Returns one `Generation` per prompt, or as many as the config's `num_return_sequences`, in order.
 
     Raises:
-        ValueError: an encoder; no prompt, an empty one, or one that does not fit into the context with what is to
-            follow; strings without a tokenizer; an unknown decoder, or an option of a config that cannot work here
-            (static caches, assisted, contrastive and group-beam decoding …); a seed outside 0 … 2**63 − 1.
-        TypeError: what is no model, no list of prompts, no string and no list of whole numbers.
-        RuntimeError: a hook that never fired.
+        ValueError: the model is an encoder; there are no prompts, or a prompt is empty or does not fit into the context
+            with its continuation; prompts are strings but there is no tokenizer; the decoder is unknown, or a config
+            has an option that cannot work here (static caches, assisted, contrastive and group-beam decoding …); or the
+            seed lies outside 0 … 2**63 − 1.
+        TypeError: `model` is not a model, or `prompts` is not a list of strings or of lists of whole numbers.
+        RuntimeError: a hook never fired.
 
     Examples:
         >>> import interp
@@ -218,12 +221,14 @@ def generate(
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why the text of a model cannot be generated with b_LN scaled, None where it can."""
+    """Why text cannot be generated by a model with b_LN scaled, or None if it can."""
     return _NO_DECODER if is_encoder(model) else prediction_head(model).why_absent.get("ln")
 
 
 def check_decodes(model: Model) -> None:
-    """Raise ValueError for an encoder, and a decoder without blocks or of tokens that it cannot read."""
+    """Raise ValueError for an encoder, for a decoder without blocks, and for one that cannot read the tokens it
+    predicts.
+    """
     if is_encoder(model):
         raise ValueError(_NO_DECODER)
     if not model.cfg.n_layers:
@@ -243,7 +248,7 @@ def decode(
     progress: bool = False,
     checkpoint: Checkpoint | None = None,
 ) -> list[Generation]:
-    """`generate` of checked token ids and a resolved config; resumes after the batches that a checkpoint has."""
+    """`generate` with checked token ids and a resolved config. Resumes after the batches that are in a checkpoint."""
     each = config.num_return_sequences or 1
     device = model.W_U.device
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
@@ -271,9 +276,9 @@ def decode(
 
 @contextmanager
 def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
-    """transformers' `generate` of the model that a bridge wraps, or of a shell over a hooked one.
+    """transformers' `generate` for the model that a bridge wraps, or for a shell around a hooked model.
 
-    A model of transformers has defaults of its own (a temperature, say), which do not count meanwhile.
+    A transformers model has its own defaults (such as a temperature), which are ignored during this context.
     """
     wrapped = view(model).wrapped
     if wrapped is None:
@@ -296,9 +301,10 @@ def _generates(model: Any) -> Iterator[Callable[..., Tensor]]:
 
 
 def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: int | None) -> GenerationConfig:
-    """A copy of the config, or a preset's, with the length and this model's tokens in it.
+    """A copy of the config, or that of a preset, with the length and this model's special tokens filled in.
 
-    Raises ValueError for an unknown decoder, an option that cannot work here, or two lengths.
+    Raises ValueError for an unknown decoder, for an option that cannot work here, and if two different lengths are
+    given.
     """
     if isinstance(decoder, GenerationConfig):
         config = deepcopy(decoder)
@@ -328,7 +334,7 @@ def resolved(model: Model, decoder: Decoder | GenerationConfig, max_new_tokens: 
 
 
 def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: bool, new: int) -> list[list[int]]:
-    """The token ids of each prompt, with room for what follows."""
+    """The token ids of each prompt. Each must leave room in the context for `new` tokens."""
     expected = "expected a list of prompts, strings or lists of token ids, found"
     if isinstance(prompts, str):
         raise ValueError(f"{expected} the string {prompts!r}")
@@ -340,20 +346,20 @@ def _rows(model: Model, prompts: Sequence[str] | Sequence[Sequence[int]], bos: b
     n_ctx, d_vocab = model.cfg.n_ctx, model.cfg.d_vocab
     for number, row in enumerate(rows):
         if not row:
-            raise ValueError(f"prompt {number} is empty; give it at least one token (bos=True is one)")
+            raise ValueError(f"prompt {number} is empty; give it at least one token (bos=True adds one)")
         if min(row) < 0 or max(row) >= d_vocab:
-            raise ValueError(f"prompt {number} has token ids {min(row)} … {max(row)}, this model 0 … {d_vocab - 1}")
+            raise ValueError(f"prompt {number} has token ids {min(row)} … {max(row)}, expected 0 … {d_vocab - 1}")
         if (max(len(row), new) if view(model).reads_source else len(row) + new) > n_ctx:
-            raise ValueError(f"prompt {number}, {len(row)} tokens, and {new} new ones exceed the context of {n_ctx}")
+            raise ValueError(f"prompt {number} of {len(row)} tokens and {new} new ones exceed the context of {n_ctx}")
     return rows
 
 
 def _row(model: Model, prompt: str | Sequence[int], bos: bool) -> list[int]:
     if not isinstance(prompt, str):
         if bos:
-            raise ValueError("token ids are read as they are; put bos into them yourself")
+            raise ValueError("token ids are read as they are; add bos to them yourself")
         if isinstance(prompt, bytes) or not isinstance(prompt, Iterable) or getattr(prompt, "ndim", 1) != 1:
-            raise TypeError(f"a prompt is a string or a list of token ids, found {prompt!r}")
+            raise TypeError(f"a prompt must be a string or a list of token ids, found {prompt!r}")
         return [whole_number(token_id, "a token id") for token_id in prompt]
     return frame(model, bos)[0] + encode(model.tokenizer, [unicode_text(prompt, "a prompt")])[0]
 
@@ -366,7 +372,7 @@ def decode_batch(
     *,
     reads_source: bool = False,
 ) -> list[list[int]]:
-    """What follows each row, by transformers' `generate`, up to an end-of-sequence token if there is one."""
+    """The continuation of each row by transformers' `generate`, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=not reads_source))
     config.use_cache = config.use_cache is not False
     before = 1 if reads_source else ids.shape[1]  # a decoder of its own begins with a token that says so
@@ -376,7 +382,7 @@ def decode_batch(
 
 
 def continuation(model: Model, row: list[int], new: list[int]) -> Generation:
-    """New tokens as text: what they add to the prompt's, so that no space is lost between the two."""
+    """New tokens as text: what they add to the text of the prompt, so that no space is lost between the two."""
     before, whole = _text(model, row), _text(model, row + new)
     after = whole[len(before) :] if whole.startswith(before) else _text(model, new)
     return Generation(before, after, tuple(new))

@@ -1,4 +1,4 @@
-"""What generated text is like: distinct n-grams, repetition, frequent tokens, MAUVE."""
+"""Measures of generated text: distinct n-grams, repetition, frequent tokens, MAUVE."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ __all__ = ["MAUVE_MODEL", "MAUVE_SEEDS", "ORDERS", "frequent_types", "mauve_scor
 ORDERS = (1, 2, 3, 4)
 MAUVE_SEEDS = (0, 1, 2, 3, 4)
 MAUVE_MODEL = "gpt2-large"
-"""The model whose features mauve-text takes by default."""
+"""The model whose features mauve-text uses by default."""
 
 _FEATURE_TEXTS = 16
 
@@ -42,19 +42,20 @@ def text_metrics(
     human_features: Float[np.ndarray, "human_texts d"] | None = None,
     seeds: Sequence[int] = MAUVE_SEEDS,
 ) -> dict[str, float]:
-    """Measures of a set of texts, on token ids; n-grams do not reach from one text into the next.
+    """Measures of a set of texts, given as token ids. n-grams do not extend from one text into the next.
 
-    - `distinct_1` … `distinct_4`: D_n = different n-grams / all n-grams, pooled over the texts; `diversity`
-      D = ¼ Σ D_n (Kobayashi et al. 2023). They fall with the amount of text: compare equal `n_tokens` alone.
-    - `diversity_se`: its standard error over texts, by the jackknife.
-    - `distinct_1_text` … and `diversity_text`: the same within each text, averaged over the texts that have an n-gram.
-    - `repetition`: share of the 4-grams that stood in the same text before.
-    - `frequent_share`: share of the tokens that are among the corpus's `frequent_types`, which make up half of it.
-    - `mauve_mean`, `mauve_sd` over clustering seeds, where features are given: see `mauve_scores`.
+    - `distinct_1` … `distinct_4`: D_n = different n-grams / all n-grams, pooled over the texts, and `diversity`
+      D = ¼ Σ D_n (Kobayashi et al. 2023). They decrease with the amount of text, so compare only equal `n_tokens`.
+    - `diversity_se`: the standard error of the diversity over texts, by the jackknife.
+    - `distinct_1_text` … and `diversity_text`: the same within each text, averaged over the texts that have n-grams.
+    - `repetition`: the share of 4-grams that occurred earlier in the same text.
+    - `frequent_share`: the share of tokens that are among the corpus's `frequent_types`, which make up half of it.
+    - `mauve_mean`, `mauve_sd`: mean and SD of MAUVE over clustering seeds, if features are given; see `mauve_scores`.
     - `n_texts`, `n_tokens`.
 
-    What cannot be computed is NaN. Raises TypeError for token ids that are no whole numbers, ValueError for ones that
-    `unigram` does not count, no text, one sort of features without the other, and what `mauve_scores` raises.
+    Values that cannot be computed are NaN. Raises TypeError for token ids that are not whole numbers. Raises ValueError
+    for token ids that `unigram` does not count, if there are no texts, for one kind of features without the other, and
+    as `mauve_scores` does.
 
     Examples:
         >>> text_metrics([[1, 2, 3, 1, 2, 3]])["distinct_1"]
@@ -68,7 +69,7 @@ def text_metrics(
     flat = np.array(list(chain.from_iterable(rows)), dtype=np.int64)
     if unigram is not None and len(flat) and not 0 <= flat.min() <= flat.max() < len(unigram.counts):
         found, known = f"{flat.min()} … {flat.max()}", f"0 … {len(unigram.counts) - 1}"
-        raise ValueError(f"the texts have token ids {found}, the unigram counts ({unigram.corpus}) are of {known}")
+        raise ValueError(f"the texts have token ids {found}, but the unigram counts ({unigram.corpus}) have {known}")
     measures: dict[str, float] = {}
     without = []  # D_n with one text left out
     for n in ORDERS:
@@ -95,7 +96,7 @@ def text_metrics(
 
 
 def frequent_types(unigram: Unigrams) -> Bool[np.ndarray, " d_vocab"]:
-    """The fewest types that make up at least half of a corpus's tokens."""
+    """The smallest set of types that makes up at least half of a corpus's tokens."""
     order = np.argsort(-unigram.counts, kind="stable")
     needed = int(np.searchsorted(np.cumsum(unigram.counts[order]), unigram.n_tokens / 2)) + 1
     return np.isin(np.arange(len(order)), order[:needed])
@@ -107,19 +108,19 @@ def mauve_scores(
     *,
     seeds: Sequence[int] = MAUVE_SEEDS,
 ) -> list[float]:
-    """MAUVE of machine against human text, 0 … 1, once for each seed of its clustering (Pillutla et al. 2021).
+    """MAUVE of machine text against human text, 0 … 1, for each seed of its clustering (Pillutla et al. 2021).
 
-    Computed by mauve-text with its own settings, a tenth as many clusters as texts. The spread over seeds is that of
-    the clustering alone; which texts were drawn adds more (at 100 texts of the same model .954 ± .044). Compare
-    equal numbers of texts alone.
+    It is computed by mauve-text with its default settings, with a tenth as many clusters as texts. The spread over
+    seeds comes only from the clustering; the choice of texts adds more (.954 ± .044 for 100 texts of the same model).
+    Compare only equal numbers of texts.
 
-    Raises ValueError for fewer than five seeds or one outside 0 … 2**63 − 1, too few texts to cluster, and where
-    mauve-text is not installed.
+    Raises ValueError for fewer than five seeds or a seed outside 0 … 2**63 − 1, if there are too few texts to cluster,
+    and if mauve-text is not installed.
     """
     check_mauve()
     seeds = [check_seed(seed) for seed in seeds]
     if len(set(seeds)) < 5:
-        raise ValueError(f"MAUVE depends on its clustering; give at least 5 different seeds, found {seeds}")
+        raise ValueError(f"MAUVE depends on the seed of its clustering; give at least 5 different seeds, found {seeds}")
     if min(len(features), len(human_features)) < 2:
         raise ValueError(f"MAUVE needs at least 2 texts on each side, found {len(features)} and {len(human_features)}")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -131,7 +132,8 @@ def mauve_scores(
 
 @contextmanager
 def _faiss_quiet() -> Iterator[None]:
-    """Without the line that faiss writes, past Python, for every clustering with fewer than 39 texts a cluster."""
+    """Suppress the line that faiss prints (bypassing Python) for every clustering with fewer than 39 texts per
+    cluster."""
     sys.stderr.flush()
     stderr = os.dup(2)
     try:
@@ -145,13 +147,13 @@ def _faiss_quiet() -> Iterator[None]:
 
 @torch.no_grad()
 def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "texts d_model"]:
-    """The last hidden state (after the final norm) at the last token of each text, as mauve-text takes it.
+    """The last hidden state (after the final norm) at the last token of each text, as mauve-text uses it.
 
-    An encoder's texts are `[CLS] … [SEP]`; a causal model's have nothing before them, as mauve-text gives them to
-    GPT-2. Longer ones are cut to the context.
+    An encoder reads `[CLS] … [SEP]`. For a causal model nothing is put before a text, as mauve-text does with GPT-2.
+    Texts that are too long are cut to the context.
 
-    Raises ValueError for a model without a tokenizer or with another's, no text, or one without a token; TypeError for
-    what is no model or no list of strings.
+    Raises ValueError for a model without a tokenizer or with that of another model, if there are no texts, and for a
+    text without tokens. Raises TypeError if `model` is not a model, or `texts` is not a list of strings.
     """
     texts = list_of_strings(texts, "texts")
     check_weights(model)
@@ -159,7 +161,7 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
     room = model.cfg.n_ctx - len(before) - len(after)
     rows = [before + ids[:room] + after for ids in encode(model.tokenizer, texts)]
     if not all(rows):
-        raise ValueError("a text without a token has no last hidden state; leave empty texts out")
+        raise ValueError("a text without tokens has no last hidden state; leave empty texts out")
     check_token_ids(max(map(max, rows)), model.cfg.d_vocab, "the texts have")
     parts: list[Tensor] = []
     for start in range(0, len(rows), _FEATURE_TEXTS):
@@ -171,7 +173,7 @@ def text_features(model: Model, texts: Iterable[str]) -> Float[np.ndarray, "text
 
 
 def _features_recipe(model: Model, last: tuple[Tensor, Tensor], into: list[Tensor]) -> Recipe:
-    """Hooks that keep the last state at some positions; a causal model's head runs at those alone."""
+    """Hooks that keep the last state at some positions. A causal model's head runs only at these."""
 
     def keep(states: Tensor, hook: object) -> None:
         into.append(states.float().cpu())

@@ -1,4 +1,4 @@
-"""What `interp generation` is asked with."""
+"""The options and the declaration of `interp generation`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ else:
     GenerationConfig = Model = Any
 
 Decoder: TypeAlias = Literal["greedy", "beam", "sample", "top_k", "top_p"]
-"""A decoder by name; what each stands for is in `interp.generation.decoding.PRESETS`."""
+"""A decoder by name. `interp.generation.decoding.PRESETS` has the settings that each name stands for."""
 DECODERS: tuple[Decoder, ...] = get_args(Decoder)
-"""The decoders that have a name."""
+"""The names of decoders."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,30 +28,26 @@ class GenerationOptions(CountsOptions):
     decoders: Several[Decoder] | Mapping[str, GenerationConfig] = option(
         DECODERS, "How the next token is chosen.", cli=Sequence[Decoder]
     )
-    n: int | None = option(None, "Number of prompts, one from each text. Default: 100.", least=1)
+    n: int | None = option(None, "Number of prompts, one per text. Default: 100.", least=1)
     prompt_tokens: int | None = option(None, "Tokens per prompt. Default: 10.", least=1)
-    new_tokens: int | None = option(
-        None, "Tokens to generate; texts that are shorter are left out. Default: 50.", least=4
-    )
+    new_tokens: int | None = option(None, "Tokens to generate; shorter texts are left out. Default: 50.", least=4)
     limit: int | None = option(None, "Read only the first N texts.", least=1)
     column: str | None = option(None, "Field or column that holds the text.")
     bos: bool | None = option(None, "Put the beginning-of-sequence token before each prompt.")
     features: Model | str | None = option(
         None, "Model whose features MAUVE compares (its authors use gpt2-large).", cli=str
     )
-    layout: Layout | None = option(
-        None, "Rows on which perplexity is measured, as in interp frequency. Default: packed."
-    )
+    layout: Layout | None = option(None, "Rows for measuring perplexity, as in interp frequency. Default: packed.")
     context: int | None = option(None, "Tokens per such row. Default: the model's context, at most 1,024.", least=1)
-    batch_size: int = option(32, "Prompts per batch; sampled text depends on it.", least=1)
-    seed: int = option(0, "Seed of the choice of prompts and of the sampling.", least=0)
+    batch_size: int = option(32, "Prompts per batch. Sampled text depends on it.", least=1)
+    seed: int = option(0, "Seed for choosing prompts and for sampling.", least=0)
 
 
 ANALYSIS = Analysis(
     name="generation",
     title="Generated text with b_LN scaled",
     part_of="frequency",
-    help="Text generated with b_LN scaled: diversity, frequent tokens, MAUVE and perplexity, by every decoder.",
+    help="Text generated with b_LN scaled: diversity, frequent tokens, MAUVE and perplexity for every decoder.",
     reads="prompts",
     options=GenerationOptions,
     answer="interp.generation.tables:study",

@@ -1,4 +1,4 @@
-"""What a model writes with b_LN scaled: every decoder at every λ, and measures of the texts."""
+"""Text generated with b_LN scaled: every decoder at every λ, and measures of the texts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,15 +46,16 @@ __all__ = ["HUMAN", "GenerationStudy", "study"]
 
 @dataclass(frozen=True, eq=False)
 class GenerationStudy(Result):
-    """What `study` found; what people wrote after the same prompts is the decoder `human`, with scale NaN.
+    """The result of `study`. Human continuations of the same prompts have the decoder `human` and the scale NaN.
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
     - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
       mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
-      n_texts, n_tokens): see `text_metrics`. `perplexity` is that of the model with b_LN scaled on the whole text that
-      the prompts are from, as `interp.frequency.bias_effect` has it, whatever the decoder, with its 95 % interval.
+      n_texts, n_tokens): see `text_metrics`. `perplexity`, with its 95 % interval, is that of the model with b_LN
+      scaled on the whole text that prompts are taken from, as in `interp.frequency.bias_effect`. It does not depend on
+      the decoder.
     - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
-      repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 after the same
+      repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
       prompts; see `interp.generation.uncertainty.intervals`.
     """
 
@@ -77,19 +78,21 @@ class GenerationStudy(Result):
 
 @asks(GenerationOptions)
 def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> Passes[GenerationStudy]:
-    """Continue prompts with b_LN → λ b_LN at every λ by every decoder, and measure the texts.
+    """Continue prompts with b_LN → λ b_LN at every λ with every decoder, and measure the texts.
 
     `text` is what `prompts` returns, or a text that it takes. Every text gets as many new tokens as its human
-    continuation has, the end-of-sequence token being held back: distinct n-grams are comparable for equal amounts of
-    text alone. `decoders` are names, or `GenerationConfig`s by names of yours. Word frequencies are those that ship
-    with the model, or else of the corpus of the prompts, all of it. Perplexity is that of `bias_effect` with the same
-    `layout` and `context`, on all of the text that the prompts are from. MAUVE compares the texts (prompt and
-    continuation) by the last hidden states of the model `features`; mauve-text's own is `MAUVE_MODEL`.
+    continuation has, and the end-of-sequence token is suppressed, because distinct n-grams are comparable only for
+    equal amounts of text. `decoders` are names, or a mapping from your own names to `GenerationConfig`s. Word
+    frequencies are those that ship with the model, or else those of the whole corpus of the prompts. Perplexity is that
+    of `bias_effect` with the same `layout` and `context`, on all of the text that prompts are taken from. MAUVE
+    compares texts (prompt and continuation) by the last hidden states of the model `features`; mauve-text itself uses
+    `MAUVE_MODEL`.
+
     Source: Kobayashi et al. 2023, table 2.
 
-    Raises ValueError for an encoder, a model without b_LN, scales that are not finite or repeated, no or unknown
-    decoders, prompts of another tokenizer, MAUVE without mauve-text, a directory of another run or while hooks are
-    active on the model, and what `prompts` and `generate` raise.
+    Raises ValueError for an encoder, a model without b_LN, scales that are repeated or not finite, missing or unknown
+    decoders, prompts of another tokenizer, MAUVE without mauve-text, a directory of another run or one used while hooks
+    are active on the model, and the errors of `prompts` and `generate`.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -167,7 +170,7 @@ _METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
 
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:
-    """Perplexity on a text at each scale of b_LN, and its interval, as `bias_effect` has them."""
+    """Perplexity on a text at each scale of b_LN, and its interval, as in `bias_effect`."""
     effect = bias_effect(model, prepared, unigram=counts, biases=["ln"], scales=scales, progress=False)
     return effect.kl.set_index("scale")[["perplexity", "perplexity_low", "perplexity_high"]]
 
@@ -178,18 +181,19 @@ def _prompts(model: Model, text: Any, options: GenerationOptions) -> Prompts:
     if not isinstance(text, Prompts):
         return prompts(model, text, **asked, seed=options.seed)
     if asked:
-        raise ValueError(f"these prompts are made; set {', '.join(asked)} in interp.generation.prompts")
+        raise ValueError(f"these prompts are already made; set {', '.join(asked)} in interp.generation.prompts")
     return text
 
 
 def _configs(
     model: Model, decoders: Several[Decoder] | Mapping[str, GenerationConfig], new_tokens: int
 ) -> dict[str, GenerationConfig]:
-    """What each decoder is by name, to write just so many tokens."""
+    """The config of each decoder by name, with the number of tokens to generate."""
     names = listed(decoders)
     known = set(names) - {HUMAN} if isinstance(decoders, Mapping) else set(DECODERS)
     if not names or not set(names) <= known:
-        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, any but {HUMAN!r} by name; found {decoders!r}")
+        own = f"or configs with names other than {HUMAN!r}"
+        raise ValueError(f"expected decoders of {', '.join(DECODERS)}, {own}; found {decoders!r}")
     named: Mapping[str, Any] = decoders if isinstance(decoders, Mapping) else dict(zip(names, names, strict=True))
     configs = {name: resolved(model, decoder, new_tokens) for name, decoder in named.items()}
     for config in configs.values():
@@ -198,7 +202,7 @@ def _configs(
 
 
 def _measured(decoder: str, scale: float, found: list[Generation], n_prompts: int, **read: Any) -> Tables:
-    """The texts of a decoder at a scale, and their measures by `text_metrics`, which reads the rest."""
+    """The texts of a decoder at a scale, and their measures. `read` holds the other arguments of `text_metrics`."""
     where: dict[str, Any] = {"decoder": decoder, "scale": scale}
     table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * n_prompts // len(found), **where)
     table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)

@@ -1,6 +1,7 @@
-"""How sure measures of generated text are: prompts are what is drawn, and are left out one after the other.
+"""Uncertainty of measures of generated text, by leaving out one prompt at a time.
 
-Not by a bootstrap: a text that is drawn twice adds no n-gram, so that its draws are less diverse than the texts.
+A bootstrap would not work: a text that is drawn twice adds no new n-grams, so bootstrap samples are less diverse than
+the texts.
 """
 
 from collections import Counter
@@ -20,17 +21,17 @@ _COLUMNS = ["decoder", "scale", "measure", "value", "low", "high", "difference",
 
 
 def intervals(texts: pd.DataFrame, frequent: Bool[np.ndarray, " d_vocab"]) -> pd.DataFrame:
-    """Measures of `text_metrics` with their 95 % intervals, and their differences from λ = 1 after the same prompts.
+    """Measures of `text_metrics` with 95 % intervals, and their differences from λ = 1 for the same prompts.
 
-    By leaving out each prompt, with all that was written after it (`interp.intervals.jackknife`).
+    Intervals come from leaving out each prompt with all of its continuations (`interp.intervals.jackknife`).
 
     Args:
-        texts: decoder, scale, prompt_id and token_ids.
+        texts: a table with decoder, scale, prompt_id and token_ids.
         frequent: which types are frequent (`interp.generation.metrics.frequent_types`).
 
-    Returns the table (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): measures
-    are diversity, repetition and frequent_share; NaN are intervals of fewer than 20 prompts, and differences of
-    human texts and where λ = 1 was not among the scales.
+    Returns the table (decoder, scale, measure, value, low, high, difference, difference_low, difference_high). The
+    measures are diversity, repetition and frequent_share. Intervals are NaN for fewer than 20 prompts; differences are
+    NaN for human texts, and if λ = 1 is not among the scales.
 
     Examples:
         >>> ids = [[number, 1, 2, number] for number in range(20)]
@@ -59,7 +60,7 @@ def _jackknifed(values: Float[np.ndarray, "prompts_and_one measures"]) -> Jackkn
 def _left_out(
     by_prompt: list[list[Any]], frequent: Bool[np.ndarray, " d_vocab"]
 ) -> Float[np.ndarray, "prompts_and_one measures"]:
-    """The measures of all texts, given as token ids by prompt, and then without those of each prompt."""
+    """The measures of all texts, given as token ids by prompt, followed by those without the texts of each prompt."""
     distinct = []
     for n in ORDERS:
         grams = [[Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in texts] for texts in by_prompt]
@@ -76,7 +77,7 @@ def _left_out(
 
 
 def _without(sums: np.ndarray) -> np.ndarray:
-    """A sum over all prompts, and without each."""
+    """A sum over all prompts, followed by the sums without each prompt."""
     return np.concatenate([[sums.sum()], sums.sum() - sums]).astype(float)
 
 

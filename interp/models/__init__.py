@@ -1,4 +1,4 @@
-"""Models with raw weights, and what interp needs of one: sites, prediction head, QK circuit, hooks that act."""
+"""Models with raw weights, and what interp needs from them: sites, prediction head, QK circuit and hooks."""
 
 import lazy_loader
 

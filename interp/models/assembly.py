@@ -1,8 +1,8 @@
-"""A model of TransformerLens from the weights of transformers, a block at a time, each checked against transformers.
+"""Builds a TransformerLens model from transformers' weights one block at a time, checking each against transformers.
 
-Weights lie mapped in their files until their block's turn comes. Then transformers' block and TransformerLens' run in
-float32 on the same input; when they agree, the block gets its own memory in the wanted type, on the wanted device. So
-no more than the model itself, and a block of it in float32, is ever held.
+Weights stay mapped in their files until it is their block's turn. Then transformers' block and TransformerLens' block
+run in float32 on the same input. If they agree, the block gets its own memory, in the requested type and on the
+requested device. So memory never holds more than the model itself and one block in float32.
 """
 
 import tempfile
@@ -21,14 +21,14 @@ from interp.models.views import Tokens
 __all__ = ["PARITY_TOLERANCE", "WronglyConverted", "assembled"]
 
 PARITY_TOLERANCE = 1e-4
-"""Largest difference of log-probabilities from transformers with which a model is loaded in float32."""
+"""The largest difference of log-probabilities from transformers that is accepted in float32."""
 
 _OF_HALF = {torch.float16: 0.03, torch.bfloat16: 0.25}
-"""Largest root mean square of those differences for types of fewer digits, whose rounding is seen here."""
+"""The largest root mean square of those differences that is accepted for less precise types, which round more."""
 _OF_BLOCK = 1e-3
-"""Largest error of a block in float32, relative to what the block adds."""
+"""The largest accepted error of a block in float32, relative to what the block adds."""
 _MAPPINGS = 32
-"""How often the files are mapped anew at most, so that what was read of them does not stay in memory."""
+"""The files are mapped again at most this many times, so that what was read from them does not stay in memory."""
 _LENGTH = 32
 _UNSUPPORTED = "TransformerLens does not support this model as it is configured"
 
@@ -39,9 +39,9 @@ class WronglyConverted(ValueError):
 
 @torch.no_grad()
 def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device | DeviceMap) -> Model:
-    """A model in the wanted type and on the wanted devices, checked block by block and then end to end.
+    """A model in the requested type and on the requested devices, checked block by block and then end to end.
 
-    Raises WronglyConverted where it differs from transformers, and as `Stored.checked` does.
+    Raises WronglyConverted if it differs from transformers, and the errors of `Stored.checked`.
     """
     source, tokenizer = stored.checked(), stored.tokenizer()
     batch = _trial(stored.config)
@@ -70,7 +70,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
 
 
 def _trial(config: Any) -> Tokens:
-    """Random tokens to compare models on, for an encoder on a padded row too."""
+    """Random tokens to compare models on; for an encoder, with a padded row."""
     length = min(context_of(config) or _LENGTH, _LENGTH)
     tokens = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(tokens)
@@ -80,7 +80,7 @@ def _trial(config: Any) -> Tokens:
 
 
 class _Assembly:
-    """A pass of transformers' model in float32 during which the blocks of a draft are checked and settled."""
+    """A forward pass of transformers' model in float32, during which the blocks of a draft are checked and settled."""
 
     def __init__(
         self, name: str, stored: Stored, draft: Draft, batch: Tokens, dtype: torch.dtype, placement: Placement
@@ -92,7 +92,7 @@ class _Assembly:
         self.read = 0
 
     def run(self) -> Tensor:
-        """The logits of transformers, in float32."""
+        """The logits of transformers' model, in float32."""
         batch, draft = self.batch, self.draft
         inputs = {"decoder_input_ids": batch.tokens} if draft.reference.config.is_encoder_decoder else {}
         with streamed(draft.reference, self.compare, self.finish):
@@ -106,7 +106,7 @@ class _Assembly:
         return (output.logits if "logits" in output else output.prediction_logits).float()
 
     def compare(self, block: str, arguments: tuple[Any, ...], named: dict[str, Any], expected: Tensor) -> None:
-        """Check a block on what transformers' block was given."""
+        """Check a block on the input that transformers' block was given."""
         for name, parameter in self.blocks[block].named_parameters():
             check_finite(self.stored.source, f"{block}.{name}", parameter)
         try:
@@ -124,7 +124,7 @@ class _Assembly:
             raise WronglyConverted(f"{self.name} was converted wrongly: {what}; {_UNSUPPORTED}")
 
     def finish(self, block: str) -> None:
-        """Settle a block, and map the files anew when enough of them has been read."""
+        """Settle a block, and map the files again when enough of them has been read."""
         self.draft.settle(block, *self.where)
         self.settled.append(f"{block}.")
         self.read += sum(one.numel() for one in self.blocks[block].parameters())
@@ -132,6 +132,6 @@ class _Assembly:
             self.renew()
 
     def renew(self) -> None:
-        """Let go of what was read of the files."""
+        """Release what was read from the files."""
         self.read = 0
         self.draft.renew(self.stored, tuple(self.settled))

@@ -1,7 +1,7 @@
-"""The view of a `TransformerBridge`, which wraps the model of transformers itself.
+"""The view of a `TransformerBridge`, which wraps transformers' own model.
 
-Its config repeats what other models' configs say, and is wrong where an architecture differs; so windows, scales,
-norms and widths are read from the config of transformers and from the modules.
+The bridge's config repeats settings of other models and is wrong for architectures that differ from them. So windows,
+scales, norms and widths are read from transformers' config and from the modules.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ from interp.models.views import Attention, FinalNorm, HeadTensors, Read, Rotatio
 __all__ = ["Bridge", "EncoderDecoder"]
 
 _HOOKED = ("gpt2", "gpt_neo", "gptj", "gpt_neox", "opt", "llama", "mistral", "qwen2", "bert")
-"""Kinds that are a HookedTransformer or HookedEncoder too, by whose names their parameters are known."""
+"""Kinds that also exist as a HookedTransformer or HookedEncoder, whose parameter names are used for them."""
 _NORMED_AFTER = ("olmo2", "olmo3", "exaone4")
-"""Decoders whose norms come after attention and MLP, so that attention reads the residual stream itself."""
+"""Decoders with norms after attention and MLP, so that attention reads the residual stream itself."""
 _NORMS_OF_KEYS = ("k_norm", "k_layernorm", "key_layernorm")
 _HEADS_WITHOUT_BIAS = ("gpt2", "gpt_neo", "gpt_neox", "opt")
 _WINDOWED, _WHOLE = ("local", "sliding_attention"), ("global", "full_attention")
@@ -72,11 +72,11 @@ class Bridge(View):
         plain = type(getattr(self.model.blocks[0], "attn", None)).__name__ == "AttentionBridge"
         if site in ("attn_scores", "pattern") and plain and self.wrapped.config._attn_implementation != "eager":
             how = 'bridge.original_model.set_attn_implementation("eager")'
-            return f"its attention runs without patterns; call {how}"
+            return f"its attention runs without computing patterns; call {how}"
         if site in ("attn_scores", "rotated_q"):
             classes = {cls.__name__ for cls in type(self.model.blocks[0].attn).__mro__}
             if site == "attn_scores" and plain:
-                return "TransformerBridge shows the pattern there, and what is edited has no effect; use 'pattern'"
+                return "TransformerBridge shows the pattern there, and edits have no effect; use 'pattern'"
             joint = any(name.startswith("JointQKV") for name in classes)
             if site == "rotated_q" and (joint or "PositionEmbeddingsAttentionBridge" not in classes):
                 return "TransformerBridge does not show rotated queries in this architecture; use 'q'"
@@ -159,7 +159,7 @@ class Bridge(View):
         return self.model.blocks[layer - 1].ln2 if layer else self.model.embed_ln
 
     def _scale(self, attn: Any, d_head: int) -> float:
-        """What scores are divided by."""
+        """The number that scores are divided by."""
         if self._kind == "gpt_neo":
             return 1.0
         if (divisor := getattr(attn, "scale_attn", None)) is not None:
@@ -173,7 +173,7 @@ class Bridge(View):
         width = getattr(config, "window_size" if self._kind == "gpt_neo" else "sliding_window", None)
         if kinds is not None:
             if kinds[layer] not in (*_WINDOWED, *_WHOLE):
-                raise ValueError(f"layer {layer} of this model is of type {kinds[layer]!r}, which is not known here")
+                raise ValueError(f"layer {layer} of this model is of type {kinds[layer]!r}, which interp does not know")
             return width if kinds[layer] in _WINDOWED else None
         return width if getattr(config, "use_sliding_window", True) else None
 
@@ -203,7 +203,7 @@ class Bridge(View):
         if getattr(config, "attn_temperature_tuning", False) or "llama_4_scaling_beta" in rope:
             yield "queries are rescaled by position after their hook point"
         if getattr(attn, "sinks", None) is not None:
-            yield "the softmax has a sink beside the keys"
+            yield "the softmax has a sink in addition to the keys"
 
     def W_O(self, layer: int) -> Float[Tensor, "n_heads d_head d_model"]:
         return self.model.blocks[layer].attn.W_O.detach()
@@ -229,8 +229,8 @@ class Bridge(View):
         return dict(known.values())
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """As TransformerLens' own implementations name and shape them, where there is one; else as transformers does,
-        without what the bridge adds."""
+        """With the names and shapes of TransformerLens' own implementation if there is one; otherwise as in
+        transformers, without what the bridge adds."""
         known = list(self._hooked_parameters()) if self._kind in _HOOKED else []
         yield from ((name, value) for name, value in known if "b_" not in name or value.any())
         named = {value.untyped_storage().data_ptr() for _, value in known}
@@ -277,7 +277,7 @@ class Bridge(View):
         return "drawn" if parameter.ndim > 1 or not name.endswith("weight") else "zeros" if self._offset else "ones"
 
     def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
-        """A copy whose blocks capture what they read in itself; TransformerLens' own hooks keep to the first model."""
+        """A copy whose blocks capture what they read in the copy. TransformerLens' own hooks refer to the original."""
         for module in self.wrapped.modules():  # what a forward pass with gradients has left cannot be copied
             for name, value in vars(module).items():
                 if isinstance(value, Tensor) and value.grad_fn is not None:
@@ -289,7 +289,7 @@ class Bridge(View):
         return fresh
 
     def to(self, *where: Any) -> None:
-        """RoPE's frequencies stay in float32, as transformers keeps them."""
+        """Move or convert the model. RoPE's frequencies stay in float32, as in transformers."""
         frequencies = [
             (module, name, buffer)
             for module in self.wrapped.modules()
@@ -304,7 +304,7 @@ class Bridge(View):
 
 
 class EncoderDecoder(Bridge):
-    """A bridge of BART or T5: its decoder's head, what it predicts of a target after a source, and its text."""
+    """A bridge of BART or T5: its decoder, prediction head, and predictions of a target after a source."""
 
     _blocks = "decoder_blocks"
     _classes = ("ForConditionalGeneration",)
@@ -321,7 +321,7 @@ class EncoderDecoder(Bridge):
 
     def refused(self, site: Site) -> str | None:
         if site not in self.names:
-            return "of an encoder-decoder interp reads the decoder's stream and its prediction head"
+            return "interp reads only the decoder's residual stream and prediction head of an encoder-decoder"
         return None
 
     @property
@@ -339,7 +339,7 @@ class EncoderDecoder(Bridge):
 
     def attention(self, layer: int) -> Attention:
         empty = self.model.W_U.new_zeros(1, 1, 1)
-        why = ("a decoder's queries see a source too, through keys of their own",)
+        why = ("the decoder's queries also see the source, through separate keys",)
         return Attention(empty, empty, empty[0], 1.0, causal=True, why_not=why)
 
     def run(self, batch: Read, stop: int | None) -> Any:

@@ -1,7 +1,7 @@
-"""Attention of a `TransformerBridge` by torch's `scaled_dot_product_attention`, as transformers runs it.
+"""Computes the attention of a `TransformerBridge` with torch's `scaled_dot_product_attention`, as transformers does.
 
-It keeps no array of queries × keys. Where somebody has hooks on the scores, the pattern or rotated queries and keys,
-the bridge's own code runs, which makes them.
+This makes no array of queries × keys. If there are hooks on the scores, the pattern or the rotated queries and keys,
+the bridge's own code runs, which computes these.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ _OPTIONS = ("use_split_qkv_input", "use_attn_in", "use_attn_result")
 
 
 def _is_ordinary(attn: Any) -> bool:
-    """Whether something is read or set that only the bridge's own code has."""
+    """Whether something is read or set for which the bridge's own code must run."""
     points = (getattr(attn, name, None) for name in _OF_THE_BRIDGE)
     hooked = any(point is not None and (point._forward_hooks or point._backward_hooks) for point in points)
     options = any(getattr(attn.config, name, False) for name in _OPTIONS)
@@ -34,13 +34,13 @@ def _is_ordinary(attn: Any) -> bool:
 
 
 def _delegated(attn: Any, *arguments: Any, **named: Any) -> Any:
-    """An attention that transformers' own module computes, in which the bridges of q, k, v and o are."""
+    """Attention computed by transformers' own module, which contains the bridges of q, k, v and o."""
     kind = PositionEmbeddingsAttentionBridge if _is_ordinary(attn) else AttentionBridge
     return kind.forward(attn, *arguments, **named)
 
 
 def _split(attn: Any, q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Any:
-    """An attention whose queries, keys and values the bridge makes of one matrix."""
+    """Attention whose queries, keys and values the bridge computes from one matrix."""
     mask, config = named.get("attention_mask"), attn.config
     if _is_ordinary(attn) or attn.is_cross_attention or (mask is not None and mask.ndim < 4):
         return attn.ordinary._reconstruct_attention(attn, q, k, v, **named)
@@ -58,14 +58,14 @@ def _split(attn: Any, q: Tensor, k: Tensor, v: Tensor, **named: Any) -> Any:
 
 
 class FusedPositions(PositionEmbeddingsAttentionBridge):
-    """Rotary attention whose scores and pattern are there only if they are read."""
+    """Rotary attention that computes scores and pattern only if they are read."""
 
     attention_path = "sdpa"
     forward = _delegated
 
 
 class FusedJoint(JointQKVAttentionBridge):
-    """Attention with one matrix of queries, keys and values, without scores and pattern unless they are read."""
+    """Attention with one matrix for queries, keys and values that computes scores and pattern only if they are read."""
 
     ordinary = JointQKVAttentionBridge
     attention_path = "sdpa"
@@ -88,9 +88,9 @@ _KINDS: dict[type, type] = {
 
 
 def fuse(bridge: Any) -> bool:
-    """Let the attention of every block be computed by `scaled_dot_product_attention`, in place; whether that was done.
+    """Make every block compute attention with `scaled_dot_product_attention`, in place. Returns whether this was done.
 
-    It is not where an attention has a softmax or scores of its own kind, or transformers has no such path.
+    It is not done if the model has a softmax or scores of a special kind, or if transformers has no such path.
     """
     blocks = getattr(bridge, "blocks", ())
     attentions = [block.attn for block in blocks if hasattr(block, "attn")]

@@ -1,4 +1,4 @@
-"""The two kinds of model that the weights of transformers can be put into, a block at a time."""
+"""The two kinds of model that can take transformers' weights, one block at a time."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -25,9 +25,9 @@ _REST = "what is in no block"
 
 
 class Draft(ABC):
-    """A model of TransformerLens, and the model of transformers whose weights it is to have.
+    """A TransformerLens model, and the transformers model whose weights it will get.
 
-    The weights of `reference` are those of the files; `model` takes them a block at a time.
+    The weights of `reference` are those of the files. `model` takes them over one block at a time.
     """
 
     model: Any
@@ -35,11 +35,11 @@ class Draft(ABC):
 
     @abstractmethod
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-        """What a block of the model returns for the arguments of transformers' block, with the weights of that."""
+        """What a block of the model returns for the arguments of transformers' block, with the same weights."""
 
     @contextmanager
     def read_patterns(self) -> Iterator[None]:
-        """Within this context attention runs as it does where somebody reads its pattern."""
+        """A context in which attention runs as if its pattern were read."""
         points = [block.attn.hook_pattern for block in getattr(self.model, "blocks", ()) if hasattr(block, "attn")]
         with ExitStack() as handles:
             for point in points:
@@ -49,22 +49,22 @@ class Draft(ABC):
     @property
     @abstractmethod
     def parts(self) -> list[str]:
-        """What is in no block, as `settle` takes it."""
+        """The parts of the model outside of blocks, by the names that `settle` takes."""
 
     @abstractmethod
     def settle(self, part: str, dtype: torch.dtype, placement: Placement) -> None:
-        """Give a block of the model, or one of `parts`, the weights that it is to keep."""
+        """Give a block of the model, or one of `parts`, its final weights."""
 
     @abstractmethod
     def renew(self, stored: Stored, settled: tuple[str, ...]) -> None:
-        """Take the same weights from another mapping of the files; those whose names begin so are settled."""
+        """Take the same weights from another mapping of the files. `settled` are prefixes of names that are done."""
 
 
 class Hooked(Draft):
-    """A `HookedTransformer` or `HookedEncoder`, nothing folded or centred.
+    """A `HookedTransformer` or `HookedEncoder` in which nothing is folded or centred.
 
-    TransformerLens reads the config and the tokenizer again by their name (without its revision), so both go to a
-    directory of their own.
+    TransformerLens would read the config and the tokenizer again by name (without the revision), so both are saved to
+    a temporary directory.
     """
 
     def __init__(self, source: Any, tokenizer: Any, config: Any, neutral: str) -> None:
@@ -120,7 +120,7 @@ class Hooked(Draft):
             parameter.data = gone if name.startswith(settled) else fresh[name].data
 
     def _bound(self, part: str) -> Any:
-        """A part of the model with views of the reference's weights."""
+        """A part of the model whose parameters are views of the reference's weights."""
         path = part if part in self.parts else f"blocks.{part.rpartition('.')[2]}"
         module, prefix = self.model.get_submodule(path), f"{path}."
         weights = {name: weight for name, weight in self._weights().items() if name.startswith(prefix)}
@@ -130,7 +130,7 @@ class Hooked(Draft):
 
 
 class Bridged(Draft):
-    """A `TransformerBridge` around a transformers model, which is changed in place."""
+    """A `TransformerBridge` around a transformers model, which it changes in place."""
 
     def __init__(self, source: Any, tokenizer: Any, config: Any, neutral: str) -> None:
         from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
@@ -192,7 +192,7 @@ class Bridged(Draft):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Views of a weight, such as queries of a matrix of queries, keys and values, follow where the weight went."""
+        """Renew views of weights that have moved, such as the queries in a joint matrix of queries, keys and values."""
         for parameter, (owner, offset) in self._views.items():
             start = owner.data.storage_offset() + offset
             parameter.data = owner.data.as_strided(parameter.shape, parameter.stride(), start)
@@ -201,7 +201,7 @@ class Bridged(Draft):
 def _derived(
     bridged: torch.nn.Module, plain: torch.nn.Module
 ) -> tuple[dict[torch.nn.Parameter, tuple[torch.nn.Parameter, int]], set[torch.nn.Parameter]]:
-    """Parameters that a bridge has beside those of the model that it wraps: views of these, each with whose it is and
+    """Parameters that a bridge has in addition to those of the wrapped model: views of these, each with its owner and
     where it begins, and others."""
     own = set(plain.parameters())
     starts = {one.data_ptr(): one for one in own}
@@ -220,7 +220,7 @@ def _derived(
 
 
 def _read_again(tokenizer: Any, directory: str) -> Any:
-    """A tokenizer from a directory of its own, where TransformerLens finds its files."""
+    """A tokenizer saved to its own directory, where TransformerLens finds its files."""
     if tokenizer is None:
         return None
     tokenizer.save_pretrained(directory)
@@ -228,15 +228,14 @@ def _read_again(tokenizer: Any, directory: str) -> Any:
 
 
 def _stand_in() -> Any:
-    """A tokenizer for the bridge of a model that has none, which it would look for on the hub."""
+    """A tokenizer for the bridge of a model that has none; the bridge would otherwise look for one on the hub."""
     vocabulary = {"<|endoftext|>": 0, "a": 1}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<|endoftext|>"))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
 
 
 class _Path(str):
-    """A path in which TransformerLens does not look for the names of models ("llama", "gemma"), of which any folder
-    may have one in its name."""
+    """A path that hides its name from TransformerLens, which looks for names of models ("llama", "gemma") in it."""
 
     def lower(self) -> str:
         return ""
@@ -246,8 +245,8 @@ class _Path(str):
 
 
 def _laid_out(name: str, weight: Tensor, dtype: torch.dtype, device: torch.device, *, gated: bool) -> Tensor:
-    """A matrix in the memory order in which TransformerLens multiplies it, so that no call copies it, in memory of its
-    own; shape and values stay as they are."""
+    """A copy of a matrix in the memory order in which TransformerLens multiplies it, so that no call has to copy it.
+    Shape and values stay the same."""
     orders = {2: (1, 0), 3: (0, 2, 1)}
     turned = name.endswith(("W_Q", "W_K", "W_V", "W_U")) or (gated and name.startswith("mlp.W_"))
     order = (2, 0, 1) if name.endswith("W_O") else orders[weight.ndim] if turned else tuple(range(weight.ndim))
@@ -257,7 +256,7 @@ def _laid_out(name: str, weight: Tensor, dtype: torch.dtype, device: torch.devic
 
 
 def _use_fast_gelu(module: Any) -> None:
-    """GPT-2's GELU, which TransformerLens writes out in eight operations, as torch's own of the same formula."""
+    """Replace GPT-2's GELU, which takes TransformerLens eight operations, by torch's function of the same formula."""
     from transformer_lens.utilities.activation_functions import gelu_new
 
     for part in module.modules():

@@ -1,4 +1,4 @@
-"""Output embeddings, the columns of W_U, read a block of types at a time: beside W_U there is never a copy of it."""
+"""Output embeddings, the columns of W_U, read in blocks of types, so that W_U is never copied as a whole."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,8 +16,8 @@ __all__ = ["Embeddings"]
 class Embeddings:
     """The output embeddings `E_w`, columns of `scale · W_U`, of all types or of those that `use` marks.
 
-    `W_U` may have any floating dtype, memory order and device. What is computed from it is computed from blocks of
-    types of at most `at_once` numbers, each converted to the dtype that is wanted: memory grows with a block, not W_U.
+    `W_U` may have any floating dtype, memory order and device. Everything is computed from blocks of types with at most
+    `at_once` numbers, each converted to the requested dtype. So memory depends on the size of a block, not on W_U.
 
     Examples:
         >>> every_other = Embeddings(torch.eye(3, 4), use=np.array([True, False, True, False]))
@@ -41,14 +41,14 @@ class Embeddings:
         return int(self.W_U.shape[0])
 
     def of(self, use: Bool[np.ndarray, " d_vocab"]) -> "Embeddings":
-        """Those of some types of the vocabulary."""
+        """The embeddings of some types of the vocabulary."""
         return replace(self, use=use)
 
     def blocks(self, dtype: torch.dtype = torch.float64) -> Iterator[tuple[slice, Float[Tensor, "types d_model"]]]:
-        """Which types (of those that are used) and their embeddings, a block at a time.
+        """Blocks of embeddings, each with the slice of (used) types that it has.
 
-        They are on the device of `W_U`, or on the CPU where that has no float64. A block may be a part of `W_U` itself:
-        do not write to it.
+        Blocks are on the device of `W_U`, or on the CPU if that device has no float64. A block may share memory with
+        `W_U`, so do not write to it.
         """
         types = self._types()
         step = max(1, self.at_once // max(1, self.d_model))
@@ -65,14 +65,14 @@ class Embeddings:
         return found
 
     def dot(self, directions: Float[Tensor, "k d_model"]) -> Float[Tensor, "k types"]:
-        """`direction · E_w` of each direction and type, in the dtype and on the device of the directions."""
+        """`direction · E_w` for each direction and type, in the dtype and on the device of the directions."""
         found = directions.new_empty(len(directions), len(self))
         for where, block in self.blocks(directions.dtype):
             found[:, where] = directions.to(block.device) @ block.mT
         return found
 
     def total(self, weights: Float[Tensor, "rows types"]) -> Float[Tensor, "rows d_model"]:
-        """`Σ_w weight_w E_w` of each row of weights, in their dtype and on their device."""
+        """`Σ_w weight_w E_w` for each row of weights, in their dtype and on their device."""
         found = weights.new_zeros(len(weights), self.d_model)
         for where, block in self.blocks(weights.dtype):
             found.addmm_(weights[:, where], block.to(weights.device))
@@ -80,7 +80,7 @@ class Embeddings:
 
     @cached_property
     def largest(self) -> float:
-        """The largest absolute value; NaN where a value is NaN, and 0 of no types."""
+        """The largest absolute value; NaN if any value is NaN, and 0 if there are no types."""
         largest = torch.zeros((), dtype=torch.float64)
         for _, block in self.blocks():
             largest = torch.maximum(largest, torch.linalg.vector_norm(block, torch.inf).cpu())
@@ -101,7 +101,7 @@ class Embeddings:
 def _rows(
     table: Float[Tensor, "n m"] | Float[np.ndarray, "n m"], chosen: Int[np.ndarray, " k"]
 ) -> Float[Tensor, "k m"] | Float[np.ndarray, "k m"]:
-    """Some rows, of a table's own memory where they lie side by side."""
+    """Some rows of a table, without a copy if they are adjacent."""
     if len(chosen) and chosen[-1] - chosen[0] == len(chosen) - 1:
         return table[int(chosen[0]) : int(chosen[-1]) + 1]
     return table[torch.from_numpy(chosen) if isinstance(table, Tensor) else chosen]

@@ -1,8 +1,8 @@
-"""What a model takes of memory, from its widths alone: the one place that says how much a forward pass holds.
+"""How much memory a model takes, from its widths alone.
 
     peak = process + weights + max(loading, batch, …),    batch = blocks + logits + what is read of them
 
-`interp.run.budget` adds what analyses hold; `interp.corpora.batches` and `interp.load` ask here too.
+`interp.run.budget` adds what analyses hold. `interp.corpora.batches` and `interp.load` also use this module.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ __all__ = ["LOADING", "PROCESS", "TOKENS_PER_ROW", "Widths", "default_rows", "ro
 PROCESS = 600 * 2**20
 """Bytes of a process that has imported torch, transformers and TransformerLens, measured with torch 2.13 for CPUs."""
 LOADING = 0.25
-"""What loading takes at most beside the weights, as a share of them (`interp.models.assembly`)."""
+"""The most that loading takes in addition to the weights, as a share of them (`interp.models.assembly`)."""
 TOKENS_PER_ROW = 1_024
-"""The longest row that is made where nobody says how long it is to be."""
+"""The longest row that is made by default."""
 _TOKENS_PER_BATCH = 4_096
 _LOGITS_PER_BATCH = 2**26
 _OF_ROOM = 0.5
@@ -26,8 +26,8 @@ _OF_ROOM = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Widths:
-    """The widths that decide what a forward pass holds. `gated` says that an MLP has a gate beside its neurons, `eager`
-    that attention makes arrays of queries × keys (`interp.models.views.View.attention_path`)."""
+    """The widths that decide how much a forward pass holds. `gated` means that MLPs have gates, and `eager` that
+    attention makes arrays of queries × keys (`interp.models.views.View.attention_path`)."""
 
     n_heads: int
     n_key_value_heads: int
@@ -39,12 +39,12 @@ class Widths:
     eager: bool = False
 
     def block_bytes(self, rows: int, context: int, itemsize: int) -> int:
-        """What a block holds while b `rows` of T tokens, the `context`, pass through it.
+        """The bytes that a block holds while b `rows` of T tokens, the `context`, pass through it.
 
             b T (6 d_model + max(4 (n_heads + n_key_value_heads) d_head, (2 or, gated, 4) d_mlp)) numbers
 
-        These are the residual stream, what is normed of it, and the larger of what attention and MLP make of that;
-        besides `3 b n_heads T²` where attention is `eager`.
+        These are the residual stream, its normed copies, and the activations of attention or of the MLP, whichever are
+        larger. If attention is `eager`, there are `3 b n_heads T²` more.
 
         Examples:
             >>> heads = {"n_heads": 12, "n_key_value_heads": 12, "d_head": 64}
@@ -58,12 +58,12 @@ class Widths:
         return rows * context * itemsize * (6 * self.d_model + max(attention, mlp) + pairs)
 
     def head_bytes(self, positions: float | int, itemsize: int) -> int:
-        """What the prediction head holds at some positions: their logits, and three times the residual stream."""
+        """The bytes that the prediction head holds for some positions: logits, and three times the residual stream."""
         return round(positions * itemsize * (self.d_vocab + 3 * self.d_model))
 
 
 def widths(model: Model) -> Widths:
-    """The widths of a model that is loaded.
+    """The widths of a loaded model.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -84,7 +84,7 @@ def widths(model: Model) -> Widths:
 
 
 def weights_of(model: Model) -> dict[str, int]:
-    """The bytes of a model's parameters on each device, those once that lie in the same place."""
+    """The bytes of a model's parameters on each device. Shared memory counts once."""
     storages = {one.untyped_storage().data_ptr(): (str(one.device), one) for one in model.parameters()}
     found: dict[str, int] = {}
     for device, parameter in storages.values():
@@ -93,15 +93,15 @@ def weights_of(model: Model) -> dict[str, int]:
 
 
 def room_for_batches(weights: Mapping[str, int]) -> float:
-    """The bytes that a batch may take where nobody says how large it is to be, beside the weights on each device: half
-    of the memory of the machine (or of the GPU with least of it left, or the limit of the container) beside the process
-    and the weights, whatever else is running now."""
+    """The bytes that a batch of default size may take: half of the memory of the machine (or the limit of the
+    container, or the memory of the GPU with the least left) after subtracting the process and the `weights` on each
+    device. What else is running does not matter."""
     return min(_OF_ROOM * (memory.total(device) - PROCESS - size) for device, size in weights.items())
 
 
 def default_rows(sizes: Widths, context: int, *, itemsize: int, room: float | int) -> int:
-    """The rows of a batch where nobody says how many: as many as make about 4,096 tokens and 2²⁶ logits. Where these
-    take more than the `room`, the largest power of two of rows that does not, and one at least.
+    """The default number of rows of a batch: as many as make about 4,096 tokens and 2²⁶ logits. If these take more than
+    the `room`, it is the largest power of two that fits, and at least 1.
 
     Examples:
         >>> heads = {"n_heads": 12, "n_key_value_heads": 12, "d_head": 64}

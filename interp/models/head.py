@@ -1,6 +1,6 @@
-"""The prediction head of any model, seen as one thing.
+"""The prediction head of any model, in one form.
 
-A decoder's logits are `((x − m)/s ⊙ γ + b_LN) W_U + b_last`; in BERT `x' = GELU(x W_fc + b_fc)` takes the place of x.
+A decoder's logits are `((x − m)/s ⊙ γ + b_LN) W_U + b_last`. In BERT, `x' = GELU(x W_fc + b_fc)` replaces x.
 """
 
 from dataclasses import dataclass
@@ -27,20 +27,19 @@ _DESCRIPTION = {
     "last": "output bias b_last on the logits",
 }
 LOAD_RAW = "load the model raw (interp.load, from_pretrained_no_processing, a bridge without processing)"
-"""What to do about a folded model."""
+"""What to do instead of using a folded model."""
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionHead:
-    """A view (no copies) of the prediction head: tensors of the model, and which of its biases exist.
+    """A view of the prediction head, without copies: the tensors of the model, and which biases exist.
 
-    `unscaled` is the model's `W_U` `[d_model, d_vocab]`; `gamma` and `b_ln` are the final norm's scale and bias (None
-    where there is none, or where they are folded into `W_U` and `b_U`); `W_fc`, `b_fc` belong to BERT; `b_last` is the
-    bias on the logits. Where a model multiplies its logits (by `scale`: Cohere, Granite), `W_U` and the biases are
-    those of the multiplied ones. `cap` is what it soft-caps them with, by `cap · tanh(logits / cap)`. `folded` says
-    that TransformerLens has folded the norm into the unembedding; then `b_U` holds `b_LN W_U` up to a constant over the
-    vocabulary. `real` marks the rows of the vocabulary that are tokens (padded vocabularies have more rows than the
-    tokenizer has tokens).
+    `unscaled` is the model's `W_U`, `[d_model, d_vocab]`. `gamma` and `b_ln` are the scale and bias of the final norm
+    (None if there are none, or if they are folded into `W_U` and `b_U`). Only BERT has `W_fc` and `b_fc`. `b_last` is
+    the bias added to the logits. If a model multiplies its logits by a `scale` (Cohere, Granite), `W_U` and the biases
+    include that factor. `cap` is the soft cap of the logits, applied as `cap · tanh(logits / cap)`. `folded` means that
+    TransformerLens has folded the norm into the unembedding; `b_U` then contains `b_LN W_U` up to a constant over the
+    vocabulary. `real` marks the rows of the vocabulary that are tokens (a padded vocabulary has more rows than tokens).
     """
 
     unscaled: Float[Tensor, "d_model d_vocab"]
@@ -60,17 +59,17 @@ class PredictionHead:
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """`scale · unscaled`: the model's own tensor, or a copy where the model multiplies its logits."""
+        """`scale · unscaled`: the model's own tensor, or a copy if the model multiplies its logits."""
         return self.unscaled if self.scale == 1 else self.scale * self.unscaled
 
     @property
     def embeddings(self) -> Embeddings:
-        """The columns of `W_U`, to be read a block at a time."""
+        """The columns of `W_U`, which can be read in blocks."""
         return Embeddings(self.unscaled, self.scale)
 
     @property
     def wide(self) -> torch.dtype:
-        """The dtype of `W_U`, float32 at least."""
+        """The dtype of `W_U`, but at least float32."""
         return torch.promote_types(self.unscaled.dtype, torch.float32)
 
     @property
@@ -94,56 +93,56 @@ class PredictionHead:
         return self.b_U if self.b_ln is None else self.embeddings.dot(self.b_ln.to(self.wide)[None])[0]
 
     def finished(self, unembedded: Float[Tensor, "*pos d_vocab"]) -> Float[Tensor, "*pos d_vocab"]:
-        """The model's logits, from what flows at the site `logits`: scaled, and soft-capped."""
+        """The model's logits, scaled and soft-capped, from the activation at the site `logits`."""
         logits = unembedded if self.scale == 1 else self.scale * unembedded
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def refuse_cap(self, what: str) -> None:
-        """Raise `ValueError` where the logits are soft-capped: what is to be done to them has no closed form."""
+        """Raise `ValueError` if the logits are soft-capped, so that an edit of them has no closed form."""
         if self.cap is not None:
             raise ValueError(f"this model soft-caps its logits (at {self.cap:g}) after the unembedding, so {what}")
 
     def effect(self, bias: Bias) -> Float[Tensor, " d_vocab"]:
         """What a bias adds to each logit: `b_LN W_U` for ln (up to a constant if folded), `b_last` for last.
 
-        Units: logits (nats). Raises ValueError for an absent bias and for fc, whose effect is not a constant.
+        Units: logits (nats). Raises ValueError if there is no such bias, and for fc, whose effect is not constant.
         """
         self.require(bias)
         if bias == "fc":
-            raise ValueError("the effect of b_FC differs from position to position; look at it with hooks.scale_bias")
+            raise ValueError("the effect of b_FC differs between positions; use hooks.scale_bias to see it")
         if bias == "last":
             assert self.b_last is not None
             return self.b_last
         return self._ln_effect
 
     def of_residual(self, vectors: Float[Tensor, "n d_model"]) -> Float[Tensor, "n d_model"]:
-        """What vectors in a decoder's last residual stream are in the unembedding's input, up to the scale of the final
-        norm: `(v − mean v) ⊙ γ`; an RMSNorm takes off no mean, and without a norm they stay as they are."""
+        """What vectors in a decoder's final residual stream become in the unembedding's input, up to the final norm's
+        division: `(v − mean v) ⊙ γ`. An RMSNorm does not subtract the mean, and without a norm they stay the same."""
         if self.gamma is None:
             return vectors
         centred = vectors if self.norm == "rms" else vectors - vectors.mean(-1, keepdim=True)
         return centred * self.gamma.to(vectors)
 
     def encoder_norm(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_model"]:
-        """BERT's `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: what the head's norm gives before `·γ + b`."""
+        """BERT's `(x' − m)/s` with `x' = GELU(x W_fc + fc·b_fc)`: the output of the head's norm before `·γ + b`."""
         assert self.W_fc is not None
         assert self.b_fc is not None
         hidden = torch.nn.functional.gelu(resid @ self.W_fc + fc * self.b_fc)
         return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], eps=self.eps)
 
     def encoder_logits(self, resid: Float[Tensor, "*pos d_model"], fc: float = 1.0) -> Float[Tensor, "*pos d_vocab"]:
-        """BERT's logits from the last residual stream, with b_fc multiplied by `fc`."""
+        """BERT's logits from the final residual stream, with b_fc multiplied by `fc`."""
         assert self.gamma is not None
         assert self.b_ln is not None
         return (self.encoder_norm(resid, fc) * self.gamma + self.b_ln) @ self.W_U + self.b_U
 
 
 def prediction_head(model: Model) -> PredictionHead:
-    """The prediction head of a model of TransformerLens, raw or folded.
+    """The prediction head of a TransformerLens model, raw or folded.
 
-    Raises ValueError for a bridge whose head is not as its view says (see `interp.models.verify`).
+    If a folded `b_U` may mix b_LN with the head's own bias, neither counts as existing, and `require` says why.
 
-    Where a folded `b_U` may mix b_LN with a bias of the head's own, neither counts as there: `require` says why.
+    Raises ValueError for a bridge whose head does not agree with its view (see `interp.models.verify`).
     """
     verify_head(model)
     tensors = view(model).head()
@@ -177,7 +176,7 @@ def is_identity(gamma: Float[Tensor, " d_model"], bias: Float[Tensor, " d_model"
 
 
 def _why_absent(tensors: HeadTensors, folded: bool) -> dict[str, str]:
-    """Why a bias cannot be scaled, of those that cannot."""
+    """For each bias that cannot be scaled, the reason."""
     absent = {}
     if tensors.W_fc is None:
         absent["fc"] = "only a BERT-like head has a dense layer"
@@ -197,22 +196,22 @@ def _why_absent(tensors: HeadTensors, folded: bool) -> dict[str, str]:
 
 
 def _why_absent_where_folded(tensors: HeadTensors) -> dict[str, str]:
-    """The biases that are not there where the norm was folded: `b_U = b_LN W_U − mean`, if the head had no bias."""
+    """The biases that do not exist after the norm was folded: `b_U = b_LN W_U − mean` if the head had no bias."""
     if tensors.b_U is None:
-        return dict.fromkeys(("ln", "last"), "the layer norm is folded away and b_U is zero, so nothing is left")
+        return dict.fromkeys(("ln", "last"), "the layer norm is folded and b_U is zero, so no bias is left")
     if not tensors.had_bias:
         return {"last": "the layer norm is folded into b_U, and the head had no bias of its own"}
     ambiguity = (
-        "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may hold b_LN W_U, a bias of "
-        f"the head's own, or both, and for this architecture they cannot be told apart; {LOAD_RAW}"
+        "the layer norm was folded, or has weight 1 and bias 0 while b_U is not zero: b_U may contain b_LN W_U, the "
+        f"head's own bias, or both, and for this architecture they cannot be told apart; {LOAD_RAW}"
     )
     return dict.fromkeys(("ln", "last"), ambiguity)
 
 
 def real_tokens(model: Model) -> Bool[Tensor, " d_vocab"]:
-    """Which rows of the output vocabulary are tokens: those the tokenizer knows, or all without a tokenizer.
+    """Which rows of the output vocabulary are tokens: those that the tokenizer knows, or all if there is no tokenizer.
 
-    Pythia, for one, has more rows than tokens; the surplus rows are untrained.
+    Pythia, for example, has more rows than tokens; the surplus rows are untrained.
     """
     rows = torch.arange(model.W_U.shape[1], device=model.W_U.device)
     if model.tokenizer is None:

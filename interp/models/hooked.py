@@ -46,9 +46,9 @@ _OPTIONS = {
     "use_qk_norm": "queries and keys are normalised, so a score is not linear in the key's residual vector",
     "clip_qkv": "keys are clamped, so a score is not linear in the key's residual vector",
     "use_logn_attn": "queries are rescaled by position after their hook point",
-    "use_attention_sinks": "the softmax has a sink beside the keys",
-    "use_split_qkv_input": "queries, keys and values have an input for each head; set model.cfg's flag to False",
-    "use_attn_in": "the attention has an input for each head; set model.cfg's flag to False",
+    "use_attention_sinks": "the softmax has a sink in addition to the keys",
+    "use_split_qkv_input": "queries, keys and values have one input per head; set this flag in model.cfg to False",
+    "use_attn_in": "the attention has one input per head; set this flag in model.cfg to False",
     "load_in_4bit": "the weights are packed in 4 bits",
 }
 _NORMALISED_QK = ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM")
@@ -103,13 +103,13 @@ class _Hooked(View):
         if cfg.original_architecture in _NORMALISED_QK:
             yield _OPTIONS["use_qk_norm"]
         if (positions := cfg.positional_embedding_type) not in ("standard", "rotary"):
-            yield _POSITIONS.get(positions, f"positions of type {positions!r} are not known here")
+            yield _POSITIONS.get(positions, f"interp does not know positions of type {positions!r}")
 
     def hook_points(self) -> dict[str, Any]:
         return self.model.hook_dict
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Without the biases that are zero, which other implementations do not have, and what no question reads."""
+        """Leaves out biases that are zero, which other implementations lack, and parameters that are not used."""
         for name, parameter in self.model.named_parameters():
             path, _, leaf = name.rpartition(".")
             leaf = leaf.lstrip("_")

@@ -1,7 +1,7 @@
-"""Attention of TransformerLens' own models by torch's `scaled_dot_product_attention`.
+"""Computes the attention of TransformerLens' own models with torch's `scaled_dot_product_attention`.
 
-It keeps no array of queries × keys. Where somebody has hooks on the scores or the pattern, which then have to be
-there, TransformerLens' own code runs.
+This makes no array of queries × keys. If there are hooks on the scores or the pattern, TransformerLens' own code runs,
+which computes these.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def _forward(attn: Any, query_input: Tensor, key_input: Tensor, value_input: Ten
 
 
 def _is_ordinary(attn: Any) -> bool:
-    """Whether scores or pattern are read, or the model is set to what is only in TransformerLens' own code."""
+    """Whether scores or pattern are read, or a setting is on for which TransformerLens' own code must run."""
     cfg = attn.cfg
     options = (cfg.use_attn_result, cfg.load_in_4bit, cfg.use_attention_sinks, cfg.use_logn_attn, cfg.clip_qkv)
     plain = cfg.positional_embedding_type in ("standard", "rotary") and cfg.attn_scores_soft_cap <= 0
@@ -44,7 +44,7 @@ def _is_hooked(point: HookPoint) -> bool:
 
 
 def _attended(attn: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """Values weighted by attention; a query that sees a window of keys meets no others."""
+    """Values weighted by attention. If queries see a window of keys, no other keys are read."""
     how: dict[str, Any] = {"scale": 1 / float(attn.attn_scale), "enable_gqa": k.shape[1] != q.shape[1]}
     length, window = q.shape[2], attn.cfg.window_size if attn.attn_type == "local" else None
     if window is None or window >= length:
@@ -63,7 +63,7 @@ def _attended(attn: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -
 
 
 class FusedAttention(Attention):
-    """`Attention` whose scores and pattern are there only if they are read."""
+    """`Attention` that computes scores and pattern only if they are read."""
 
     ordinary = Attention
     attention_path = "sdpa"
@@ -71,7 +71,7 @@ class FusedAttention(Attention):
 
 
 class FusedGroupedQueryAttention(GroupedQueryAttention):
-    """`GroupedQueryAttention` whose scores and pattern are there only if they are read."""
+    """`GroupedQueryAttention` that computes scores and pattern only if they are read."""
 
     ordinary = GroupedQueryAttention
     attention_path = "sdpa"
@@ -79,7 +79,7 @@ class FusedGroupedQueryAttention(GroupedQueryAttention):
 
 
 def fuse(model: Any) -> None:
-    """Let the attention of every block be computed by `scaled_dot_product_attention`, in place."""
+    """Make every block compute attention with `scaled_dot_product_attention`, in place."""
     kinds = {Attention: FusedAttention, GroupedQueryAttention: FusedGroupedQueryAttention}
     for block in model.blocks:
         block.attn.__class__ = kinds[type(block.attn)]

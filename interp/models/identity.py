@@ -1,4 +1,4 @@
-"""What a model is: where it came from, and the hashes of its weights and config."""
+"""The identity of a model: where it came from, and hashes of its weights and config."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ __all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a loaded model came from: the name given, the hub revision, and its directory if it is local."""
+    """Where a loaded model came from: the given name, the hub revision, and the directory if it is local."""
 
     name: str
     revision: str | None
@@ -28,13 +28,13 @@ class Origin:
 
 
 def origin(model: Model) -> Origin:
-    """Where a model came from; for one that was not loaded by `load`, its config's name."""
+    """Where a model came from. If it was not loaded by `load`, the name is that of its config."""
     found = getattr(model, "interp_origin", None)
     return found if isinstance(found, Origin) else Origin(model.cfg.model_name or "custom", None, None)
 
 
 def set_origin(model: Any, source: Origin) -> None:
-    """Note where a model came from."""
+    """Record where a model came from."""
     model.interp_origin = source
 
 
@@ -43,7 +43,7 @@ _once: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar(
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """Within one public call weights are hashed and checked once; nothing is remembered after it."""
+    """A context in which weights are hashed and checked only once. Nothing is remembered afterwards."""
     token = _once.set(WeakKeyDictionary() if _once.get() is None else _once.get())
     try:
         yield
@@ -52,16 +52,16 @@ def reading_once() -> Iterator[None]:
 
 
 def _known_of(model: Model) -> dict[str, Any]:
-    """What is known of the weights of a model, for as long as `reading_once` lasts."""
+    """What is known about the weights of a model while `reading_once` lasts."""
     check_model(model)
     once = _once.get()
     return {} if once is None else once.setdefault(model, {})
 
 
 def weight_hash(model: Model) -> str:
-    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes: equal hashes, equal weights.
+    """A 128-bit hash (xxh3) of every parameter's name, shape and bytes. Equal hashes mean equal weights.
 
-    It is the same for a `HookedTransformer` or `HookedEncoder` and for a `TransformerBridge` of the same weights.
+    A `HookedTransformer` or `HookedEncoder` and a `TransformerBridge` with the same weights have the same hash.
     """
     known = _known_of(model)
     if "hash" in known:
@@ -75,15 +75,15 @@ def weight_hash(model: Model) -> str:
 
 
 def config_hash(model: Model) -> str:
-    """A hash of what decides a forward pass beside the weights: the config, each layer's scale of the scores, and how
-    attention is computed."""
+    """A hash of everything other than the weights that decides a forward pass: the config, the scale of the scores in
+    each layer, and how attention is computed."""
     seen = view(model)
     about = seen.config() | {"attention": seen.attention_path}
     return xxhash.xxh3_128(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def check_weights(model: Model) -> None:
-    """Raise ValueError for a parameter that is not finite; TransformerLens turns attention of NaN into 0 silently."""
+    """Raise ValueError for a parameter that is not finite. TransformerLens silently turns attention of NaN into 0."""
     known = _known_of(model)
     for name, parameter in () if "finite" in known else model.named_parameters():
         if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():

@@ -21,14 +21,15 @@ _CONTIGUOUS = torch.contiguous_format
 
 
 def untrained(model: Model, *, seed: int = 0) -> Model:
-    """A copy of a model as it might have been before training: the control for what the architecture alone can do.
+    """A copy of a model as it might have been before training. It is a control for what the architecture alone can do.
 
-    Matrices are drawn from N(0, .02²), as GPT-2's and BERT's first weights are; biases are 0, the scales of norms 1.
-    One seed gives other matrices to a hooked model than to a bridge, whose parameters have other names. Where memory
-    has no room for a second model, the matrices of a block are drawn whenever it runs and forgotten after it: the same
-    activations, for the time that drawing takes. Analyses that read weights themselves refuse such a model.
+    Matrices are drawn from N(0, .02²), like the initial weights of GPT-2 and BERT. Biases are 0 and the scales of norms
+    are 1. The same seed gives different matrices to a hooked model and to a bridge, because their parameters have
+    different names. If memory has no room for a second model, the matrices of a block are drawn whenever it runs and
+    then forgotten. Activations are the same, but drawing takes time, and analyses that read weights refuse such a
+    model.
 
-    Raises TypeError for what is no model, ValueError for a seed outside 0 … 2**63 − 1.
+    Raises TypeError if `model` is not a model, and ValueError for a seed outside 0 … 2**63 − 1.
 
     Examples:
         >>> import interp
@@ -74,12 +75,12 @@ def _blocks(model: Model) -> Iterable[torch.nn.Module]:
 
 
 def _shape_of(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """A parameter of the same shape, all of one number, which alone takes memory."""
+    """A parameter of the same shape that repeats one number and takes memory only for that."""
     return torch.nn.Parameter(parameter.data.new_zeros(1).expand(parameter.shape), parameter.requires_grad)
 
 
 def _drawn(shape: torch.Size, generator: torch.Generator) -> Iterator[Tensor]:
-    """The numbers of a matrix, some rows of it at a time."""
+    """The numbers of a matrix, a few rows at a time."""
     rows = max(_TOGETHER, _DRAWN_AT_ONCE // max(1, shape[1:].numel()) // _TOGETHER * _TOGETHER)
     for start in range(0, shape[0], rows):
         yield _FIRST_SD * torch.randn(min(rows, shape[0] - start), *shape[1:], generator=generator)
@@ -93,8 +94,8 @@ def _fill(parameter: Tensor, drawn: Iterator[Tensor]) -> None:
 
 
 def _draw_when_run(block: torch.nn.Module, draws: Mapping[torch.nn.Parameter, Tensor]) -> None:
-    """Let the matrices of a block be drawn, from these states of the generator, when it runs, and no longer kept; those
-    of a copy in the copy."""
+    """Make a block draw its matrices from these states of the generator whenever it runs, and forget them afterwards.
+    A copy of the block draws its own."""
     states = {name: draws[one] for name, one in block.named_parameters() if one in draws}
 
     def draw(module: torch.nn.Module, *_: Any) -> None:

@@ -38,34 +38,36 @@ def load(
 ) -> Model:
     """Load a language model with raw (unfolded, uncentred) weights and check it against transformers.
 
-    Weights are read from safetensors only, no pickle is opened and no remote code is run. Each block is checked in
-    float32 against that of transformers on the same input, and what it adds must not differ by more than a thousandth.
-    Then the model as it is returned is checked: its log-probabilities of random tokens (padded too for BERT) must not
-    differ from those of transformers in float32 by more than 1e-4, or in root mean square by 0.25 for bfloat16 and by
-    0.03 for float16. Matrices of a hooked model are laid out in memory so that TransformerLens does not copy them at
-    each call. Loading takes at most 1.25 times the memory of the weights in the wanted type. Weights that are larger
-    than the memory that is available are refused, but for those of a bridge on the CPU in the type of the files
-    (`dtype="auto"`), which stay there: of these there is a warning.
+    Weights are read from safetensors only: no pickle is opened and no remote code is run. In float32, each block is
+    compared with transformers' block on the same input, and what it adds may differ by at most a thousandth. Then the
+    returned model is checked as a whole. Its log-probabilities of random tokens (for BERT also with padding) may differ
+    from those of transformers in float32 by at most 1e-4, or in root mean square by 0.25 for bfloat16 and 0.03 for
+    float16. The matrices of a hooked model are laid out in memory so that TransformerLens does not copy them at each
+    call. Loading takes at most 1.25 times the memory of the weights in the requested type. Weights that are larger than
+    the available memory are refused. The exception is a bridge on the CPU in the type of the files (`dtype="auto"`):
+    its weights stay in their files, and there is a warning.
 
     Args:
         name_or_path: a bundled model (`interp.paths.bundled_models()`), a local Hugging Face directory, a hub name
             (`"EleutherAI/pythia-70m"`) or one of TransformerLens' short names (`"gpt2-medium"`, `"pythia-70m"`).
-        device: where to put it; CUDA if there is one, else the CPU.
-        device_map: how to spread a bridge over several devices instead, as accelerate does: `"auto"`, `"balanced"`,
-            `"balanced_low_0"` or `"sequential"`, over the GPUs of this process, or the device of each part by its name
+        device: the device of the model. Default: CUDA if available, else the CPU.
+        device_map: how to spread a bridge over several devices instead, as in accelerate: `"auto"`, `"balanced"`,
+            `"balanced_low_0"` or `"sequential"` over the GPUs of this process, or the device of each part by its name
             in transformers' model (`{"model.layers.0": 0, …}`).
-        dtype: of the returned model, as torch has it or by its name, or `"auto"` for that of the files; float32.
+        dtype: the dtype of the returned model, as a `torch.dtype` or its name, or `"auto"` for that of the files.
+            Default: float32.
         revision: a branch, tag or commit of a hub repository.
-        checkpoint: a training step of a model that has them (Pythia: revision `step{checkpoint}`; the Stanford
-            CRFM GPT-2s: `checkpoint-{checkpoint}`).
-        backend: `"hooked"` for TransformerLens' own implementation (`HookedTransformer`, BERT `HookedEncoder`),
-            `"bridge"` for the model of transformers in a `TransformerBridge`. By default hooked, where TransformerLens
-            has one that converts this model rightly, else bridge.
+        checkpoint: a training step, for models with published checkpoints (Pythia: revision `step{checkpoint}`; the
+            Stanford CRFM GPT-2s: `checkpoint-{checkpoint}`).
+        backend: `"hooked"` for TransformerLens' own implementation (`HookedTransformer`, or `HookedEncoder` for BERT),
+            `"bridge"` for transformers' model in a `TransformerBridge`. Default: hooked if TransformerLens has an
+            implementation and converts this model correctly, else bridge.
 
     Raises:
-        FileNotFoundError: no such directory, no config.json or no safetensors weights in it.
-        ValueError: unsupported architecture, option, device or device map, weights larger than the memory, incomplete
-            or non-finite weights, a failed parity check, an unknown backend or one that cannot have this model.
+        FileNotFoundError: there is no such directory, or it has no config.json or no safetensors weights.
+        ValueError: the architecture, an option, the device or the device map is not supported; the weights are larger
+            than the memory, incomplete or not finite; the parity check fails; or the backend is unknown or cannot load
+            this model.
 
     Examples:
         >>> model = load("tiny-gpt2")
@@ -109,7 +111,7 @@ def _loaded(
     dtype: Any,
     where: torch.device | DeviceMap,
 ) -> Model:
-    """A checked model, of the first backend that can have it."""
+    """A checked model, from the first backend that can load it."""
     if not isinstance(where, torch.device):
         backend = "bridge"
     with quiet():
@@ -142,10 +144,10 @@ def _loaded(
 
 
 def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.device) -> None:
-    """Raise ValueError for weights that are larger than the memory that is there; warn where they stay in their files.
+    """Raise ValueError for weights that are larger than the available memory, or warn if they stay in their files.
 
-    Those of a bridge on the CPU, in the type of the files, do: the system reads them when they are used, and forgets
-    them when it needs the memory.
+    The weights of a bridge on the CPU, in the type of the files, stay there: the system reads them when they are used,
+    and drops them when it needs the memory.
     """
     tied = stored.backend == "hooked" and getattr(stored.config, "tie_word_embeddings", False)
     numbers = stored.n_numbers
@@ -155,18 +157,18 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
         return
     kind = str(dtype).removeprefix("torch.")
     found = f"{name} has {memory.shown(numbers * dtype.itemsize)} of weights in {kind}"
-    found += f", and {memory.shown(there)} of memory is available on {device}"
+    found += f", but only {memory.shown(there)} of memory is available on {device}"
     if (stored.backend, device.type, dtype) == ("bridge", "cpu", stored.dtype):
-        warn(f"{found}; they stay in their files, and are read from there whenever they are used, which is slow")
+        warn(f"{found}; they stay in their files and are read from there whenever they are used, which is slow")
         return
     lighter = dtype.itemsize > 2 and 2 * numbers <= there
     smaller = f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or" if lighter else ""
-    files = "dtype='auto' with backend='bridge' and device='cpu', which leaves them in their files"
-    raise ValueError(f"{found}; give{smaller} {files}")
+    files = "dtype='auto' with backend='bridge' and device='cpu', which leaves the weights in their files"
+    raise ValueError(f"{found}; use{smaller} {files}")
 
 
 def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:
-    """The hub's own name of a model, and the revision of a checkpoint."""
+    """The hub name of a model, and the revision of a checkpoint."""
     from transformer_lens.supported_models import MODEL_ALIASES
 
     aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
@@ -174,17 +176,17 @@ def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[st
     if checkpoint is None:
         return source, revision
     if revision is not None:
-        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give one of them")
+        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give only one of them")
     if source.startswith("stanford-crfm/"):
         return source, f"checkpoint-{checkpoint}"
     if "pythia" in source:
         return source, f"step{checkpoint}"
-    raise ValueError(f"{source} has no numbered checkpoints known here; give the hub branch as revision=")
+    raise ValueError(f"interp knows no numbered checkpoints of {source}; give the hub branch as revision=")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Loading without the libraries' chatter; what matters is checked and raised."""
+    """A context without the libraries' messages during loading. What matters is checked and raised."""
     levels = {logger: logger.level for logger in (logging.getLogger(), logging.getLogger("transformers"))}
     progress_bars = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()

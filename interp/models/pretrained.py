@@ -1,4 +1,4 @@
-"""What transformers reads of a model: config, weights and tokenizer, refused where they are damaged or unsupported."""
+"""Reads config, weights and tokenizer of a model with transformers, and refuses damaged or unsupported ones."""
 
 import json
 import math
@@ -44,7 +44,7 @@ HOOKED = {
     "qwen2": "Qwen2ForCausalLM",
     "bert": "BertForMaskedLM",
 }
-"""The `model_type`s of a Hugging Face `config.json` of which there is a `HookedTransformer` or `HookedEncoder` too."""
+"""The `model_type`s of a Hugging Face `config.json` that also exist as a `HookedTransformer` or `HookedEncoder`."""
 
 MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM"}
 """Encoders that TransformerLens knows, by `model_type`."""
@@ -60,7 +60,7 @@ _JAPANESE = ("fugashi", "unidic_lite", "ipadic")
 
 
 def place(source: str, revision: str | None) -> Path | None:
-    """The directory of a model; of a hub name that in the hub's cache, once it has been read."""
+    """The directory of a model. For a hub name, its directory in the hub's cache once it has been downloaded."""
     if os.path.isdir(source):
         return Path(source)
     config = try_to_load_from_cache(source, "config.json", revision=revision)
@@ -70,7 +70,7 @@ def place(source: str, revision: str | None) -> Path | None:
 def read_config(source: str, revision: str | None = None) -> Any:
     """The transformers config of a hub name or a directory.
 
-    Raises FileNotFoundError where there is none, ValueError for one that cannot be read or of an unsupported kind.
+    Raises FileNotFoundError if there is none, and ValueError if it cannot be read or is of an unsupported kind.
     """
     try:
         options: dict[str, Any] = {"revision": revision} | _reach(source)
@@ -78,7 +78,7 @@ def read_config(source: str, revision: str | None = None) -> Any:
         if _class_name(kind) is not None:
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **options)
             if config.get_text_config() is not config and not config.is_encoder_decoder:
-                raise ValueError(f"{kind!r} is a multimodal model; save its text model alone")
+                raise ValueError(f"{kind!r} is a multimodal model; save only its text model")
             declared = (config.architectures or [""])[0]
             if config.is_encoder_decoder == (kind in SEQ2SEQ) and (
                 kind in MASKED or not declared.endswith("ForMaskedLM")
@@ -95,26 +95,26 @@ SEQ2SEQ = {"bart": "BartForConditionalGeneration", "t5": "T5ForConditionalGenera
 
 
 def context_of(config: Any) -> int | None:
-    """The longest row that a model reads, None where its config sets no limit. RoBERTa's positions begin after that of
-    its padding token."""
+    """The longest row that a model can read, or None if its config sets no limit. RoBERTa's positions begin after that
+    of its padding token."""
     positions = getattr(config, "max_position_embeddings", None)
     return positions - config.pad_token_id - 1 if config.model_type == "roberta" else positions
 
 
 def _class_name(kind: str | None) -> str | None:
-    """The class of transformers that a kind of model is read with, None where it is no kind of language model here."""
+    """The transformers class that reads a kind of model, or None if that is not a supported kind of language model."""
     known = HOOKED | MASKED | SEQ2SEQ
     return known.get(kind or "") or CAUSAL.get(kind or "")
 
 
 def model_class(config: Any) -> Any:
-    """The class of transformers that a model is read with."""
+    """The transformers class that reads a model."""
     return getattr(transformers, str(_class_name(config.model_type)))
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A model as it lies in a directory or on the hub, for one backend. Making it reads nothing."""
+    """A model stored in a directory or on the hub, for one backend. Creating this object reads nothing."""
 
     source: str
     revision: str | None
@@ -123,7 +123,7 @@ class Stored:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which most of its numbers are stored."""
+        """The type in which most of the weights are stored."""
         sizes: dict[torch.dtype, int] = {}
         for dtype, size in self._types():
             sizes[dtype] = sizes.get(dtype, 0) + size
@@ -131,9 +131,9 @@ class Stored:
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers its weights are, by the headers of their files; 0 where there are none.
+        """The number of weights according to the headers of the files; 0 if there are none.
 
-        Raises ValueError for headers or an index that are damaged, FileNotFoundError where a shard is missing.
+        Raises ValueError for a damaged header or index, and FileNotFoundError if a shard is missing.
         """
         return sum(size for _, size in self._types())
 
@@ -152,12 +152,13 @@ class Stored:
         return {"revision": self.revision, "trust_remote_code": False} | _reach(self.source)
 
     def checked(self) -> Any:
-        """The model of `mapped`, once for each `Stored`: the weights must be there, all of them and of this model.
+        """The model of `mapped`, made once per `Stored`, after checking that its weights are complete and its own.
 
-        Raises FileNotFoundError where there are none, ValueError for what cannot be read or is unsupported.
+        Raises FileNotFoundError if there are no weights, and ValueError for weights that cannot be read or are not
+        supported.
         """
         if self.config.num_hidden_layers < 1:
-            has = f"{self.config.num_hidden_layers} blocks by its config.json"
+            has = f"{self.config.num_hidden_layers} blocks according to its config.json"
             raise ValueError(f"{self.source} has {has}; expected at least 1")
         if os.path.isdir(self.source):
             _check_size(Path(self.source), self.config, self._class)
@@ -166,8 +167,8 @@ class Stored:
         return model
 
     def mapped(self) -> Any:
-        """The transformers model with its weights as they are stored, mapped from the files: a tensor is read when it
-        is used, and what has been read of a file counts as the process's memory until all of its tensors are gone."""
+        """The transformers model with its weights as stored, mapped from the files. A tensor is read when it is used.
+        What has been read from a file counts as memory of the process until all tensors of that file are gone."""
         return self._read()[0]
 
     def _read(self) -> tuple[Any, dict[str, Any]]:
@@ -185,9 +186,9 @@ class Stored:
         return model.eval(), info
 
     def tokenizer(self) -> Any:
-        """The tokenizer, None if there is none; transformers makes an empty one up for a directory without.
+        """The tokenizer, or None if there is none, where transformers itself would make up an empty one.
 
-        Raises ValueError for one that cannot be read, or that needs a package which is not installed.
+        Raises ValueError if it cannot be read, or needs a package that is not installed.
         """
         local = os.path.isdir(self.source)
         if local and not _has_tokenizer(Path(self.source)):
@@ -196,7 +197,7 @@ class Stored:
             tokenizer = transformers.AutoTokenizer.from_pretrained(self.source, **self._options)
         except ImportError as error:
             ours = any(name in str(error) for name in _JAPANESE)
-            how = "pip install 'interp[ja]'" if ours else "install that"
+            how = "pip install 'interp[ja]'" if ours else "install that package"
             raise ValueError(f"{self.source} has a tokenizer that needs another package ({error}); {how}") from error
         except Exception as error:
             if not local:
@@ -208,7 +209,7 @@ class Stored:
 
 
 def _has_tokenizer(directory: Path) -> bool:
-    """Whether a directory has a vocabulary, or names a tokenizer that needs none, as that of ByT5."""
+    """Whether a directory has a vocabulary, or names a tokenizer that needs none, such as ByT5's."""
     if any((directory / name).exists() for name in _VOCABULARIES):
         return True
     with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
@@ -218,7 +219,7 @@ def _has_tokenizer(directory: Path) -> bool:
 
 
 def _reach(source: str) -> dict[str, bool]:
-    """The option of transformers that spares its retries where the hub cannot be reached."""
+    """The option that keeps transformers from retrying if the hub cannot be reached."""
     return {} if os.path.isdir(source) or hub_answers() else {"local_files_only": True}
 
 
@@ -231,10 +232,10 @@ def _refuse_unreadable(source: str, revision: str | None, error: Exception) -> N
 
 
 def why_not_converted(source: str, config: Any) -> str | None:
-    """Why there is no `HookedTransformer` or `HookedEncoder` of a model, None where there is one: an architecture or an
-    activation that TransformerLens does not have, options that it would convert without a word and wrongly."""
+    """Why there is no `HookedTransformer` or `HookedEncoder` of a model, or None if there is one. The reason may be an
+    architecture or activation that TransformerLens lacks, or an option that it would silently convert wrongly."""
     if config.model_type not in HOOKED:
-        return f"{source} is a {config.model_type!r} model, of which TransformerLens has no implementation of its own"
+        return f"{source} is a {config.model_type!r} model, and TransformerLens has no implementation of its own for it"
     try:
         from transformer_lens import HookedTransformer  # noqa: F401
         from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
@@ -255,11 +256,11 @@ def why_not_converted(source: str, config: Any) -> str | None:
         return None
     options = ", ".join(f"{name}={getattr(config, name)!r}" for name in wrong)
     what = f"{source} is a {config.model_type} model with {options}"
-    return f"{what}, which TransformerLens converts wrongly; leave backend out, or take backend='bridge'"
+    return f"{what}, which TransformerLens converts wrongly; leave backend out, or use backend='bridge'"
 
 
 def _check_size(directory: Path, config: Any, cls: Any) -> None:
-    """Refuse a config.json of a model far larger than its weights, before memory is taken for it."""
+    """Refuse a config.json that describes a model far larger than its weights, before allocating memory for it."""
     sizes = [size for _, size in _stored(str(directory), None).values()]
     try:
         if config.num_hidden_layers <= len(sizes):
@@ -274,10 +275,10 @@ def _check_size(directory: Path, config: Any, cls: Any) -> None:
 
 
 def _files(source: str, revision: str | None) -> list[Path]:
-    """The safetensors files that transformers reads: one, or those that an index names; none where some of those of a
-    model on the hub have yet to be downloaded.
+    """The safetensors files that transformers reads: one file, or the shards that an index names. The list is empty if
+    a shard of a model on the hub has not been downloaded yet.
 
-    Raises ValueError for an index that is damaged or names files elsewhere, FileNotFoundError where one is missing.
+    Raises ValueError for an index that is damaged or names files elsewhere, FileNotFoundError if a shard is missing.
     """
     if (directory := place(source, revision)) is None:
         return []
@@ -298,7 +299,7 @@ def _files(source: str, revision: str | None) -> list[Path]:
 
 
 def _stored(source: str, revision: str | None) -> dict[str, tuple[str, int]]:
-    """The type of each tensor in the safetensors files of a model, and how many numbers it has."""
+    """The type and the number of elements of each tensor in the safetensors files of a model."""
     found: dict[str, tuple[str, int]] = {}
     for path in _files(source, revision):
         try:
@@ -311,8 +312,8 @@ def _stored(source: str, revision: str | None) -> dict[str, tuple[str, int]]:
 
 
 def _check_weights(source: str, revision: str | None, model: Any, info: dict[str, Any]) -> None:
-    """Refuse weights that are stored as anything but floating-point numbers (codes of a quantised model, say), are
-    missing or belong to another model. BERT's pooler, which nothing here reads, may be missing."""
+    """Refuse weights that are not stored as floating-point numbers (codes of a quantised model, say), are missing or
+    belong to another model. BERT's pooler, which interp does not use, may be missing."""
     config, floating = model.config, ", ".join(_FLOATING)
     for name, (dtype, _) in _stored(source, revision).items():
         if dtype not in _FLOATING and any(_is_called(name, parameter) for parameter, _ in model.named_parameters()):
@@ -327,12 +328,12 @@ def _check_weights(source: str, revision: str | None, model: Any, info: dict[str
 
 
 def check_finite(source: str, name: str, weight: Tensor) -> None:
-    """Raise ValueError for a weight of a checkpoint with a number that is not finite."""
+    """Raise ValueError for a weight of a checkpoint that has NaN or infinite values."""
     if not all(torch.isfinite(part).all() for part in weight.detach().flatten().split(_NUMBERS_AT_ONCE)):
         raise ValueError(f"{source}: weight {name} has NaN or infinite values; the checkpoint is damaged")
 
 
 def _is_called(stored: str, parameter: str) -> bool:
-    """Whether a stored name is a parameter's, with or without the name of the model before it."""
+    """Whether a stored name is that of a parameter, with or without the name of the model in front."""
     stored = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", stored))
     return f".{parameter}".endswith(f".{stored}") or f".{stored}".endswith(f".{parameter}")

@@ -1,6 +1,7 @@
-"""The query–key circuit of a block, seen as one thing in every model: what turns residual vectors into scores.
+"""The query–key circuit of a block, which turns residual vectors into scores, in one form for every model.
 
-`S[m, n] = (R_m q_m) · (R_n (x_n W_K + b_K))`, `q_m = x_m W_Q + b_Q`, R the rotation of RoPE (the identity without).
+`S[m, n] = (R_m q_m) · (R_n (x_n W_K + b_K))` with `q_m = x_m W_Q + b_Q`, where R is the rotation of RoPE, or the
+identity in a model without RoPE.
 """
 
 from collections.abc import Iterator
@@ -25,19 +26,19 @@ __all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "spa
 
 @dataclass(frozen=True)
 class Span:
-    """Which keys a query sees: all, those before it and itself (`causal`), or the last `window` of them."""
+    """Which keys a query sees: all keys, those up to its own position (`causal`), or the last `window` of these."""
 
     causal: bool
     window: int | None
 
     def mask(self, length: int, queries: slice = slice(None)) -> Bool[Tensor, "query key"]:
-        """Which keys of a row of this length the queries see; all of them, or some."""
+        """Which keys the queries see in a row of this length. Returns the rows of some queries, by default of all."""
         apart = torch.arange(length)[queries, None] - torch.arange(length)
         visible = apart >= 0 if self.causal else torch.ones_like(apart, dtype=torch.bool)
         return visible if self.window is None else visible & (apart < self.window)
 
     def up_to(self, values: Shaped[Tensor, "batch pos *rest"]) -> Shaped[Tensor, "batch pos *rest"]:
-        """For each query, the sum of the values over the keys it sees."""
+        """For each query, the sum of the values at the keys it sees."""
         if not self.causal:
             return values.sum(1, keepdim=True).expand_as(values)
         sums = values.cumsum(1)
@@ -47,7 +48,7 @@ class Span:
 
 
 def span(model: Model, layer: int) -> Span:
-    """Which keys the queries of a block see."""
+    """Which keys the queries of a block can see."""
     attention = view(model).attention(layer)
     return Span(attention.causal, attention.window)
 
@@ -56,10 +57,10 @@ def span(model: Model, layer: int) -> Span:
 class QKCircuit:
     """A view of one block's keys and scores.
 
-    `W_K` `[n_heads, d_model, d_head]` and `b_K` `[n_heads, d_head]` have a slice for each query head, repeated where
-    query heads share their keys; what is `stored` has one for each head that `hook_k` has. `scale` is what scores are
-    divided by. `ln_bias` is the part of x that every token shares, the bias of the norm that x comes from. Weights are
-    those of the model, moved to the `device` of the unembedding where the block is on another.
+    `W_K` `[n_heads, d_model, d_head]` and `b_K` `[n_heads, d_head]` have one slice per query head, repeated if query
+    heads share their keys; `W_K_stored` has one slice per head of `hook_k`. Scores are divided by `scale`. `ln_bias` is
+    the part of x that all tokens share: the bias of the norm that x comes from. Weights are those of the model, moved
+    to the `device` of the unembedding if the block is on another device.
     """
 
     layer: int
@@ -92,7 +93,7 @@ class QKCircuit:
 
     @property
     def rotates(self) -> bool:
-        """Whether keys and queries are turned by their positions (RoPE)."""
+        """Whether keys and queries are rotated by position (RoPE)."""
         return self._attention.rotation is not None
 
     @property
@@ -104,7 +105,7 @@ class QKCircuit:
         return self._attention.W_Q.shape[0] // self._attention.W_K.shape[0]
 
     def attn_input(self, activation: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """x, what W_Q and W_K read, from what flows at the site `attn_input`."""
+        """x, the input of W_Q and W_K, from the activation at the site `attn_input`."""
         norm = self._attention
         if not norm.normed_before:
             return activation
@@ -112,13 +113,13 @@ class QKCircuit:
         return (x if norm.ln_bias is None else x + norm.ln_bias.to(activation.device)).to(norm.W_K.dtype)
 
     def key_of(self, dim: int, length: int) -> Float[Tensor, "key head d_head"]:
-        """`R_n W_K[j]` at each position n of a row: what one unit of residual dimension j adds to the key there."""
+        """`R_n W_K[j]` at each position n of a row: what one unit of residual dimension j adds to the key at n."""
         row = self.W_K_stored[:, dim].repeat_interleave(self._groups, 0)
         return self.rotate(row.expand(1, length, -1, -1))[0]
 
     def towards(self, k: Float[Tensor, "*n kv_head d_head"]) -> Float[Tensor, "*n kv_head d_model"]:
-        """`γ ⊙ W_K k`: where what the attention's norm gives has to move for the key of a head, before RoPE, to grow
-        fastest along a vector."""
+        """`γ ⊙ W_K k`: the direction in which the normalised input of attention must move for the key of a head (before
+        RoPE) to grow fastest along the vector k."""
         found = einsum(self.W_K_stored.to(k), k, "head d_model d_head, ... head d_head -> ... head d_model")
         gamma = self._attention.gamma if self._attention.normed_before else None
         return found if gamma is None else found * gamma.to(found)
@@ -133,8 +134,8 @@ class QKCircuit:
         k: Float[Tensor, "batch pos kv_head d_head"],
         real: Bool[Tensor, "batch pos"],
     ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
-        """Attention probabilities of some queries at a time, with the queries and the keys that they are of: no array
-        over all queries and all keys is made. `q` and `k` are those of the sites, before RoPE."""
+        """Attention probabilities for a few queries at a time, each with the slices of queries and keys they belong to.
+        No array over all queries and all keys is made. `q` and `k` are the activations of these sites, before RoPE."""
         for queries, keys, scores in self.scores(q, k, real):
             yield queries, keys, scores.softmax(-1)
 
@@ -144,7 +145,7 @@ class QKCircuit:
         k: Float[Tensor, "batch pos kv_head d_head"],
         real: Bool[Tensor, "batch pos"],
     ) -> Iterator[tuple[slice, slice, Float[Tensor, "batch head query key"]]]:
-        """Attention scores of some queries at a time, −∞ at keys that a query does not see; see `patterns`."""
+        """Attention scores for a few queries at a time, −∞ at keys that a query does not see; see `patterns`."""
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k = self.rotate(q).to(wide), self.rotate(k).to(wide)
         k = k.repeat_interleave(q.shape[2] // k.shape[2], 2)
@@ -170,9 +171,9 @@ class QKCircuit:
 def qk_circuit(model: Model, layer: int) -> QKCircuit:
     """The query–key circuit of a block.
 
-    Raises ValueError for a layer that does not exist and where a score is no sum over residual dimensions (ALiBi and
-    relative positions, normalised or clamped queries and keys, soft-capped scores), or a folded model, whose weights
-    are centred.
+    Raises ValueError for a layer that does not exist; for a folded model, whose weights are centred; and for a model
+    whose scores are not sums over residual dimensions (ALiBi and relative positions, normalised or clamped queries and
+    keys, soft-capped scores).
     """
     query_name, seen = hook_name(model, "q", layer), view(model)
     seen.refuse_drawn()
@@ -193,7 +194,7 @@ def qk_circuit(model: Model, layer: int) -> QKCircuit:
 
 
 def _refuse_folded(seen: View) -> None:
-    """Raise ValueError for a model whose norms are folded into its weights, which are centred."""
+    """Raise ValueError for a model whose norms are folded into its weights."""
     if seen.encoder:
         return
     first = seen.attention(0)
@@ -206,18 +207,20 @@ def _refuse_folded(seen: View) -> None:
 
 
 def check_layers(model: Model, layers: Several[int] | None) -> list[int]:
-    """All layers, or the one or those given.
+    """The given layers as a list; all layers for None.
 
-    Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
+    Raises ValueError for a layer that does not exist or is given twice, and TypeError for anything but whole numbers,
+    or if `model` is not a model.
     """
     check_model(model)
     return _different(range(model.cfg.n_layers) if layers is None else layers, model.cfg.n_layers, "layers", "a layer")
 
 
 def check_dims(model: Model, dims: Several[int]) -> list[int]:
-    """One or several dimensions of the residual stream.
+    """The given dimensions of the residual stream as a list.
 
-    Raises ValueError for one that does not exist or is given twice, TypeError for what is no whole number or no model.
+    Raises ValueError for a dimension that does not exist or is given twice, and TypeError for anything but whole
+    numbers, or if `model` is not a model.
     """
     check_model(model)
     return _different(dims, model.cfg.d_model, "dims", "a dimension")

@@ -1,4 +1,4 @@
-"""RoPE: `R_n` for the vector at each position n, and back, by what each library turns queries and keys with."""
+"""RoPE: applies the rotation `R_n` or its inverse to the vector at each position n, with each library's own tables."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ __all__ = ["Halves", "Hooked", "Pairs"]
 
 
 class Hooked(Rotation):
-    """RoPE as TransformerLens' attention has it."""
+    """RoPE as in TransformerLens' attention."""
 
     def __init__(self, attn: Any) -> None:
         self._attn = attn
@@ -29,7 +29,7 @@ class Hooked(Rotation):
 
 
 class Halves(Rotation):
-    """RoPE by the function of the model's own module in transformers, from its tables of cosines and sines."""
+    """RoPE computed by the function in the model's own transformers module, from its tables of cosines and sines."""
 
     def __init__(self, rotary: Any, apply: Any, layer_type: str | None) -> None:
         self._rotary, self._apply, self._layer_type = rotary, apply, layer_type
@@ -53,7 +53,7 @@ class Halves(Rotation):
 
 
 class Pairs(Rotation):
-    """RoPE of GPT-J: neighbouring dimensions turn together."""
+    """RoPE of GPT-J, which rotates pairs of neighbouring dimensions."""
 
     def __init__(self, attn: Any) -> None:
         self._attn = attn

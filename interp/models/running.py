@@ -1,7 +1,7 @@
-"""Running a model that somebody else may be running too.
+"""Running a model that other threads may be running too.
 
-Hooks belong to a model and not to a thread: what one thread sets fires on the batches of all. So every forward pass of
-interp is inside `running`, which takes turns with interp's other threads and whose hooks act in its own thread alone.
+Hooks belong to a model, not to a thread: a hook set by one thread fires on the batches of all threads. So every forward
+pass of interp is inside `running`, which lets interp's threads take turns, and whose hooks act only in its own thread.
 """
 
 import itertools
@@ -20,7 +20,7 @@ __all__ = ["Hooks", "HooksOfOthers", "active_hooks", "find_device", "firing", "h
 __all__ += ["resolved", "running"]
 
 Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
-"""A `Recipe`: hook points by name, or by a function that tells which names are meant, as TransformerLens takes them."""
+"""A `Recipe`: hook points by name, or by a function that says which names are meant, as in TransformerLens."""
 HooksOfOthers: TypeAlias = frozenset[tuple[str, int]]
 
 _OF_EDITED_NORMS = "A forward hook edited hook_scale/hook_normalized"  # which TransformerBridge says each time
@@ -31,20 +31,20 @@ _making_a_lock = threading.Lock()
 
 @contextmanager
 def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None = None) -> Iterator[set[str]]:
-    """Have the model to oneself, with the hooks of a recipe, for as long as the context lasts.
+    """Exclusive use of a model, with the hooks of a recipe, for as long as the context lasts.
 
-    Other threads that run the same model through interp wait; a thread that runs it past interp does not meet these
-    hooks. After an exception none of them is left. The context gives the names of those that have fired so far.
-    Of a model on several devices, hooks see every activation on the device of the unembedding.
+    Other threads that run the same model through interp wait. A thread that runs it without interp is not affected by
+    these hooks. No hook remains after an exception. The context yields the names of the hooks that have fired so far.
+    If a model is on several devices, hooks see every activation on the device of the unembedding.
 
     Args:
-        recipe: `[(hook name, hook function), …]`; they come after the hooks that are there.
-        expected: `hooks_of_others` at the start of a computation of several passes.
+        recipe: `[(hook name, hook function), …]`, added after existing hooks.
+        expected: the value of `hooks_of_others` at the start of a computation with several passes.
 
     Raises:
-        ValueError: a hook point that this model does not have.
-        RuntimeError: a bridge in training mode, with dropout; `torch.autocast` is on, whose precision no provenance
-            would show; or somebody else's hooks were set or removed meanwhile.
+        ValueError: the model does not have such a hook point.
+        RuntimeError: the model is a bridge in training mode, with dropout; `torch.autocast` is on, whose precision
+            provenance would not show; or other hooks were set or removed in the meantime.
     """
     thread, level, home = threading.get_ident(), next(_levels), model.W_U.device
     fired: set[str] = set()
@@ -64,7 +64,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
             isinstance(one, torch.nn.Dropout) and one.p and one.training for one in wrapped.modules()
         ):
             raise RuntimeError(
-                "this model is in training mode, and its dropout would draw other numbers each time; call model.eval()"
+                "this model is in training mode, so dropout would give different numbers each time; call model.eval()"
             )
         if torch.is_autocast_enabled(model.W_U.device.type):
             raise RuntimeError("torch.autocast is on, which no provenance shows; load the model in that dtype instead")
@@ -84,7 +84,7 @@ def running(model: Model, recipe: Hooks = (), *, expected: HooksOfOthers | None 
 
 
 def _at(home: torch.device, function: Callable[..., Any], activation: Any, hook: Any) -> Any:
-    """What a hook function makes of an activation that it sees on another device."""
+    """The result of a hook function that sees the activation on another device."""
     if not isinstance(activation, torch.Tensor) or activation.device == home:
         return function(activation, hook=hook)
     edited = function(activation.to(home), hook=hook)
@@ -92,7 +92,7 @@ def _at(home: torch.device, function: Callable[..., Any], activation: Any, hook:
 
 
 def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]]:
-    """The hooks of a recipe, each with the name of its point. Raises ValueError for one that there is not."""
+    """The hooks of a recipe, each with the name of its hook point. Raises ValueError if there is no such hook point."""
     hooks: list[tuple[str, Callable[..., Any]]] = []
     points = model.hook_dict
     for point, function in recipe:
@@ -106,7 +106,8 @@ def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]
 
 
 def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
-    """Every hook on the model but those of one context, by the name of its point; the lock keeps other threads' out."""
+    """Every hook on the model, with the name of its hook point, except those of one context (`level`). The lock keeps
+    out hooks of other threads."""
     with _lock_of(model):
         return frozenset(
             (name, id(handle.hook))
@@ -117,18 +118,18 @@ def hooks_of_others(model: Model, level: int | None = None) -> HooksOfOthers:
 
 
 def _is_of_the_library(handle: Any) -> bool:
-    """Whether TransformerLens itself has set a hook, for good, as it does in bridges."""
+    """Whether a hook was set permanently by TransformerLens itself, as in bridges."""
     function = getattr(handle, "user_hook", None)
     return bool(handle.is_permanent) and str(getattr(function, "__module__", "")).startswith("transformer_lens.")
 
 
 def active_hooks(model: Model) -> list[str]:
-    """The hook points on which somebody has hooks right now."""
+    """The hook points that have hooks at this moment."""
     return sorted({name for name, _ in hooks_of_others(model)})
 
 
 def head_is_hooked(model: Model) -> bool:
-    """Whether somebody has hooks on the prediction head right now."""
+    """Whether the prediction head has hooks at this moment."""
     return bool(head_sites(active_hooks(model)))
 
 
@@ -141,15 +142,14 @@ def _check_unchanged(found: HooksOfOthers, expected: HooksOfOthers) -> None:
     if found != expected:
         what = f"hooks on {', '.join(sorted({name for name, _ in found ^ expected}))} were set or removed"
         how = "edit a model in one thread, or give each thread a copy (interp.models.sites.view(model).copied())"
-        raise RuntimeError(f"{what} while the model was being read, so that only some batches met them; {how}")
+        raise RuntimeError(f"{what} while the model was running, so they acted on only some of the batches; {how}")
 
 
 @contextmanager
 def firing(model: Model, recipe: Hooks, *, expected: HooksOfOthers | None = None) -> Iterator[None]:
-    """`running` with hooks that must all have fired when the context ends.
+    """Like `running`, but all hooks must have fired when the context ends.
 
-    Raises RuntimeError for a hook point that was never reached, such as one that a flag of the model turns on, and as
-    `running` does.
+    Raises RuntimeError if a hook point was never reached (some need a flag of the model), and the errors of `running`.
 
     Examples:
         >>> from interp.hooks import scale_bias
@@ -167,7 +167,7 @@ def firing(model: Model, recipe: Hooks, *, expected: HooksOfOthers | None = None
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
-    """A device that is there. Raises ValueError for an unknown one, or for CUDA where there is none."""
+    """A usable device. Raises ValueError for an unknown device, or for CUDA if there is none."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

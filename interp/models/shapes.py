@@ -1,5 +1,5 @@
-"""What config.json and the headers of the safetensors files say of a model's size: enough to count memory and
-operations before loading it. No weight is read."""
+"""The sizes of a model according to config.json and the headers of the safetensors files. They are enough to estimate
+memory and operations before loading it; no weight is read."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -19,19 +19,19 @@ __all__ = ["Shape", "shape"]
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _MLP_WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size")
 _EAGER = ("bert", "roberta", "opt", "gptj", "gpt_neo", "bloom", "gpt_oss")
-"""Kinds of models whose attention TransformerLens hands to transformers whole, or that have scores of their own."""
+"""Kinds of models whose attention TransformerLens leaves to transformers, or that have special scores."""
 _GATES = ("gate", "wi_1", "w3")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape(Widths):
-    """The sizes of a model, by its files.
+    """The sizes of a model according to its files.
 
-    `block_weights` are those of the matrices of one block that a token passes through, of experts as many as are chosen
-    for it; `parameters` all numbers of the checkpoint, each once, `stored` the type of most of them, `tied` whether
-    output embeddings are the input's; `context` the longest row, None without a limit; `biases` are those of the
-    prediction head; `hooked` says whether TransformerLens has an implementation of its own, `eager_bridge` whether
-    transformers' eager attention runs in a bridge.
+    `block_weights` counts the weights of one block that a token passes through; of experts, only those that are chosen
+    count. `parameters` counts all numbers of the checkpoint once, and `stored` is the type of most of them. `tied` says
+    whether output and input embeddings are the same. `context` is the longest row, or None without a limit. `biases`
+    are those of the prediction head. `hooked` says whether TransformerLens has its own implementation, and
+    `eager_bridge` whether a bridge runs transformers' eager attention.
     """
 
     encoder: bool
@@ -47,19 +47,19 @@ class Shape(Widths):
 
     @property
     def forward(self) -> float:
-        """Operations per token of the blocks' matrix products, without attention's own.
+        """Operations per token for the matrix products of the blocks, without those between queries, keys and values.
 
         A multiplication and an addition are two operations.
         """
         return 2.0 * self.n_layers * self.block_weights
 
     def attention(self, context: int) -> float:
-        """Operations per token of attention's own, `4 T n_heads d_head` per layer in rows of T tokens; half of them in
-        causal models, whose queries see half of the keys."""
+        """Operations per token between queries, keys and values: `4 T n_heads d_head` per layer in rows of T tokens.
+        Causal models need half of that, because queries see half of the keys."""
         return self.n_layers * (4.0 if self.encoder else 2.0) * context * self.n_heads * self.d_head
 
     def dtype(self, wanted: str | None) -> torch.dtype:
-        """The type of the weights in memory, for the `dtype` of `interp.load` by name. Raises ValueError for no
+        """The type of the weights in memory for a given `dtype` of `interp.load`. Raises ValueError if it is not a
         floating-point type."""
         name = self.stored if wanted == "auto" else wanted or "float32"
         found = getattr(torch, name, None)
@@ -69,21 +69,21 @@ class Shape(Widths):
         return found
 
     def backend(self, wanted: Backend | None) -> Backend:
-        """The backend of `interp.load`, where TransformerLens can convert the model."""
+        """The backend that `interp.load` uses, if TransformerLens can convert the model."""
         return wanted or ("hooked" if self.hooked else "bridge")
 
     def weights_bytes(self, dtype: torch.dtype, backend: Backend) -> int:
-        """The weights in memory. TransformerLens' own models have output embeddings of their own, tied or not."""
+        """The bytes of the weights in memory. TransformerLens' own models store output embeddings even if tied."""
         numbers = self.parameters + (self.d_model * self.d_vocab if backend == "hooked" and self.tied else 0)
         return numbers * dtype.itemsize
 
     def row(self, context: int | None) -> int:
-        """The tokens of a row of text, where `context` was asked for. Raises ValueError for more than the model
-        reads."""
+        """The number of tokens in a row of text for a given `context`. Raises ValueError if the model cannot read as
+        many."""
         most = self.context or context or TOKENS_PER_ROW
         length = min(most, TOKENS_PER_ROW) if context is None else context
         least = 3 if self.encoder else 2
-        wrong = f"context must be {least} … {most} tokens for this model, found {length}; choose one within it"
+        wrong = f"context must be {least} … {most} tokens for this model, found {length}; choose one within this range"
         refuse({wrong: not least <= length <= most})
         return length
 
@@ -91,8 +91,8 @@ class Shape(Widths):
 def shape(name: str) -> Shape:
     """The shape of a hub name or a directory with a config.json.
 
-    Raises FileNotFoundError where there is no config, ValueError for an unsupported architecture and a size below 1,
-    TypeError for a size that is no whole number.
+    Raises FileNotFoundError if there is no config, ValueError for an unsupported architecture or a size below 1, and
+    TypeError for a size that is not a whole number.
 
     Examples:
         >>> tiny = shape("tiny-gpt2")
@@ -106,7 +106,7 @@ def shape(name: str) -> Shape:
         return whole_number(value, f"{what} in the config.json of {name}", least=1)
 
     if getattr(config, "num_attention_heads", None) is None:
-        raise ValueError(f"{name} is a {config.model_type!r} model, without attention heads; expected a transformer")
+        raise ValueError(f"{name} is a {config.model_type!r} model without attention heads; expected a transformer")
     heads, d_model = size("num_attention_heads", config.num_attention_heads), size("hidden_size", config.hidden_size)
     n_key_value_heads = size("num_key_value_heads", getattr(config, "num_key_value_heads", None) or heads)
     d_head = size("head_dim", getattr(config, "head_dim", None) or d_model // heads)
@@ -142,8 +142,8 @@ def shape(name: str) -> Shape:
 
 @dataclass(frozen=True)
 class _Sketch:
-    """What a model of at most four blocks, without memory, shows: the numbers of a block that a token passes through,
-    those of all blocks (the fourth stands for the rest, as the first ones may be of another kind), and the head."""
+    """Sizes read off a model of at most four blocks that takes no memory: the number of weights of a block that a token
+    passes through, of all blocks (the fourth stands for the rest, as the first ones may differ), and of the head."""
 
     active: int
     parameters: int
@@ -172,7 +172,7 @@ class _Sketch:
 
 
 def _biases(names: Iterable[str]) -> Iterator[Bias]:
-    """The biases of a decoder's prediction head, by the names of its parameters."""
+    """The biases of a decoder's prediction head, found by the names of its parameters."""
     outside = [name for name in names if name.endswith(".bias") and not any(map(str.isdecimal, name.split(".")))]
     if any("norm" in name.split(".")[-2] or "ln_f" in name for name in outside if "embed" not in name):
         yield "ln"

@@ -1,6 +1,4 @@
-"""Where things are in a model. A *site* is a place; `hook_name` resolves it to the hook point that TransformerLens
-calls there.
-"""
+"""Places in a model. A *site* is a place, and `hook_name` gives the TransformerLens hook point there."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -15,7 +13,7 @@ __all__ = ["Model", "Recipe", "Site", "check_model", "check_vocabulary", "depth"
 __all__ += ["is_encoder", "narrowing", "state_name", "trunk_output", "view"]
 
 Recipe: TypeAlias = list[tuple[str | Callable[..., Any], Callable[..., Any]]]
-"""`[(hook name, hook function), …]`, of the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""
+"""`[(hook name, hook function), …]`, the type of `fwd_hooks` in `model.hooks` and `model.run_with_hooks`."""
 
 _VIEWS: dict[str, type[View]] = {
     "HookedTransformer": HookedDecoder,
@@ -27,17 +25,17 @@ _BLOCK = re.compile(r"blocks\.(\d+)\.")
 
 
 def view(model: Any) -> View:
-    """What interp needs of a model, by its class.
+    """The view of a model, which depends on its class.
 
-    Raises `TypeError` for what is no model of TransformerLens, or runs elsewhere, `ValueError` for a bridge of what is
-    no language model (an encoder-decoder, say) or is quantised.
+    Raises `TypeError` for anything that is not a TransformerLens model, and for one that runs elsewhere. Raises
+    `ValueError` for a bridge whose model is quantised or is not a supported language model.
     """
     for cls in type(model).__mro__:
         if cls.__name__ in _VIEWS and cls.__module__.partition(".")[0] == "transformer_lens":
             kind = _VIEWS[cls.__name__]
             return EncoderDecoder(model) if kind is Bridge and _has_encoder(model) else kind(model)
     if type(model).__name__ == "RemoteBridge":
-        raise TypeError("a RemoteBridge runs its model elsewhere and shows no weights; boot a TransformerBridge here")
+        raise TypeError("a RemoteBridge runs its model elsewhere and has no weights; boot a TransformerBridge instead")
     found = f"{type(model).__module__}.{type(model).__name__}"
     expected = "a HookedTransformer, HookedEncoder or TransformerBridge"
     raise TypeError(f"expected {expected}, found {found}; load one with interp.load")
@@ -48,7 +46,7 @@ def _has_encoder(bridge: Any) -> bool:
 
 
 def check_model(model: object) -> None:
-    """Raise `TypeError` unless `model` is one of TransformerLens."""
+    """Raise `TypeError` unless `model` is a TransformerLens model."""
     view(model)
 
 
@@ -60,7 +58,7 @@ def is_encoder(model: Model) -> bool:
 def check_vocabulary(model: Model, *, exact: bool = False) -> None:
     """Raise ValueError for a model that cannot predict every token it reads (`d_vocab_out`).
 
-    More rows than tokens are padding, unless `exact`: what is predicted is read again.
+    Surplus output rows count as padding, unless `exact` is set because predictions are read again.
     """
     found, expected = model.W_U.shape[1], model.cfg.d_vocab
     if found < expected or (exact and found > expected):
@@ -71,12 +69,12 @@ def check_vocabulary(model: Model, *, exact: bool = False) -> None:
 def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     """The hook point of a site.
 
-    | site | what flows there |
+    | site | activation |
     |---|---|
     | `embed` | the residual stream before block 0, `[batch, pos, d_model]` |
     | `resid_pre`, `resid_post` | the residual stream before and after block `layer` (HF's `hidden_states[layer]`, \
 `hidden_states[layer + 1]`) |
-    | `attn_input` | what the attention of block `layer` reads; before `·γ + b` where a norm comes first |
+    | `attn_input` | the input of the attention of block `layer`; before `·γ + b` if a norm comes first |
     | `q`, `k`, `v` | queries, keys and values, `[batch, pos, head, d_head]`; `rotated_q` after RoPE |
     | `attn_scores` | attention scores, scaled and masked, `[batch, head, query, key]` |
     | `pattern` | attention probabilities in block `layer`, `[batch, head, query, key]` |
@@ -88,8 +86,8 @@ def hook_name(model: Model, site: Site, layer: int | None = None) -> str:
     | `logits` | the output of the unembedding, `[batch, pos, d_vocab]`, before a scale or a soft cap of the logits |
 
     Raises:
-        ValueError: an unknown site, a layer that does not exist, a layer where the site has none, a model without
-            blocks; a site that a `TransformerBridge` does not have, or where it shows something else.
+        ValueError: the site is unknown; the layer does not exist, or the site has no layer; the model has no blocks;
+            or a `TransformerBridge` does not have the site or shows something else there.
     """
     check_choice("site", site, get_args(Site))
     seen = view(model)
@@ -119,17 +117,17 @@ def state_name(model: Model, state: int) -> str:
 
 
 def trunk_output(model: Model) -> str:
-    """The hook point of the last residual stream, which the prediction head reads."""
+    """The hook point of the final residual stream, which the prediction head reads."""
     return state_name(model, model.cfg.n_layers)
 
 
 def narrowing(model: Model) -> str:
-    """The hook point at which positions can be left out, so that the unembedding does not read them."""
+    """The hook point at which positions can be dropped, so that the unembedding does not read them."""
     return trunk_output(model) if view(model).narrows_at == "resid_post" else hook_name(model, "head_input")
 
 
 def depth(names: Iterable[str]) -> int | None:
-    """How far a forward pass must run for every hook to fire: a number of blocks, or None for all and the head."""
+    """How far a forward pass must run for every hook to fire: a number of blocks, or None for the whole model."""
     reached = list(names)
     if head_sites(reached):
         return None
@@ -137,5 +135,5 @@ def depth(names: Iterable[str]) -> int | None:
 
 
 def head_sites(names: Iterable[str]) -> list[str]:
-    """Those hook points that are in the prediction head."""
+    """The hook points that are in the prediction head."""
     return [name for name in names if _HEAD.match(name)]

@@ -1,8 +1,8 @@
-"""What tokens say, whatever a vocabulary spells them like.
+"""The text of tokens, however a vocabulary spells them.
 
-A vocabulary may spell 。 as `。`, `▁。` (SentencePiece), `##。` (WordPiece), `ãĢĤ` (byte-level BPE), or by the bytes
-`<0xE3>`, `<0x80>` and `<0x82>`, a token each. How it does is asked of the tokenizer: what it makes of tokens that are
-spelled so.
+A vocabulary may spell 。 as `。`, `▁。` (SentencePiece), `##。` (WordPiece), `ãĢĤ` (byte-level BPE), or as the three
+tokens `<0xE3>`, `<0x80>` and `<0x82>` for its bytes. To find out which, the tokenizer is asked what it makes of tokens
+that are spelled in these ways.
 """
 
 import codecs
@@ -74,17 +74,17 @@ class Spelling:
         self._has_words = makes(["a", "b"], "a b")
 
     def texts(self, ids: Sequence[int]) -> list[str | None]:
-        """What each token says by itself, the spaces in it included; None for a special token, for an id without a
-        token, and for some bytes of a character without the others."""
+        """The text of each token by itself, including spaces. It is None for a special token, for an id without a
+        token, and for a token with only some of the bytes of a character."""
         return [None if said is None else _whole(said) for said in self.said(ids)]
 
     def in_parts(self, ids: Sequence[int]) -> list[bool]:
-        """Which tokens hold some bytes of a character without the others."""
+        """Which tokens contain only some of the bytes of a character."""
         return [said is not None and _whole(said) is None for said in self.said(ids)]
 
     def texts_in_row(self, ids: Sequence[int]) -> list[str | None]:
-        """What each token says where it stands: as `texts`, but a token with some bytes of a character says the
-        character, if the others stand beside it."""
+        """The text of each token in its context: like `texts`, but a token with some of the bytes of a character gives
+        the whole character if the other bytes are next to it."""
         said = self.said(ids)
         texts = [None if one is None else _whole(one) for one in said]
         start = 0
@@ -96,9 +96,10 @@ class Spelling:
         return texts
 
     def names(self, ids: Sequence[int]) -> list[str]:
-        """Tokens as people read them: spaces seen (`␣the`), bytes of no whole character in brackets (`<E3><81>`),
-        other characters that cannot be seen by their numbers (`<U+200B>`). WordPiece's mark of what goes on with a word
-        stays (`##ing`); special tokens are as they are spelled. An id without a token is its number."""
+        """Readable names of tokens. Spaces are visible (`␣the`), incomplete characters are bytes in brackets
+        (`<E3><81>`), and other invisible characters are shown by number (`<U+200B>`). WordPiece's mark for the
+        continuation of a word stays (`##ing`), and special tokens keep their spelling. An id without a token is shown
+        as a number."""
         names = []
         for token_id, one in zip(ids, self.said(ids), strict=True):
             token = self._token_of(token_id)
@@ -110,8 +111,8 @@ class Spelling:
         return names
 
     def running(self, ids: Sequence[int]) -> str:
-        """Tokens as running text: as `names`, but with spaces as they are and characters whole where all their bytes
-        are there. Where tokens are words, a space stands before each that does not go on with another's."""
+        """Tokens as running text: like `names`, but with plain spaces, and with whole characters if all their bytes are
+        there. If tokens are words, there is a space before each token that does not continue a word."""
         said = b""
         for token_id, one in zip(ids, self.said(ids), strict=True):
             token = self._token_of(token_id) or str(token_id)
@@ -121,7 +122,7 @@ class Spelling:
         return _seen(said.decode("utf-8", "interp.bytes")).replace(_VISIBLE[ord(" ")], " ")
 
     def said(self, ids: Sequence[int]) -> list[bytes | None]:
-        """What each token says, in bytes of UTF-8; None for a special token and for an id without a token."""
+        """The text of each token as UTF-8 bytes; None for a special token and for an id without a token."""
         tokens = map(self._token_of, ids)
         return [None if token is None else self._utf8(i, token) for i, token in zip(ids, tokens, strict=True)]
 
@@ -148,13 +149,13 @@ class Spelling:
 
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
-    """Tokens as people read them (`Spelling.names`); their ids where there is no tokenizer."""
+    """Readable names of tokens (`Spelling.names`), or their ids if there is no tokenizer."""
     numbers = [int(i) for i in ids]
     return [str(i) for i in numbers] if model.tokenizer is None else Spelling(model.tokenizer).names(numbers)
 
 
 def _joined(tokenizer: Any) -> Callable[[list[str]], str]:
-    """What makes text of tokens: of a fast tokenizer that was made without it, what belongs to its other parts."""
+    """The function that joins tokens to text. If a fast tokenizer has none, the one that fits its other parts."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or backend.decoder is not None:
         return tokenizer.convert_tokens_to_string
@@ -175,7 +176,7 @@ def _whole(said: bytes) -> str | None:
 
 
 def _together(parts: Sequence[bytes]) -> list[str | None]:
-    """The characters that each of some strings of bytes has a part in, None where there is none."""
+    """For each of these byte strings, the characters it is a part of, or None if there are none."""
     joined, owners = b"".join(parts), [number for number, part in enumerate(parts) for _ in part]
     texts = [""] * len(parts)
     at = 0
@@ -188,7 +189,7 @@ def _together(parts: Sequence[bytes]) -> list[str | None]:
 
 
 def _seen(text: str) -> str:
-    """Text with every character to be seen."""
+    """Text in which every character is visible."""
     joins = any(unicodedata.category(character) not in _UNSEEN for character in text)
     seen = "".join(
         f"<U+{ord(character):04X}>"

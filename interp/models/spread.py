@@ -39,7 +39,7 @@ class Placement:
         return list(dict.fromkeys(self.parts.values()))
 
     def finish(self, model: Model, dtype: torch.dtype) -> None:
-        """Convert and move what is left of a model, and let blocks and what is outside of them take what they are given
+        """Convert and move the remaining parts of a model, and let blocks and the parts outside of them take inputs
         from any device."""
         if len(self.devices) == 1:
             view(model).to(dtype, *self.devices)
@@ -66,14 +66,14 @@ def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _plain(name: str) -> str:
-    """The name that transformers has for a module that a bridge has wrapped."""
+    """The name in transformers of a module that a bridge has wrapped."""
     return ".".join(part for part in name.split(".") if part != "_original_component")
 
 
 def _bring(
     device: torch.device, module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a module is given, on its own device."""
+    """The inputs of a module, moved to its device."""
     from accelerate.utils import send_to_device
 
     found: tuple[tuple[Any, ...], dict[str, Any]] = send_to_device((arguments, named), device)
@@ -81,7 +81,8 @@ def _bring(
 
 
 def check_device_map(device_map: object, device: object, backend: object) -> None:
-    """Raise TypeError for no device map, ValueError for an unknown way, or beside a device or another backend."""
+    """Raise TypeError for anything but a device map. Raise ValueError for an unknown way to spread, and if a device or
+    another backend is given too."""
     if isinstance(device_map, str):
         check_choice("device_map", device_map, _WAYS)
     elif not isinstance(device_map, Mapping):
@@ -93,10 +94,10 @@ def check_device_map(device_map: object, device: object, backend: object) -> Non
 
 
 def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> Placement:
-    """Where the parts of a transformers model go, in the wanted type: all to one device, or as a map says.
+    """Where the parts of a transformers model go in the requested type: all to one device, or as a map says.
 
-    Raises ValueError for an unknown way, a device that is not there, a part of no device or of no model, a model that
-    the GPUs have no room for, and a map of both GPUs and CPU.
+    Raises ValueError for an unknown way to spread, a device that does not exist, a part without a device, a part that
+    the model does not have, a model that does not fit on the GPUs, and a map with both GPUs and CPU.
     """
     if isinstance(where, torch.device):
         return Placement({"": where})
@@ -108,7 +109,7 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
         raise ValueError(f"device_map names {foreign[0]!r}, which this model does not have; it has {there}")
     for name, _ in model.named_parameters(remove_duplicate=False):
         if not any(part == "" or name.startswith(f"{part}.") for part in parts):
-            raise ValueError(f"device_map has no device for {name}; give one to it, or to a module that it is in")
+            raise ValueError(f"device_map has no device for {name}; add one for it, or for a module that contains it")
     placement = Placement(parts)
     for name, block in blocks_of(model).items():
         if len(across := {str(placement.of(f"{name}.{one}")) for one, _ in block.named_parameters()}) > 1:
@@ -125,7 +126,7 @@ def placed(model: Any, where: torch.device | DeviceMap, dtype: torch.dtype) -> P
 
 
 def _there(device: str | int | torch.device) -> torch.device:
-    """A device that is there, by its type and, of GPUs, its number."""
+    """An existing device, with its number if it is a GPU."""
     if device is None:
         raise ValueError("device_map has None for a device; expected cpu, cuda:0, …")
     found = find_device(f"cuda:{device}" if isinstance(device, int) else device)
@@ -146,15 +147,15 @@ def _divided(model: Any, way: str, dtype: torch.dtype) -> dict[str, Any]:
     if {"cpu", "disk"} & set(found.values()):
         which = f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, gpus))}"
         lacking = f"the model does not fit in {memory.shown(there)} ({which})"
-        raise ValueError(f"{lacking}; give a smaller dtype, or more GPUs")
+        raise ValueError(f"{lacking}; use a smaller dtype, or more GPUs")
     return {name: gpus[number] for name, number in found.items()}
 
 
 def own_gpus() -> list[int]:
-    """The GPUs that this process may spread a model over: all of them, or its share of those that `torchrun` divides
-    among the processes of a machine.
+    """The GPUs that this process may spread a model over: all GPUs, or its share if `torchrun` runs several processes
+    on a machine.
 
-    Raises ValueError for more processes than GPUs.
+    Raises ValueError if there are more processes than GPUs.
     """
     gpus = torch.cuda.device_count()
     rank, processes = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -1,6 +1,6 @@
-"""A forward pass of a transformers model in float32 whose weights are widened a block at a time.
+"""A forward pass of a transformers model in float32, with weights converted one block at a time.
 
-The weights lie in their files, or in memory in a narrower type; no more of them than a block is ever held in float32.
+The weights are in their files, or in memory in a narrower type. Never more than one block is held in float32.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from interp.models.embeddings import Embeddings
 __all__ = ["Watch", "Workspace", "blocks_of", "streamed"]
 
 Watch: TypeAlias = Callable[[str, tuple[Any, ...], dict[str, Any], Tensor], None]
-"""What is called after each block, while it is wide: with its name, its arguments and the hidden states it returns."""
+"""Called after each block while it is in float32, with its name, its arguments and the hidden states it returns."""
 
 
 def blocks_of(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
@@ -37,7 +37,7 @@ class Workspace:
 
     @contextmanager
     def widened(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
-        """Parameters in float32 at least, as they were again afterwards."""
+        """A context in which parameters are at least in float32. Afterwards they are as before."""
         before = [(one, one.data) for one in parameters]
         narrow = [(one, data) for one, data in before if torch.promote_types(data.dtype, torch.float32) != data.dtype]
         sizes = [data.numel() for _, data in narrow]
@@ -54,8 +54,8 @@ class Workspace:
 
 @contextmanager
 def streamed(model: Any, watch: Watch, done: Callable[[str], None]) -> Iterator[None]:
-    """Within this context the model runs in float32. Each block is widened while it runs and is watched, and `done` is
-    called with its name when it is narrow again."""
+    """A context in which the model runs in float32. Each block is converted while it runs and is watched; `done` is
+    called with its name when it has been converted back."""
     blocks, head = blocks_of(model), model.get_output_embeddings()
     inside = {id(part) for block in blocks.values() for part in block.modules()}
     outside = [one for one in model.modules() if id(one) not in inside and one is not head]
@@ -97,6 +97,6 @@ def streamed(model: Any, watch: Watch, done: Callable[[str], None]) -> Iterator[
 
 
 def _logits(head: Any, hidden: Tensor) -> Tensor:
-    """What an unembedding returns, its matrix widened a block of types at a time."""
+    """The output of an unembedding whose matrix is converted to float32 one block of types at a time."""
     logits = Embeddings(head.weight.mT).dot(hidden.flatten(0, -2)).unflatten(0, hidden.shape[:-1])
     return logits if head.bias is None else logits + head.bias.to(logits)

@@ -1,7 +1,7 @@
-"""Identities that hold of every model that interp reads rightly, checked on one row before a bridge is used.
+"""Identities that hold for every model that interp reads correctly, checked on one row before a bridge is used.
 
-A `TransformerBridge` may wrap an architecture that nobody has tried here. What its view says of it must make the
-model's own numbers; else the question is refused.
+A `TransformerBridge` may wrap an architecture that was never tested. What its view says must reproduce the model's own
+numbers; otherwise the question is refused.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ __all__ = ["verify_head", "verify_neurons", "verify_scores", "verify_values"]
 _LENGTH = 16
 _LONGEST = 512
 _LIMITS = ("attention_chunk_size", "original_max_position_embeddings", "sliding_window", "window_size")
-"""Numbers of a config after which positions may be treated otherwise, so that a row must be longer."""
+"""Settings beyond which a model may treat positions differently, so that the row must be longer."""
 _LEAST_ATTENTION = 1e-20
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}  # some models take a softmax in float32 whatever their dtype
 _TOLERANCE_OF_HALF = 0.25
@@ -29,19 +29,19 @@ _verified: WeakKeyDictionary[Model, dict[Callable[[Model], None], int]] = WeakKe
 
 
 def verify_head(model: Model) -> None:
-    """Raise ValueError unless the tensors of the prediction head make the model's logits.
+    """Raise ValueError unless the tensors of the prediction head reproduce the model's logits.
 
-    For a bridge, once: `x̂ = (x − m)/s`, `h = x̂ ⊙ γ + b_LN`, `logits = scale · (h W_U + b_U)`, soft-capped where the
-    model does that, and for BERT `x' = GELU(x W_fc + b_fc)` before it.
+    Checked once for a bridge: `x̂ = (x − m)/s`, `h = x̂ ⊙ γ + b_LN`, `logits = scale · (h W_U + b_U)`, soft-capped if
+    the model does that, and for BERT with `x' = GELU(x W_fc + b_fc)` before it.
     """
     _once(model, verify_head, _check_head, "its prediction head", "logits")
 
 
 def verify_scores(model: Model) -> None:
-    """Raise ValueError unless queries, keys, scale, window and rotation make the model's attention.
+    """Raise ValueError unless queries, keys, scale, window and rotation reproduce the model's attention.
 
-    For a bridge, once: log-softmax of `(R q) · (R (x W_K + b_K)) / scale` over the keys that a query sees, against
-    the logarithm of the attention probabilities, in every layer.
+    Checked once for a bridge, in every layer: the log-softmax of `(R q) · (R (x W_K + b_K)) / scale` over the keys that
+    a query sees, against the logarithm of the attention probabilities.
     """
     _once(model, verify_scores, _check_scores, "attention scores", "log-probabilities of attention")
 
@@ -49,15 +49,15 @@ def verify_scores(model: Model) -> None:
 def verify_neurons(model: Model) -> None:
     """Raise ValueError unless the neurons of the last MLP add their rows of W_out to the residual stream.
 
-    For a bridge, once; a norm after the MLP or a factor on what it adds is found here.
+    Checked once for a bridge. This detects a norm after the MLP, or a factor on its output.
     """
     _once(model, verify_neurons, _check_neurons, "what a neuron adds", "residual streams")
 
 
 def verify_values(model: Model) -> None:
-    """Raise ValueError unless what goes into W_O is the values weighted by attention, `z = Σ α v`.
+    """Raise ValueError unless the input of W_O is the values weighted by attention, `z = Σ α v`.
 
-    For a bridge, once; a norm or a gate between the two is found here.
+    Checked once for a bridge. This detects a norm or a gate between the two.
     """
     _once(model, verify_values, _check_values, "what attention moves", "weighted values")
 
@@ -128,7 +128,7 @@ def _check_head(model: Model, seen: View) -> float:
 
 
 def _largest(errors: list[Tensor]) -> float:
-    """The largest, NaN where one of them is."""
+    """The largest value; NaN if one of them is NaN."""
     return float(torch.stack(errors).max()) if errors else 0.0
 
 
@@ -168,7 +168,7 @@ def _check_scores(model: Model, seen: View) -> float:
 
 
 def _long_enough(seen: View) -> int:
-    """Longer than every limit of the config that is not too long for a row."""
+    """A row length beyond every limit of the config that is short enough to be exceeded."""
     config = seen.wrapped.config.get_text_config()
     limits = [getattr(config, name, None) for name in _LIMITS]
     limits.append((getattr(config, "rope_parameters", None) or {}).get("original_max_position_embeddings"))

@@ -1,7 +1,7 @@
-"""What interp needs of a model, whatever class it is: one view for each of TransformerLens' classes.
+"""What interp needs from a model, whatever its class: one view for each of TransformerLens' classes.
 
-Every other module asks a view; only the views know how a `HookedTransformer`, a `HookedEncoder` and a
-`TransformerBridge` differ.
+All other modules use a view. Only views know how a `HookedTransformer`, a `HookedEncoder` and a `TransformerBridge`
+differ.
 """
 
 import copy
@@ -30,15 +30,15 @@ Site: TypeAlias = Literal[
 ]  # fmt: skip
 
 FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms", None]
-"""The norm before the unembedding; `folded` where its scale and bias are in the unembedding."""
+"""The norm before the unembedding; `folded` if its scale and bias are in the unembedding."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadTensors:
-    """The tensors of a prediction head, None where there is none.
+    """The tensors of a prediction head. A tensor that the head does not have is None.
 
-    The logits are `scale · (h W_U + b_U)`, and then `cap · tanh(logits / cap)` where there is a cap. `b_U` is None
-    where it is zero. `had_bias`: of a folded model it may hold more than b_LN W_U.
+    The logits are `scale · (h W_U + b_U)`, and then `cap · tanh(logits / cap)` if there is a cap. `b_U` is None if it
+    is zero. `had_bias` says that the `b_U` of a folded model may contain more than b_LN W_U.
     """
 
     W_U: Float[Tensor, "d_model d_vocab"]
@@ -68,8 +68,8 @@ class Rotation(ABC):
 class Attention:
     """The queries and keys of a block.
 
-    `W_K` and `b_K` are as stored, with a slice for each head that the site `k` has. `gamma` and `ln_bias` are those of
-    the norm that the attention reads through: with `normed_before` the site `attn_input` is before them, else after.
+    `W_K` and `b_K` are as stored, with one slice per head of the site `k`. `gamma` and `ln_bias` are the scale and bias
+    of the norm before the attention. With `normed_before`, the site `attn_input` comes before them, otherwise after.
     """
 
     W_Q: Float[Tensor, "n_heads d_model d_head"]
@@ -83,7 +83,7 @@ class Attention:
     ln_bias: Float[Tensor, " d_model"] | None = None
     normed_before: bool = True
     why_not: tuple[str, ...] = ()
-    """Why scores are no sum over residual dimensions."""
+    """Why scores are not sums over residual dimensions."""
 
     def to(self, device: torch.device) -> "Attention":
         names = ("W_Q", "W_K", "b_K", "gamma", "ln_bias")
@@ -92,7 +92,7 @@ class Attention:
 
 @runtime_checkable
 class Read(Protocol):
-    """What a model reads at once, `interp.corpora.batching.Batch` for one; `source` is for encoder-decoders."""
+    """What a model reads at once, such as an `interp.corpora.batching.Batch`. `source` is for encoder-decoders."""
 
     @property
     def tokens(self) -> Int[Tensor, "batch pos"]: ...
@@ -106,7 +106,7 @@ class Read(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Rows without padding, to try a model with."""
+    """Rows without padding, to test a model with."""
 
     tokens: Int[Tensor, "batch pos"]
     mask: Int[Tensor, "batch pos"]
@@ -122,12 +122,12 @@ class View(ABC):
     """A model as interp sees it. A view holds the model and copies nothing."""
 
     narrows_at: ClassVar[Literal["resid_post", "head_input"]]
-    """Where positions can be left out, so that the unembedding does not read them: the last of it."""
+    """The last site at which positions can be dropped, so that the unembedding does not read them."""
 
     wrapped: Any = None
-    """The model of transformers that it wraps, if it does."""
+    """The transformers model that it wraps, if any."""
     reads_source: ClassVar[bool] = False
-    """Whether an encoder reads a text of its own, and the decoder another (BART, T5)."""
+    """Whether encoder and decoder read different texts (BART, T5)."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -140,29 +140,29 @@ class View(ABC):
     @property
     @abstractmethod
     def names(self) -> Mapping[Site, str]:
-        """The hook point of each site, with `{layer}` where it has one."""
+        """The hook point of each site, with `{layer}` if it depends on the layer."""
 
     def refused(self, site: Site) -> str | None:
-        """Why a site cannot be used in this model, None where it can."""
+        """Why a site cannot be used in this model, or None if it can."""
         return None
 
     @property
     def attention_path(self) -> Literal["sdpa", "eager"]:
-        """Whether blocks compute attention by `scaled_dot_product_attention`, without an array of queries × keys, where
-        nobody reads the scores or the pattern."""
+        """Whether blocks compute attention with `scaled_dot_product_attention`, without an array of queries × keys,
+        when scores and pattern are not read."""
         attentions = (getattr(block, "attn", None) for block in getattr(self.model, "blocks", ()))
         return "sdpa" if {getattr(one, "attention_path", "eager") for one in attentions} == {"sdpa"} else "eager"
 
     @property
     @abstractmethod
     def d_mlp(self) -> int | None:
-        """Neurons of an MLP, None where it has none that an output matrix reads."""
+        """The number of neurons of an MLP, or None if it has no neurons that an output matrix reads."""
 
     def refuse_drawn(self) -> None:
-        """Raise ValueError for a model whose weights are there only while a block runs (`interp.models.untrained`)."""
+        """Raise ValueError for a model whose weights exist only while a block runs (`interp.models.untrained`)."""
         if any(one.numel() > 1 and not any(one.stride()) for one in self.model.parameters()):
-            what = "memory had no room for this untrained model, so its weights are drawn only while a block runs"
-            raise ValueError(f"{what}, and cannot be read; make it where there is room for a second model")
+            what = "memory had no room for this untrained model, so its weights exist only while a block runs"
+            raise ValueError(f"{what} and cannot be read; make it on a machine with room for a second model")
 
     @abstractmethod
     def head(self) -> HeadTensors: ...
@@ -178,7 +178,7 @@ class View(ABC):
 
     @abstractmethod
     def run(self, batch: Read, stop: int | None) -> Any:
-        """Run the blocks before block `stop`; None runs the prediction head too, and returns the logits."""
+        """Run the blocks before block `stop`. None also runs the prediction head and returns the logits."""
 
     @property
     def starts_within(self) -> bool:
@@ -186,29 +186,29 @@ class View(ABC):
         return False
 
     def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
-        """Run the blocks from block `layer` on, and the prediction head, on the residual stream that enters that block
-        (layer n_layers: the head alone, on any positions); returns the logits."""
+        """Run block `layer`, all later blocks and the prediction head on the residual stream that enters that block.
+        With layer n_layers, only the head runs, on any positions. Returns the logits."""
         raise NotImplementedError
 
     @abstractmethod
     def hook_points(self) -> dict[str, Any]:
-        """Every hook point once, by one of its names."""
+        """Every hook point once, under one of its names."""
 
     @abstractmethod
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter by a name that does not depend on the class or the version of TransformerLens."""
+        """Every parameter, under a name that does not depend on the class or the version of TransformerLens."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """What decides a forward pass beside the weights."""
+        """Everything other than the weights that decides a forward pass."""
 
     @abstractmethod
     def first_value(self, name: str) -> Literal["ones", "zeros", "drawn"]:
-        """What a parameter is before training, by its name in `model.named_parameters()`."""
+        """The value of a parameter before training, given its name in `model.named_parameters()`."""
 
     def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
-        """A copy of the model, hooks and all, that shares nothing with it; `instead` says by id what takes the place of
-        a part of it."""
+        """A copy of the model, including hooks, that shares nothing with it. `instead` maps the ids of parts to their
+        replacements."""
         return copy.deepcopy(self.model, dict(instead or {}))
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""A run directory → one self-contained HTML page."""
+"""Turns a run directory into one self-contained HTML page."""
 
 import lazy_loader
 

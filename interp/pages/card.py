@@ -1,4 +1,4 @@
-"""A result as a notebook shows it: the card that the page has of it."""
+"""A result in a notebook: its card from the page."""
 
 import base64
 from dataclasses import replace
@@ -17,7 +17,8 @@ _WIDTH = 5.0  # inches of the figure
 
 
 def card(result: Result) -> str:
-    """The findings of a result beside its main figure, as HTML without scripts; without matplotlib, what to install.
+    """The findings of a result next to its main figure, as HTML without scripts. Without matplotlib, it says what to
+    install in place of the figure.
 
     Examples:
         >>> import interp

@@ -20,15 +20,15 @@ __all__ = ["run_names", "write_comparison"]
 
 
 def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Path:
-    """Write `out/index.html`: for each question that two runs or more have, their key numbers and one trace per run;
-    the figures also as JSON in `out/comparison`, which holds nothing else.
+    """Write a page that compares runs, `out/index.html`. For each question that two or more runs answer, it shows their
+    key numbers and one trace per run. The figures are also saved as JSON in `out/comparison`.
 
-    A directory that holds several runs gives all of them. Runs are named by what tells them apart: the model, the
-    corpus, the directory, or as many of these as it takes.
+    A directory with several runs contributes all of them. Runs are named by what distinguishes them: the model, the
+    corpus, the directory, or several of these.
 
-    Raises FileNotFoundError for a directory without a result; ValueError for fewer than two runs, the same directory
-    twice, runs that have no question in common, and an `out` that holds results or folders with them; FileExistsError
-    where something that interp did not write has the name of the page or lies among the figures.
+    Raises FileNotFoundError for a directory without a result. Raises ValueError for fewer than two runs, for one given
+    twice, for runs that have no question in common, and if `out` holds results or folders with results.
+    Raises FileExistsError if something that interp did not write has the name of the page or is among the figures.
 
     Examples:
         >>> import tempfile
@@ -54,7 +54,7 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
         raise ValueError(f"found {len(runs)} run in {listed}; a comparison needs two or more")
     places = [run.directory.resolve() for run in runs]
     if twice := [run.directory for run, place in zip(runs, places, strict=True) if places.count(place) > 1]:
-        raise ValueError(f"{twice[0]} is given twice; expected different runs")
+        raise ValueError(f"{twice[0]} is given twice; give each run once")
     if held := ", ".join(map(str, saved_results(target))):
         raise ValueError(f"{target} holds results ({held}), whose page would be replaced; choose another directory")
     parts: list[Part] = []
@@ -96,8 +96,8 @@ def _section(sides: Sides, about: dict[str, dict[str, Any]]) -> Section:
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """The shortest names that differ, of model, corpus and directory; the corpus is that of a question which all runs
-    ask, for those of different questions (a text, minimal pairs) are no names of runs."""
+    """The shortest distinct names for runs, from model, corpus and directory. The corpus is used only if it belongs to
+    a question that all runs ask, because different questions read different data (a text, minimal pairs)."""
     models = [dict.fromkeys(Path(result.provenance["model"]).name for result in run.results.values()) for run in runs]
     known = [list(map(", ".join, models))]
     shared = [analysis for analysis in runs[0].results if all(analysis in run.results for run in runs)]

@@ -23,19 +23,19 @@ def write_figures(
     width: float | int = 3.3,
     style: PaperStyle = "paper",
 ) -> pd.DataFrame:
-    """Write every figure of the page of a run as a file for a paper, `out/<analysis>_<figure>.<format>`; those of
-    several runs in a folder for each.
+    """Write every figure of a run's page as a file for a paper, `out/<analysis>_<figure>.<format>`. Several runs get a
+    folder each.
 
     Args:
-        out: by default the folder `figures` in the directory. It is replaced, and holds nothing else.
-        formats: of pdf, svg and png.
-        width: in inches; 3.3 for one column of two, 6.8 for both.
+        out: the folder to write to, which is replaced. Default: the folder `figures` in the directory.
+        formats: one or more of pdf, svg and png.
+        width: the width in inches: 3.3 for one column of two, 6.8 for both.
         style: `paper` leaves the title to the caption, `titled` writes it above the figure.
 
-    Returns a table (file, caption) with a row for each figure.
+    Returns a table (file, caption) with one row per figure.
 
-    Raises FileNotFoundError where there is no result, ValueError for another format, style or width, and
-    FileExistsError where `out` holds what interp did not write.
+    Raises FileNotFoundError if there is no result, ValueError for another format, style or width, and FileExistsError
+    if `out` holds anything that interp did not write.
 
     Examples:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""The picture of a page, which other sites show with a link to it."""
+"""The picture of a page, which other sites show next to a link to it."""
 
 import textwrap
 from pathlib import Path
@@ -26,7 +26,7 @@ _COLOURS = {"yes": "#00664d", "partly": "#7a5200"}
 
 @matplotlib.rc_context(SETTINGS)
 def write_picture(target: Path, title: str, part: Section) -> None:
-    """Write a PNG of 1,200 by 630 pixels: what a section found first, beside its main figure."""
+    """Write a PNG of 1,200 by 630 pixels that shows a section's first findings next to its main figure."""
     with TemporaryDirectory() as folder:
         drawn = imread(part.figures[part.main].save(Path(folder) / "figure.png", width=_DRAWN))
     out = Figure(figsize=_INCHES, dpi=_DOTS)

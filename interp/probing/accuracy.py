@@ -193,7 +193,7 @@ class _Task(NamedTuple):
         whole_words: bool,
         bos: bool | None,
     ) -> "_Task | None":
-        """None where the model has no judgement to take away."""
+        """None if the model has no judgement to take away."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
         scoring = partial(sentence_scores.passes, model, sentences, whole_words=whole_words, bos=bos)
         before = Judged.of(execute(model, scoring(), progress=False), score)
@@ -238,7 +238,7 @@ def _of_task(
 
 def _as_costly(task: _Task, mode: Mode, found: Judged, order: list[int]) -> tuple[list[int], Judged] | None:
     """The first neurons of an order that cost as much log-probability as the found ones, and what is measured there;
-    None where these cost nothing, or even the most cost less."""
+    None if these cost nothing, or even the most cost less."""
     if found.log_probability >= task.before.log_probability:
         return None
     n, last = 0, task.before

@@ -36,31 +36,31 @@ class ProbingOptions(PairOptions):
     states: Several[int] | None = option(None, "Hidden states: 0 (embeddings) to the number of layers. Default: all.")
     state: int | Literal["best"] = option(
         "best",
-        "Hidden state at which tasks are compared and neurons removed; best: the best for dense probes.",
+        "Hidden state at which tasks are compared and neurons removed; best: where dense probes are most accurate.",
         cli=_state,
     )
-    position: Position | None = option(None, "Position at which a sentence is read. Default: eos; cls for BERT.")
+    position: Position | None = option(None, "Position at which a sentence is read. Default: cls for BERT, else eos.")
     methods: Several[Method] = option(METHODS, "Probes to fit.")
     l0_strengths: Several[float | int] = option(L0_STRENGTHS, "λ of the L0 probes; a small λ leaves few gates open.")
     ks: Several[int] | None = option(None, "k of the top-k probes. Default: 1,2,5,10,20,40, up to the width.")
     selectors: Several[Selector] = option(("welch",), "Statistic by which the k dimensions are chosen.")
-    seeds: Several[int] = option(SEEDS, "Seeds of the weights, the gates and their noise.")
+    seeds: Several[int] = option(SEEDS, "Seeds for the weights, the gates and their noise.")
     controls: Several[Control] = option(get_args(Control), "Controls to fit as well.")
-    raw: bool = option(False, "Fit on the states as they are, not standardised.")
+    raw: bool = option(False, "Fit on raw states instead of standardised ones.")
     unit: Unit = option("rms", "Divide raw states by their root mean square (rms), or not (none).")
-    score: Score = option("sum", "How the model itself judges a pair: by total log-probability, or divided by length.")
+    score: Score = option(
+        "sum", "How the model judges a pair: by its total log-probability (sum), or per unit of length."
+    )
     whole_words: bool = option(
-        False, "Score whole words: for BERT all of a word is masked; for a decoder its end counts too."
+        False, "Score whole words: BERT reads the whole word masked; for a decoder, the end of the word counts too."
     )
     bos: bool | None = option(
         None, "Put the beginning-of-sequence token before each sentence. Default: as TransformerLens does."
     )
     steps: int = option(STEPS, "Gradient steps of the L0 probes.", least=1)
-    atlas: bool = option(False, "Map the units (residual stream, MLP neurons, heads) that tell good from bad.")
-    folds: int = option(2, "Number of parts of each task's pairs between which the atlas compares units.", least=2)
-    fit_device: str | None = option(
-        None, "Device on which probes are fitted. Default: the model's GPU, or else the CPU."
-    )
+    atlas: bool = option(False, "Map the units (residual, MLP neurons, heads) that tell good sentences from bad.")
+    folds: int = option(2, "Number of parts of each task's pairs that the atlas compares units between.", least=2)
+    fit_device: str | None = option(None, "Device on which probes are fitted. Default: the model's GPU, else the CPU.")
 
 
 def _ks(model: Any, options: dict[str, Any]) -> list[int]:
@@ -86,5 +86,5 @@ ANALYSIS = Analysis(
     cost="interp.probing.costs:dry_run",
     more={"atlas": True},
     paper={"raw": True, "unit": "none", "ks": _ks, "state": _paper_state, "controls": ("none", "rotation")},
-    paper_help="raw states in the model's unit, k to 1,024, transfer at state 16; no flipped labels",
+    paper_help="raw states in the model's unit, k up to 1,024, transfer at state 16, no flipped labels",
 )

@@ -197,7 +197,7 @@ class TokenScores(Observer):
     def log_probabilities(self) -> Float[np.ndarray, " token"]:
         """Of each token, in nats; NaN where it has none. With `whole_words` a causal model's have their word's end.
 
-        Raises ValueError where one is not finite.
+        Raises ValueError if one is not finite.
         """
         log_p = self.state["log_p"].numpy().copy()
         if self.marked is not None:

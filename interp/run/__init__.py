@@ -1,4 +1,4 @@
-"""One pass over a corpus, many observers: alone, side by side, resumed, and on many processes."""
+"""One pass over a corpus for many observers, which can be resumed and divided among many processes."""
 
 import lazy_loader
 

@@ -1,12 +1,12 @@
-"""What a command takes, before it runs: memory, operations, passes, and whether it fits.
+"""What a command will need: memory, operations and passes, and whether it fits.
 
     peak = process + weights + max(loading, every step, what is done between them, results and page)
     step = sums and copies of all its passes + the largest of its passes
     pass = what a batch adds to its sums + max(a block and what is read in it, logits + what is read of them)
 
-An analysis declares its passes, with the bytes of its observers' sums, in a `Cost`; the rest follows from the model's
-shape and the size of a batch, by `interp.models.footprint`. Of what is freed while a batch is read the C library keeps
-about as much again, up to a quarter of a GiB: pieces below 32 MiB do not go back to the system one by one.
+An analysis declares its passes, with the bytes of its observers' sums, in a `Cost`. The rest follows from the model's
+shape and the size of a batch (`interp.models.footprint`). The C library keeps about as much freed memory as a batch
+takes, up to a quarter of a GiB, because pieces below 32 MiB are not returned to the system individually.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,25 +28,26 @@ _STEP = 64  # of a context that is proposed
 _KEPT = 256 * 2**20
 _TEXTS = ("text", "masked text", "a sample of the text", "some of the text", "a little of the text")
 _PAGE = 100 * 2**20
-"""Bytes of the libraries that draw, and of a page."""
+"""Bytes of the plotting libraries and of a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """A pass over what an analysis reads. Passes of the same `step` that read the same `text` are one.
+    """A pass over the data of an analysis. Passes with the same `step` that read the same `text` are run as one.
 
     Args:
-        what: its name.
-        text: what it reads, as `Analysis.reads` has it, or a name of its own for what no other analysis reads so.
-        step: its number among the passes that its analysis asks for one after the other.
-        sums: bytes of the states of its observers, to which a batch adds as many.
-        copies: bytes that its observers keep besides, of weights for one.
-        per_token, per_batch: bytes that are held while a batch is added: for each token of it, and besides.
-        per_logit, at_once: the same for each logit that is read, of so many at once.
-        head: whether the prediction head runs; what is held is then held beside the logits, else in a block.
-        share: of the positions, those at which the head runs.
-        flops: operations per token beside the forward pass's own.
-        size: the rows and tokens of its batches, where these are not those of the text.
+        what: the name of the pass.
+        text: what it reads: a value of `Analysis.reads`, or another name for data that no other analysis reads.
+        step: its number in the sequence of passes that its analysis asks for.
+        sums: the bytes of its observers' states. A batch needs the same again.
+        copies: other bytes that its observers keep, such as copies of weights.
+        per_token, per_batch: bytes held while a batch is added, per token and per batch.
+        per_logit, at_once: bytes held per logit that is read, and how many logits are read at once.
+        head: whether the prediction head runs. The bytes above are then held together with the logits, otherwise in a
+            block.
+        share: the share of the positions at which the head runs.
+        flops: operations per token in addition to the forward pass.
+        size: the rows and tokens of its batches, if they differ from those of the text.
     """
 
     what: str
@@ -66,14 +67,14 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What an analysis takes beside the model.
+    """What an analysis needs in addition to the model.
 
     Args:
-        passes: over what it reads.
-        between: bytes of what is done before, between and after its passes, at most.
-        results: bytes while its tables are saved and drawn.
-        numbers: more to say with `--json`, by name.
-        lines: more to read.
+        passes: its passes over the data.
+        between: the largest number of bytes held before, between and after its passes.
+        results: the bytes held while its tables are saved and drawn.
+        numbers: more numbers for `--json`, by name.
+        lines: more lines to print.
     """
 
     passes: tuple[Pass, ...] = ()
@@ -84,14 +85,14 @@ class Cost:
 
 
 def cost(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """What any analysis costs that declares nothing: one pass."""
+    """The cost of an analysis that declares none: one pass."""
     return Cost(passes=(Pass(what="reading", head=True),))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a model is run: its shape, the type of its weights, where it is (`spread` over all GPUs of the process, or on
-    one device), and the rows and tokens of a batch."""
+    """How a model is run: its shape, the type of its weights, its device (or `spread` over all GPUs of the process),
+    and the rows and tokens of a batch."""
 
     shape: Shape
     dtype: torch.dtype
@@ -103,7 +104,7 @@ class Setup:
 
     @property
     def available(self) -> int:
-        """The memory that is there for it."""
+        """The memory that is available for it."""
         gpus = own_gpus() if self.spread else []
         return sum(memory.available(f"cuda:{gpu}") for gpu in gpus) if gpus else memory.available(self.device)
 
@@ -117,22 +118,23 @@ class Setup:
 
     @property
     def copied(self) -> int:
-        """A second model beside the first: all of its weights, or, where memory has no room for these, all but the
-        matrices of blocks, and those of one block while it runs (`interp.models.untrained`)."""
+        """The bytes of a second model next to the first: all of its weights; or, if memory has no room for them, all
+        except the matrices of blocks, plus those of one block while it runs (`interp.models.untrained`)."""
         block = self.shape.block_weights * self.itemsize
         whole, outside = self.weights, self.weights - self.shape.n_layers * block
         return whole if 2 * whole + PROCESS <= memory.available(self.device) else outside + block
 
     @property
     def mapped(self) -> bool:
-        """Whether the weights stay in their files, which the system reads and forgets as it needs."""
+        """Whether the weights stay in their files, which the system reads and drops as needed."""
         return (self.backend, self.device) == ("bridge", "cpu") and self.dtype == self.shape.dtype("auto")
 
 
 def setup(name: str, options: Mapping[str, Any]) -> Setup:
-    """How a model is run with these options, those of an analysis and of `interp.options.ModelOptions` together.
+    """How a model is run with these options, which are those of an analysis and of `interp.options.ModelOptions`.
 
-    Raises ValueError for a context beyond the model's or an unknown dtype, and as `interp.models.shapes.shape`.
+    Raises ValueError for a context longer than the model's or an unknown dtype, and the errors of
+    `interp.models.shapes.shape`.
 
     Examples:
         >>> found = setup("tiny-gpt2", {"context": 64})
@@ -157,14 +159,14 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a command takes: `costs` of the analyses, by name, of a model that is run so."""
+    """What a command needs: the `costs` of its analyses, by name, for a model that is run in this way."""
 
     run: Setup
     costs: Mapping[str, Cost]
 
     @property
     def passes(self) -> list[list[Pass]]:
-        """Every pass over a text, as those of single analyses that share it."""
+        """Every pass over a text, each as the list of the analyses' passes that share it."""
         groups: dict[tuple[int, str], list[Pass]] = {}
         for one in (one for cost in self.costs.values() for one in cost.passes):
             groups.setdefault((one.step, one.text), []).append(one)
@@ -172,19 +174,19 @@ class Budget:
 
     @property
     def process(self) -> int:
-        """What imported libraries take; nothing on a GPU, whose memory is counted alone."""
+        """The bytes that imported libraries take; 0 on a GPU, where only its own memory counts."""
         return 0 if self.run.device.startswith("cuda") else PROCESS
 
     @property
     def loading(self) -> int:
-        """What is held beside the weights while they are loaded; of those that stay in their files, a block that is
-        checked, twice in float32."""
+        """The bytes held in addition to the weights while they are loaded. If weights stay in their files, this is the
+        block being checked, twice in float32."""
         run = self.run
         return 8 * run.shape.block_weights if run.mapped else round(LOADING * run.weights)
 
     @property
     def reading(self) -> int:
-        """The largest step: passes that are asked for together keep their sums side by side."""
+        """The bytes of the largest step. Passes that are asked for together hold their sums at the same time."""
         steps: dict[int, list[list[Pass]]] = {}
         for group in self.passes:
             steps.setdefault(group[0].step, []).append(group)
@@ -193,32 +195,32 @@ class Budget:
 
     @property
     def between(self) -> int:
-        """The largest of what is done between passes."""
+        """The most bytes held by work between passes."""
         return max((cost.between for cost in self.costs.values()), default=0)
 
     @property
     def results(self) -> int:
-        """The tables of all analyses, and their page."""
+        """The bytes of the tables of all analyses and their page."""
         return _PAGE + sum(cost.results for cost in self.costs.values())
 
     @property
     def peak(self) -> int:
-        """The most memory that is held at once, in bytes."""
+        """The most memory held at once, in bytes."""
         return self.process + self.run.weights + max(self.loading, self.reading, self.between, self.results)
 
     @property
     def flops(self) -> float:
-        """Operations for each token that is read, all passes together."""
+        """Operations per token, for all passes together."""
         return sum(map(self._operations, self.passes))
 
     @property
     def text_flops(self) -> float:
-        """Those of the passes over the text, without sentences and what is generated."""
+        """Operations per token of the passes over the text, without those over sentences and generated text."""
         return sum(self._operations(group) for group in self.passes if group[0].text in _TEXTS)
 
     @property
     def first_flops(self) -> float:
-        """Those of the passes that are asked for first."""
+        """Operations per token of the passes that are asked for first."""
         first = min((group[0].step for group in self.passes), default=0)
         return sum(self._operations(group) for group in self.passes if group[0].step == first)
 
@@ -253,13 +255,13 @@ class Budget:
 
     @property
     def needed(self) -> int:
-        """The peak, without weights that stay in their files."""
+        """The peak in bytes, without weights that stay in their files."""
         return self.peak - (self.run.weights if self.run.mapped else 0)
 
     def verdict(self, available: int) -> tuple[str, dict[str, Any]]:
-        """Whether it fits in the memory that is available, in words and by name; where not, what would.
+        """Whether it fits in the available memory, in words and as values by name; if not, what would fit.
 
-        Proposed are the largest power of two of rows, else, with one row, the largest multiple of 64 tokens.
+        The proposal is the largest power of two of rows that fits, or one row of the largest multiple of 64 tokens.
         """
         known = {"available_bytes": available, "fits": self.needed <= available}
         compared = f"{memory.shown(self.needed)} of {memory.shown(available)} available"
@@ -272,7 +274,7 @@ class Budget:
                 names = {"rows": "batch_size", "context": "context"}
                 advice = {names[name]: value for name, value in change.items()}
                 flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
-                return f"does not fit: {compared}; {flags}", known | {"advice": advice}
+                return f"does not fit: {compared}; try {flags}", known | {"advice": advice}
         what = f"{memory.shown(least)} of {memory.shown(available)} available, weights {memory.shown(self.run.weights)}"
         return f"does not fit in memory: at least {what}{self._lighter(available)}", known | {"advice": None}
 
@@ -284,19 +286,19 @@ class Budget:
         yield from ({"rows": 1, "context": context} for context in contexts)
 
     def _lighter(self, available: int) -> str:
-        """What would hold the weights in less memory, where anything would."""
+        """The setting with which the weights take less memory, if there is one."""
         run, stored = self.run, self.run.shape.dtype("auto")
         light = replace(run, dtype=torch.bfloat16, rows=1)
         files = replace(run, dtype=stored, backend="bridge", rows=1)
         if light.weights < run.weights and replace(self, run=light).needed <= available:
-            return f"; --dtype bfloat16 makes that {memory.shown(light.weights)}"
+            return f"; with --dtype bfloat16 they take {memory.shown(light.weights)}"
         if files.mapped and not run.mapped and replace(self, run=files).needed <= available:
-            return "; --backend bridge --dtype auto leaves the weights in their files, and is slow"
+            return "; --backend bridge --dtype auto leaves the weights in their files, which is slow"
         return ""
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """All of it by name, for `--json`: bytes, and operations per token."""
+        """The whole estimate by name, for `--json`: bytes, and operations per token."""
         run, dtype = self.run, str(self.run.dtype).removeprefix("torch.")
         sizes = {"process": self.process, "weights": run.weights, "loading": self.loading, "reading": self.reading}
         sizes |= {"between": self.between, "results": self.results, "peak": self.peak, "needed": self.needed}
@@ -310,7 +312,7 @@ class Budget:
 
     @property
     def lines(self) -> list[str]:
-        """The same, to read."""
+        """The whole estimate as lines of text."""
         run, size = self.run, self.run.shape
         dtype = str(run.dtype).removeprefix("torch.")
         weights = f"weights: {size.parameters:,} numbers in {dtype}, {memory.shown(run.weights)}"
@@ -337,9 +339,9 @@ class Budget:
 
 
 def budget(name: str, costs: Mapping[str, Cost], options: Mapping[str, Any]) -> Budget:
-    """What a command takes with these options, those of an analysis and of `interp.options.ModelOptions` together.
+    """What a command needs with these options, which are those of an analysis and of `interp.options.ModelOptions`.
 
-    Raises as `setup` does.
+    Raises the errors of `setup`.
 
     Examples:
         >>> found = budget("tiny-gpt2", {"reading": Cost(passes=(Pass(what="reading", head=True),))}, {"batch_size": 8})

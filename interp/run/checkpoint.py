@@ -1,6 +1,7 @@
-"""What a run has made so far, in a file from which it resumes after it was killed.
+"""The work that a run has done so far, in a file from which it resumes after it was killed.
 
-One format and one identity for all that resumes: sums of observers, states of sentences, generated tokens, and tables.
+Everything that can be resumed has one format and one identity: sums of observers, states of sentences, generated tokens
+and tables.
 """
 
 import io
@@ -34,13 +35,13 @@ SAME = 1e-5  # of numbers in an identity: what float32 computes elsewhere is the
 
 
 def identity(model: Model, **described: Any) -> dict[str, Any]:
-    """What a run must have in common with a checkpoint to resume from it: weights, configuration, versions of what
-    decides about numbers, and what else is `described`, as JSON.
+    """What a run and a checkpoint must have in common for the run to resume from it, as JSON: weights, configuration,
+    the versions of packages that affect numbers, and everything else in `described`.
 
-    Raises ValueError while hooks are active on the model, which no identity can tell.
+    Raises ValueError while hooks are active on the model, because an identity cannot describe them.
     """
     if active_hooks(model):
-        why = "a checkpoint cannot tell which hooks were active on the model"
+        why = "a checkpoint cannot record which hooks were active on the model"
         raise ValueError(f"{why}; run without checkpoint or directory, or reset the hooks")
     known = {"weights": weight_hash(model), "config": config_hash(model), "versions": versions(*DECIDING)}
     return known | described
@@ -48,7 +49,7 @@ def identity(model: Model, **described: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A safetensors file of what a run has made so far, and the identity of the run."""
+    """A safetensors file with the work that a run has done so far, and the identity of the run."""
 
     path: Path
     identity: Mapping[str, Any]
@@ -57,11 +58,11 @@ class Checkpoint:
     def within(
         cls, directory: str | os.PathLike[str] | None, name: str, identity: Mapping[str, Any]
     ) -> "Checkpoint | None":
-        """The checkpoint of this name in a directory, None without a directory."""
+        """The checkpoint of this name in a directory, or None without a directory."""
         return None if directory is None else cls(Path(directory) / f"{name}.safetensors", identity)
 
     def save(self, tensors: Mapping[str, Tensor], done: int | None = None) -> None:
-        """Write tensors, whole or not at all, after `done` pieces of work, None for all of them."""
+        """Write tensors, completely or not at all, after `done` pieces of work; None means all of them."""
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         described, checksums = dict(self.identity), {name: _checksum(value) for name, value in tensors.items()}
         meta = {"identity": json.dumps(described, sort_keys=True), "done": _ALL if done is None else str(done)}
@@ -72,10 +73,10 @@ class Checkpoint:
             save_file(tensors, temporary, meta)
 
     def load(self, names: Iterable[str] | None = None) -> tuple[dict[str, Tensor], int | None]:
-        """The tensors of these names, None for all, and the pieces of work that are done: none and 0 where there is
-        no file, None for all.
+        """The tensors with these names (None for all tensors), and how many pieces of work are done (None if all are).
+        If there is no file, there are no tensors and 0 is done.
 
-        Raises ValueError for a checkpoint of another run, naming what differs, and for one that is damaged.
+        Raises ValueError for a checkpoint of another run, naming the difference, and for a damaged one.
         """
         if not self.path.exists():
             return {}, 0
@@ -89,15 +90,15 @@ class Checkpoint:
             if damaged or checksum("\0".join(described).encode()) != meta["checksum"]:
                 raise ValueError(f"the checksum does not match: {', '.join(damaged) or 'identity'}")
         except (SafetensorError, OSError, KeyError, ValueError) as error:
-            what = f"{self.path} is damaged or no checkpoint of interp ({error})"
-            raise ValueError(f"{what}; delete it to start anew") from None
-        what = f"checkpoint {self.path} belongs to another run (delete it to start anew, or choose another place)"
+            what = f"{self.path} is damaged or is not a checkpoint of interp ({error})"
+            raise ValueError(f"{what}; delete it to start again") from None
+        what = f"checkpoint {self.path} belongs to another run (delete it to start again, or choose another place)"
         check_same(what, json.loads(meta["identity"]), dict(self.identity), rel_tol=SAME)
         return tensors, None if meta["done"] == _ALL else int(meta["done"])
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a checkpoint is there, of work that was done to its end."""
+    """Whether there is a checkpoint of work that was completed."""
     try:
         with safe_open(path, "pt") as file:
             return (file.metadata() or {}).get("done") == _ALL
@@ -106,7 +107,7 @@ def is_finished(path: Path) -> bool:
 
 
 def kept(checkpoint: Checkpoint | None, make: Callable[[], Tables]) -> Tables:
-    """The tables of a finished checkpoint, or new ones, kept there for the next run; None keeps nothing."""
+    """The tables of a finished checkpoint, or new ones, which are saved there for the next run. None saves nothing."""
     if checkpoint is None:
         return make()
     tensors, done = checkpoint.load()
@@ -119,7 +120,7 @@ def kept(checkpoint: Checkpoint | None, make: Callable[[], Tables]) -> Tables:
 
 
 def kept_each(work: Sequence[tuple[Checkpoint | None, Callable[[], Tables]]]) -> list[Tables]:
-    """`kept` for each piece of work, shared out among processes (`interp.run.distributed`) where all are kept."""
+    """`kept` for each piece of work, divided among processes (`interp.run.distributed`) if all of them are saved."""
     here = distributed.part()
     paths = [checkpoint.path for checkpoint, _ in work if checkpoint is not None]
     if here.of > 1 and len(paths) == len(work):

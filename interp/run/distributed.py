@@ -1,10 +1,11 @@
-"""One run on many processes: which of its work is this process's, and how the parts meet.
+"""One run on many processes: which part of the work a process does, and how the parts are combined.
 
-Two ways. Under `torchrun` the processes are a `torch.distributed` group (gloo on CPUs, NCCL on GPUs): after each pass
-the sums are reduced, and all processes go on with the whole. With `--shard i/n` (arrays of a job scheduler, no group)
-a process does its part and leaves it in the run's directory; `interp merge` puts the parts together and does the rest.
+There are two ways. Under `torchrun` the processes form a `torch.distributed` group (gloo on CPUs, NCCL on GPUs). After
+each pass the sums are reduced, and all processes continue with the total. With `--shard i/n` (for the job arrays of a
+scheduler, without a group) a process does its part and leaves it in the run's directory; `interp merge` combines the
+parts and does the rest.
 
-Batches are formed before they are shared out, and part i takes i, i + n, …: so every way reads the same batches.
+Batches are formed before they are divided, and part i takes batches i, i + n, …, so both ways read the same batches.
 """
 
 import os
@@ -24,12 +25,12 @@ __all__ = ["Part", "Unmerged", "group", "is_shard", "meet", "part", "parts_of", 
 
 
 class Unmerged(Exception):
-    """The rest of a run needs the parts of other processes, which are not there yet."""
+    """The rest of a run needs parts of other processes that do not exist yet."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Part `index` of `of`, in a `torch.distributed` group or alone."""
+    """Part `index` of `of` parts, in a `torch.distributed` group or alone."""
 
     index: int
     of: int
@@ -40,7 +41,7 @@ class Part:
         return number % self.of == self.index
 
     def name(self, path: Path) -> Path:
-        """The file of this part beside that of the whole."""
+        """The file of this part, next to that of the whole."""
         return path.with_suffix(f".part-{self.index}-of-{self.of}{path.suffix}")
 
 
@@ -50,28 +51,28 @@ _part: ContextVar[Part] = ContextVar("part", default=_WHOLE)
 
 
 def part() -> Part:
-    """The part that this process does, inside `group` or `shard`; else the whole."""
+    """The part of the work that this process does inside `group` or `shard`; otherwise the whole."""
     return _part.get()
 
 
 def is_shard() -> bool:
-    """Whether this process does what `shard` says."""
+    """Whether this process does a part given by `shard`."""
     return part() is not _WHOLE and not part().grouped
 
 
 def writes() -> bool:
-    """Whether this process writes results: rank 0 of a group."""
+    """Whether this process writes results, which in a group is rank 0."""
     return not part().grouped or part().index == 0
 
 
 @contextmanager
 def shard(index: int, of: int) -> Iterator[None]:
-    """Do part `index` of `of` parts of what runs inside; raises `Unmerged` where that is not enough to go on.
+    """Do only part `index` of `of` parts of what runs inside. Raises `Unmerged` when other parts are needed to go on.
 
     Raises ValueError unless 0 ≤ index < of.
     """
     if not 0 <= index < of:
-        raise ValueError(f"shard {index}/{of}: expected i/n with 0 ≤ i < n")
+        raise ValueError(f"found shard {index}/{of}, expected i/n with 0 ≤ i < n")
     token = _part.set(Part(index, of, grouped=False))
     try:
         yield
@@ -81,13 +82,13 @@ def shard(index: int, of: int) -> Iterator[None]:
 
 @contextmanager
 def group(device: str | None = None) -> Iterator[None]:
-    """Share what runs inside among the processes of a `torch.distributed` group: the one there is, or that of the
-    processes that `torchrun` started, which is left again at the end. Alone, do nothing.
+    """Divide what runs inside among the processes of a `torch.distributed` group. This is the existing group, or one of
+    the processes that `torchrun` started, which ends with the context. A single process does everything.
 
     Args:
-        device: what the processes run on; by default a GPU each, where there are any.
+        device: the device that processes run on. Default: one GPU each, if there are GPUs.
 
-    Raises ValueError for more processes than GPUs.
+    Raises ValueError if there are more processes than GPUs.
     """
     own = not torch.distributed.is_initialized()
     if own and int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -109,20 +110,19 @@ def group(device: str | None = None) -> Iterator[None]:
 
 
 def meet(missing: Sequence[Path]) -> None:
-    """After a piece of work that parts share: wait for the group, or raise `Unmerged` for what is not there."""
+    """After work that is divided among parts, wait for the group, or raise `Unmerged` if files are missing."""
     here = part()
     if here.grouped:
         torch.distributed.barrier()
     elif missing:
         needed = missing[0].name + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
-        done = f"part {here.index} of {here.of} is done as far as it can be"
-        raise Unmerged(f"{done}; the rest needs {needed} of the other parts")
+        done = f"part {here.index} of {here.of} has done what it can do alone"
+        raise Unmerged(f"{done}; the rest needs {needed} from the other parts")
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The files of all parts of a whole, there or not: of as many parts as run here, else as have left most files.
-
-    Empty where the whole is not divided.
+    """The files of all parts of a whole, existing or not. There are as many parts as run here, or else as many as the
+    division that has left most files. The list is empty if the whole is not divided.
     """
     here = part()
     pattern = re.compile(re.escape(path.stem) + r"\.part-(\d+)-of-(\d+)" + re.escape(path.suffix))

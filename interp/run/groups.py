@@ -1,8 +1,9 @@
-"""Sums over groups of texts, from which uncertainty is estimated after one pass (`interp.intervals`).
+"""Sums over groups of texts, from which uncertainty is estimated after a single pass (`interp.intervals`).
 
-A corpus is a sequence of *stretches*, each a text or eight rows of a longer one (`interp.corpora.sentences.Row`). A
-group is 2ᵏ consecutive stretches: pairs of groups merge, and k grows, whenever a corpus needs more groups than there is
-room for. So the groups depend on the corpus alone, and those of parts of it add up, in whatever order they were read.
+A corpus is a sequence of *stretches*, each of which is a text or eight rows of a longer text
+(`interp.corpora.sentences.Row`). A group is 2ᵏ consecutive stretches. Whenever a corpus needs more groups than there is
+room for, pairs of groups merge and k grows by one. So groups depend only on the corpus, and the groups of its parts add
+up in whatever order the parts were read.
 """
 
 import torch
@@ -11,13 +12,13 @@ from torch import Tensor
 __all__ = ["MOST", "coarser", "fitting"]
 
 MOST = 20
-"""Groups that are kept apart. With as many groups of one text each as would fit, intervals hold the true value less
-often: a group of several texts is nearer to a normal distribution."""
+"""The number of groups. With more and smaller groups, intervals would contain the true value less often, because the
+sum of a group of several texts is closer to a normal distribution."""
 
 
 def fitting(stretch: int, most: int, size: int) -> int:
-    """The number of stretches in a group, `size` or the next double of it, at which this stretch is in the `most` first
-    groups.
+    """The number of stretches per group (`size`, doubled as often as needed) for which this stretch lies within the
+    first `most` groups.
 
     Examples:
         >>> fitting(19, 20, 1), fitting(20, 20, 1), fitting(100, 20, 2)
@@ -29,7 +30,7 @@ def fitting(stretch: int, most: int, size: int) -> int:
 
 
 def coarser(sums: Tensor, factor: int) -> Tensor:
-    """Sums `[groups, …]` with so many consecutive groups added up, and zeros behind them.
+    """Sums `[groups, …]` with every `factor` consecutive groups added up, followed by zeros.
 
     Examples:
         >>> coarser(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), 2).tolist()

@@ -1,4 +1,4 @@
-"""Readings that begin in the middle: what comes before an edit is computed once, for any number of edits."""
+"""Readings that start in the middle of a model: what comes before an edit is computed once for any number of edits."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -22,8 +22,8 @@ Edit: TypeAlias = Callable[[Float[Tensor, "batch pos d_model"]], Float[Tensor, "
 
 
 class Kept(NamedTuple):
-    """The residual stream of batches at a hidden state; at the last one only where it is read, `[1, n_read, d_model]`,
-    unless somebody has hooks on the prediction head."""
+    """The residual stream of batches at a hidden state. At the last state, only the positions that are read are kept,
+    `[1, n_read, d_model]`, unless the prediction head has other hooks."""
 
     state: int
     streams: list[tuple[Batch, Tensor]]
@@ -31,10 +31,10 @@ class Kept(NamedTuple):
 
 @torch.no_grad()
 def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
-    """The residual stream at a hidden state, of every batch that an analysis reads first.
+    """The residual stream at a hidden state, for every batch of an analysis's first reading.
 
-    None where it has more than 64 MiB, where other processes read a part of the batches, and for a model that runs from
-    its tokens alone (a bridge): then read from the start.
+    It is None if it would take more than 64 MiB, if other processes read some of the batches, or if the model can only
+    be run from its tokens (a bridge). Batches must then be read from the start.
     """
     if not view(model).starts_within or distributed.part().grouped:
         return None
@@ -55,8 +55,8 @@ def keep(model: Model, analysis: Passes[object], state: int) -> Kept | None:
 
 
 def execute_from(model: Model, analysis: Passes[_R], kept: Kept, edit: Edit) -> _R:
-    """The result of an analysis that reads the kept batches, and whose observers listen after the kept state, with the
-    residual stream edited there."""
+    """The result of an analysis with the residual stream edited at the kept state. It must read the kept batches, and
+    its observers must listen after that state."""
     hooks = hooks_of_others(model)
     while True:
         try:

@@ -1,11 +1,11 @@
-"""The largest values of variables and where they are, which merge: the same ones in whatever batches, order or parts a
-corpus is read.
+"""The largest values of variables and their places, in a form that merges. They do not depend on the batches, the order
+or the parts in which a corpus is read.
 
-A *largest* tensor `[2, d, k]` holds, for each of d variables, the k values of largest magnitude, with their signs, and
-their places: whole numbers from 0, a different one for each value. They stand by magnitude, equal ones by place.
-Magnitudes whose first 13 binary digits agree are equal: how rows are put together to batches changes the last digits of
-what a model computes, and these shall not decide which of many equal beginnings of rows are kept. Where there are fewer
-than k values, the rest of both is −∞.
+A *largest* tensor `[2, d, k]` holds, for each of d variables, the k values of largest magnitude (with their signs) and
+their places, which are distinct whole numbers from 0. They are ordered by magnitude, and equal values by place.
+Magnitudes count as equal if their first 13 binary digits agree: the last digits of what a model computes depend on how
+rows are batched, and must not decide which of many equal beginnings of rows are kept. If there are fewer than k values,
+the rest of both is −∞.
 """
 
 from functools import reduce
@@ -23,7 +23,7 @@ _NOTHING = -torch.inf
 def of_values(
     values: Float[Tensor, "n d"], places: Int[Tensor, " n"], held: Float[Tensor, "2 d k"]
 ) -> Float[Tensor, "2 d k"]:
-    """The largest of each column of values: those that may take a place among what is `held` already."""
+    """The largest values of each column that can displace values that are `held` already."""
     least = torch.where(held[1, :, -1] >= 0, held[0, :, -1].abs() * (1 - 2 ** (_LEFT_OUT - 22)), 0.0)
     chosen = (values.abs() >= least.to(values)).any(1)
     values, places = values[chosen].to(held.device), places[chosen].to(held.device)
@@ -38,7 +38,7 @@ def of_values(
 
 
 def merged(one: Float[Tensor, "2 d k"], other: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
-    """The largest of both together."""
+    """The largest values of both together."""
     both = torch.cat([one, other], 2)
     both = both.gather(2, both[1].argsort(dim=1).expand_as(both))
     size = torch.where(both[1] >= 0, _size(both[0]), -1)
@@ -47,12 +47,12 @@ def merged(one: Float[Tensor, "2 d k"], other: Float[Tensor, "2 d k"]) -> Float[
 
 
 def all_reduce(largest: Float[Tensor, "2 d k"]) -> Float[Tensor, "2 d k"]:
-    """The largest of all processes of the `torch.distributed` group together."""
+    """The largest values of all processes of the `torch.distributed` group together."""
     parts = [torch.empty_like(largest) for _ in range(torch.distributed.get_world_size())]
     torch.distributed.all_gather(parts, largest.contiguous())
     return reduce(merged, parts)
 
 
 def _size(values: Float[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    """Whole numbers in the order of the magnitudes, the same for equal ones."""
+    """Whole numbers in the order of the magnitudes; equal magnitudes get the same number."""
     return (values.abs().float().view(torch.int32) >> _LEFT_OUT).long()

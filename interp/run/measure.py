@@ -1,4 +1,4 @@
-"""The time and memory that the first batch of a text takes: what no formula knows of a machine."""
+"""Measures the time and memory that the first batch of a text takes, which no formula can predict for a machine."""
 
 import math
 import time
@@ -23,9 +23,9 @@ _FIRST_TEXTS = 100
 
 @dataclass(frozen=True)
 class Measured:
-    """What the first batch of each pass that is asked for first takes: seconds, all passes together; about how many
-    batches the text has, None where nobody knows without reading it; and the most bytes that were held, by the process
-    since it was started, or on a GPU."""
+    """What the first batch takes, for all passes that are asked for first: the seconds for these passes together, the
+    approximate number of batches in the text (None if unknown without reading it), and the most bytes held, by the
+    process since its start or on a GPU."""
 
     seconds: float
     n_batches: int | None
@@ -33,11 +33,11 @@ class Measured:
 
 
 def first_batch(model: Model, analysis: Passes[Any], instead: Batches) -> Measured:
-    """Read the first batch for an analysis, which goes no further.
+    """Read the first batch for an analysis, and stop there.
 
     Args:
-        analysis: see `interp.run.passes`. One whose forward passes are its own is measured by a plain forward pass.
-        instead: what is read then.
+        analysis: see `interp.run.passes`. If it runs its own forward passes, a plain forward pass is measured instead.
+        instead: the batches to read in that case.
 
     Raises what the analysis raises.
 
@@ -63,7 +63,7 @@ def first_batch(model: Model, analysis: Passes[Any], instead: Batches) -> Measur
 
 
 def _seconds(model: Model, reading: Reading) -> float:
-    """The first batch with all that listens; a second time, as the first one warms up."""
+    """Seconds for the first batch with all observers, measured on the second run, because the first warms up."""
     batch = next(iter(reading.batches)).to(model.W_U.device)
     for _ in range(2):
         start = time.perf_counter()
@@ -80,7 +80,7 @@ def _seconds(model: Model, reading: Reading) -> float:
 
 
 def _n_batches(batches: Batches) -> int | None:
-    """The number of batches, from the number of texts and the tokens in the first of them."""
+    """The number of batches, estimated from the number of texts and the tokens in the first ones."""
     settings = batches.settings
     if batches.n_texts is None or batches.corpus is None:
         return None

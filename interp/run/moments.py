@@ -1,9 +1,9 @@
 """Means, variances and covariances that merge without losing digits: centred sums instead of sums of squares.
 
-`E[x²] − E[x]²` has no digit left where the mean is 1e8 times the SD. Here a *moments* tensor holds, along its first
-dimension, the number n of observations, the mean of each of k variables in two parts (what float64 holds of it, and the
-rest), and the centred sums `Σ (a − ā)(b − b̄)` of each pair: `1 + 2k + k(k + 1)/2` rows of any one shape. Two of them
-merge by
+`E[x²] − E[x]²` loses all digits if the mean is 1e8 times the SD. Here a *moments* tensor holds, along its first
+dimension, the number n of observations, the mean of each of k variables in two parts (its float64 value and the
+remainder), and the centred sums `Σ (a − ā)(b − b̄)` of each pair. There are `1 + 2k + k(k + 1)/2` rows of any shape.
+They merge by
 
     mean = mean₁ + δ n₂/n,    C = C₁ + C₂ + δ_a δ_b n₁ n₂/n,    δ = mean₂ − mean₁
 
@@ -21,7 +21,7 @@ ROWS = {1: 4, 2: 8}
 
 
 def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Float[Tensor, "4 groups d"]:
-    """Moments of each column of x within each group of rows; x is overwritten."""
+    """Moments of each column of x within each group of rows. Overwrites x."""
     count = one_hot.sum(0)[:, None]
     mean = one_hot.T @ x / count.clamp(min=1)
     x -= one_hot @ mean
@@ -31,7 +31,7 @@ def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Flo
 
 
 def of_pairs(x: Float[Tensor, "n d"], y: Float[Tensor, "n m"]) -> Float[Tensor, "8 m d"]:
-    """Moments of each column of x with each column of y; x is overwritten."""
+    """Moments of each column of x with each column of y. Overwrites x."""
     n, y = len(x), y.clone()
     means = []
     for values in (x, y):
@@ -75,12 +75,12 @@ def all_reduce(moments: Float[Tensor, "rows *shape"]) -> Float[Tensor, "rows *sh
 
 
 def mean(moments: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
-    """The mean; 0 of nothing."""
+    """The mean; 0 if there are no observations."""
     return moments[1]
 
 
 def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[Tensor, "*shape"]:
-    """The population variance, exactly 0 where no two values differ."""
+    """The population variance, exactly 0 if all values are equal."""
     n, means, _, products = _parts(moments)
     squares = products[variable * len(means)]
     step = torch.finfo(moments.dtype).eps * means[variable].abs()  # between this mean and the next float64
@@ -88,19 +88,19 @@ def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[
 
 
 def correlation(moments: Float[Tensor, "8 *shape"]) -> Float[Tensor, "*shape"]:
-    """Pearson's correlation of the two variables, NaN where one of them is constant."""
+    """Pearson's correlation of the two variables; NaN if one of them is constant."""
     both = variance(moments, 0) * variance(moments, 1)
     return torch.where(both > 0, moments[6] / moments[0].clamp(min=1) / both.sqrt(), torch.nan)
 
 
 def _parts(moments: Tensor) -> tuple[Tensor, ...]:
-    """The rows of n, of the means, of the rest of each and of the centred sums."""
+    """The rows with n, the means, their remainders and the centred sums."""
     k = next(k for k, rows in ROWS.items() if rows == len(moments))
     return moments.split([1, k, k, k * (k + 1) // 2])
 
 
 def _two_parts(large: Tensor, small: Tensor) -> tuple[Tensor, Tensor]:
-    """A sum as its rounding and what was rounded away (Knuth's two-sum)."""
+    """A sum as its rounded value and the rounding error (Knuth's two-sum)."""
     total = large + small
     back = total - large
     return total, (large - (total - back)) + (small - back)

@@ -1,7 +1,7 @@
-"""One pass over a corpus, many analyses.
+"""One pass over a corpus for many analyses.
 
-An `Observer` is named tensors, each with a reduction. `observe` runs every batch through the model once and lets
-all observers listen.
+An `Observer` is a set of named tensors, each with a reduction. `observe` runs every batch through the model once and
+lets all observers listen.
 """
 
 import os
@@ -46,17 +46,17 @@ SECONDS_BETWEEN_CHECKPOINTS = 20.0
 
 
 class Observer:
-    """Statistics of a corpus that merge: named tensors, each reduced by sum, max, min, as `interp.run.moments` or
-    `interp.run.largest`, or summed within groups of texts (`interp.run.groups`).
+    """Statistics of a corpus that can be merged. They are named tensors, each reduced by sum, max or min, merged as in
+    `interp.run.moments` or `interp.run.largest`, or summed within groups of texts (`interp.run.groups`).
 
-    A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them.
-    What is added during a batch waits in scratch until `commit`, so a failed forward leaves nothing behind.
+    A subclass declares its tensors with `add_state`, returns reading hooks from `hooks`, and calls `add` in them. What
+    is added during a batch stays in scratch memory until `commit`, so a failed forward pass leaves nothing behind.
 
-    States are float64 (on the CPU for devices that lack it); `state` maps names to tensors.
+    States are float64 tensors, on the CPU for devices without float64. `state` maps names to tensors.
 
     Args:
-        device: where the states live.
-        options: what distinguishes this observer; observers merge, and resume, only with equal options.
+        device: the device of the states.
+        options: what distinguishes this observer. Observers can be merged and resumed only if their options are equal.
 
     Examples:
         >>> from interp.corpora import batches
@@ -94,7 +94,8 @@ class Observer:
     def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
         """Declare a tensor, filled with the reduction's neutral element.
 
-        One of `"groups"` holds a sum for each group of texts, `[groups, …]`; all such of an observer have as many.
+        With `"groups"` it holds one sum per group of texts, `[groups, …]`; all such states of an observer have the same
+        groups.
         """
         check_choice("reduction", reduce, _COMBINE)
         if reduce == "groups" and _SIZE not in self.state:
@@ -108,16 +109,16 @@ class Observer:
         return all(bool((value == _NEUTRAL[self.reductions[name]]).all()) for name, value in self.state.items())
 
     def hooks(self, batch: Batch) -> Recipe:
-        """Reading hooks for this batch; they call `add`."""
+        """Hooks that read the activations of this batch and call `add`."""
         raise NotImplementedError
 
     def add(self, name: str, value: Shaped[Tensor, "*shape"] | float | int, *, group: int | None = None) -> None:
-        """Put a value of the state's shape into this batch's scratch; of a group, where the state has groups."""
+        """Add a value of the state's shape to the batch's scratch memory; `group` is needed if the state has groups."""
         if name not in self.state:
             raise ValueError(f"no state {name!r} was declared; expected one of {', '.join(self.state)}")
         if (group is not None) != (self.reductions[name] == "groups"):
             needed = "a group, from groups_of(batch)" if group is None else "no group"
-            raise ValueError(f"state {name!r} is reduced by {self.reductions[name]}; add to it with {needed}")
+            raise ValueError(f"state {name!r} is reduced by {self.reductions[name]}; call add with {needed}")
         shape = self.state[name].shape[0 if group is None else 1 :]
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
         if new.shape != shape:
@@ -132,7 +133,7 @@ class Observer:
     def groups_of(self, batch: Batch) -> list[int]:
         """The group of texts that each row of a batch belongs to, for `add`.
 
-        Groups hold as many texts as they must for all that was read to fit in them.
+        Groups are just large enough for all texts that were read to fit.
         """
         most = next(len(self.state[name]) for name, reduction in self.reductions.items() if reduction == "groups")
         stretches = [0] * len(batch.tokens) if batch.stretches is None else batch.stretches.tolist()
@@ -141,15 +142,15 @@ class Observer:
         return [stretch // size for stretch in stretches]
 
     def groups_of_positions(self, batch: Batch) -> Int[Tensor, " pos"]:
-        """The group of texts of each position that is read, on the CPU."""
+        """The group of texts for each position that is read, on the CPU."""
         return torch.tensor(self.groups_of(batch))[:, None].expand(batch.read.shape)[batch.read.cpu()]
 
     def add_rows(self, name: str, values: Shaped[Tensor, "batch *shape"], batch: Batch) -> None:
-        """`add` the values of each row of a batch to the row's group of texts."""
+        """Call `add` with the values of each row of a batch and the row's group of texts."""
         self.add_to_groups(name, values, torch.tensor(self.groups_of(batch)))
 
     def add_to_groups(self, name: str, values: Shaped[Tensor, "n *shape"], groups: Int[Tensor, " n"]) -> None:
-        """`add` each of some values to its group of texts."""
+        """Call `add` with each value and its group of texts."""
         found, which = groups.to(self.device).unique(return_inverse=True)
         wide = values.to(self.device, torch.float64)
         sums = wide.new_zeros(len(found), *values.shape[1:]).index_add_(0, which, wide)
@@ -158,18 +159,18 @@ class Observer:
 
     @property
     def stretches_per_group(self) -> int:
-        """How many consecutive texts, or pieces of longer ones, make a group."""
+        """How many consecutive texts, or pieces of longer texts, make up a group."""
         return int(self.state[_SIZE].clamp(min=1))
 
     def commit(self) -> None:
-        """Take the scratch over into the state."""
+        """Merge the scratch memory into the state."""
         self._take(self._scratch)
         for (name, group), value in self._by_group.items():
             self.state[name][group] += value
         self.discard()
 
     def discard(self) -> None:
-        """Forget the scratch."""
+        """Discard the scratch memory."""
         self._scratch, self._by_group = {}, {}
 
     def clear(self) -> None:
@@ -180,7 +181,7 @@ class Observer:
             self.add_state(name, tuple(value.shape), self.reductions[name])
 
     def merge(self, other: "Observer") -> None:
-        """Take another observer's state in, as if both corpora had been read here.
+        """Merge the state of another observer into this one, as if this one had read both corpora.
 
         Raises ValueError for an observer with other options.
         """
@@ -188,7 +189,7 @@ class Observer:
         self._take(other.state)
 
     def _take(self, values: Mapping[str, Tensor]) -> None:
-        """Put values into the state, as its reductions say."""
+        """Merge values into the state according to its reductions."""
         size = int(values[_SIZE].clamp(min=1)) if _SIZE in values else 1
         self._regroup(size)
         for name, value in values.items():
@@ -198,7 +199,7 @@ class Observer:
             self.state[name] = _COMBINE[self.reductions[name]](self.state[name], new)
 
     def _regroup(self, size: int) -> None:
-        """Merge groups until each has so many stretches."""
+        """Merge groups until each has `size` stretches."""
         if _SIZE not in self.state or size <= self.stretches_per_group:
             return
         for name, reduction in self.reductions.items():
@@ -229,24 +230,23 @@ def observe(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Run a corpus through the model once and feed all observers; they are changed in place.
+    """Run a corpus through the model once and feed all observers, which are changed in place.
 
-    Logits are computed only if an observer listens at the prediction head, blocks past the last hook not at all,
-    and the head only at positions that are read (unless somebody else has hooks on the head). Hooks that are
-    active on the model stay active and come first: observing inside `with model.hooks(fwd_hooks=…)` observes the
-    edited model.
+    Blocks after the last hook are not run. Logits are computed only if an observer listens at the prediction head, and
+    only at positions that are read (unless the head has other hooks). Hooks that are active on the model stay active
+    and come first, so observing inside `with model.hooks(fwd_hooks=…)` observes the edited model.
 
     Args:
-        batches: from `interp.corpora.batches`.
-        what: name of the progress bar.
-        progress: show it (on a terminal or in a notebook).
-        checkpoint: a file that is written every 20 seconds, at Ctrl-C and at the end. A run that was killed and is
+        batches: the batches to read, from `interp.corpora.batches`.
+        what: the name of the progress bar.
+        progress: whether to show the progress bar (on a terminal or in a notebook).
+        checkpoint: a file that is written every 20 seconds, on Ctrl-C and at the end. A run that was killed and is
             started again with the same checkpoint resumes from it and gives the same result, on a CPU to the last bit.
 
     Raises:
-        ValueError: no observer, one given twice, observers or batches of another model, weights that are not finite,
-            or a checkpoint of another model, corpus or option.
-        RuntimeError: a hook of an observer that never fired.
+        ValueError: there are no observers, or one is given twice; observers or batches belong to another model; weights
+            are not finite; or the checkpoint belongs to another model, corpus or option.
+        RuntimeError: a hook of an observer never fired.
 
     Examples:
         >>> from interp.attention.patterns import AttentionByClass
@@ -269,7 +269,7 @@ def observe(
         described = {f"observer {number}": observer.options for number, observer in enumerate(observers)}
         kept = Checkpoint(Path(checkpoint), identity(model, batches=batches.settings, **described))
         if any(not observer.is_empty for observer in observers):
-            raise ValueError("with a checkpoint the observers must be new: one of these already holds data")
+            raise ValueError("with a checkpoint the observers must be new, but one of these already holds data")
         tensors, done = kept.load()
         for name, value in tensors.items():
             index, _, state = name.partition(".")
@@ -315,8 +315,8 @@ def feed(
     hooks: HooksOfOthers,
     start: tuple[int, Float[Tensor, "batch pos d_model"]] | None = None,
 ) -> None:
-    """Run one batch, from its tokens or `start`ing at a block with the residual stream that enters it; what the
-    observers add waits in their scratch."""
+    """Run one batch, from its tokens or from a block (`start`) with the residual stream that enters it. What observers
+    add stays in their scratch memory."""
     recipe = resolved(model, [hook for observer in observers for hook in observer.hooks(batch)])
     stop = depth(name for name, _ in recipe)
     at_head = start is not None and start[0] == model.cfg.n_layers
@@ -335,14 +335,14 @@ def feed(
 
 
 def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:
-    """Run the model as far as block `stop`; None runs the prediction head too. Returns what the model does."""
+    """Run the model up to block `stop`, or with None up to and including the prediction head, and return its output."""
     return view(model).run(batch, stop)
 
 
 def observe_parts(
     model: Model, batches: Batches, *observers: Observer, checkpoints: Sequence[Path], what: str, progress: bool = True
 ) -> None:
-    """`observe` in parts (see `part_of`), one after the other: what the checkpoint of a part has is not read again."""
+    """`observe` in parts (see `part_of`), one after another. What is in the checkpoint of a part is not read again."""
     n = len(checkpoints)
     for observer in observers:
         observer.clear()
@@ -364,10 +364,10 @@ def part_of(batches: Batches, index: int, of: int) -> Batches:
 
 
 def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]:
-    """What identifies numbers in an observer's `options`: their shape and four random projections.
+    """An identification of numbers for an observer's `options`: their shape and four random projections.
 
-    Options are compared to five digits, so that what another device or number of threads computed in float32 is the
-    same, and what differs by more is not.
+    Options are compared to five digits, so that numbers computed in float32 on another device, or with another number
+    of threads, count as the same, and numbers that differ by more do not.
     """
     numbers = torch.as_tensor(values).detach().double().cpu().numpy()
     flat = numbers.ravel()

@@ -1,4 +1,4 @@
-"""Analyses side by side: each says what it wants read, and equal texts are read once.
+"""Running analyses side by side: each says what it needs to read, and equal texts are read only once.
 
 An analysis is a generator. It yields `Reading`s, finds their observers filled when it goes on, and returns its result:
 
@@ -10,7 +10,7 @@ An analysis is a generator. It yields `Reading`s, finds their observers filled w
 
     execute(model, mean_residual(model, text))
 
-So the same analysis runs alone, beside others, and in a run that was killed and resumed.
+So the same analysis can run alone, together with others, and in a run that was killed and resumed.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ _O = TypeVar("_O", bound=Options)
 
 
 class Reading(NamedTuple):
-    """What an analysis wants read: batches, the observers that listen, and a name for the progress bar."""
+    """What an analysis needs to read: batches, the observers that listen, and a name for the progress bar."""
 
     what: str
     batches: Batches
@@ -59,11 +59,12 @@ class Reading(NamedTuple):
 
 
 Passes: TypeAlias = Generator[list[Reading], None, _R]
-"""An analysis: yields readings, returns its result."""
+"""An analysis, which yields readings and returns its result."""
 
 
 def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
-    """Several analyses as one, in step: their first readings together, then their second; a list of their results."""
+    """Several analyses as one that returns the list of their results. All first readings come together, then all second
+    readings, and so on."""
     results: list[Any] = [None] * len(analyses)
     going = dict(enumerate(analyses))
     while going:
@@ -81,7 +82,7 @@ def side_by_side(*analyses: Passes[Any]) -> Passes[list[Any]]:
 
 @runtime_checkable
 class Runs(Protocol[_P, _R_co]):
-    """A function that reads for its result, and beside it the analysis that says what to read."""
+    """A function that reads what it needs for its result, with the analysis itself as an attribute."""
 
     def __call__(self, model: Model, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
 
@@ -89,9 +90,9 @@ class Runs(Protocol[_P, _R_co]):
 
 
 def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]:
-    """Make of an analysis a function that reads for it; the analysis itself is its attribute `passes`.
+    """Turn an analysis into a function that executes it. The analysis itself is the function's attribute `passes`.
 
-    The keywords `progress` and `directory` of the analysis are those of `execute`.
+    The keywords `progress` and `directory` of the analysis are passed to `execute`.
     """
 
     @functools.wraps(analysis)
@@ -104,12 +105,12 @@ def runs(analysis: Callable[Concatenate[Model, _P], Passes[_R]]) -> Runs[_P, _R]
 
 
 Asked: TypeAlias = Runs[Concatenate[Any, _P], _R]
-"""A function of a model and of what it reads, with declared options."""
+"""A function of a model and its data, with declared options."""
 
 
 def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Passes[_R]]], Asked[_P, _R]]:
-    """Make of an analysis of (model, data, options), see `interp.run.passes`, a function that takes the options as
-    keywords, those of any analysis last, and returns the result."""
+    """Turn an analysis of (model, data, options), see `interp.run.passes`, into a function that takes the options as
+    keywords (those common to all analyses last) and returns the result."""
 
     def decorate(answer: Callable[[Model, Any, _O], Passes[_R]]) -> Asked[_P, _R]:
         shared = {item.name for item in dataclasses.fields(Options)}
@@ -133,7 +134,7 @@ def asks(options: Callable[_P, _O]) -> Callable[[Callable[[Model, Any, _O], Pass
 
 
 def _described(doc: str, options: Any, names: Sequence[str]) -> str:
-    """A docstring with its options, before what is returned and raised, and the examples."""
+    """A docstring with the options inserted before the sections on returns, errors and examples."""
     known = {item.name: item.metadata["help"] for item in dataclasses.fields(options)}
     lines = [f"        {name}: {known[name]}" for name in names]
     head, *tail = re.split(r"(?=\n    (?:Returns|Raises|Examples))", doc, maxsplit=1)
@@ -143,18 +144,18 @@ def _described(doc: str, options: Any, names: Sequence[str]) -> str:
 def execute(
     model: Model, analysis: Passes[_R], *, progress: bool = True, directory: str | os.PathLike[str] | None = None
 ) -> _R:
-    """Read for an analysis until it has its result. Readings that it yields together and whose batches are the same
-    (their `settings` are equal) are one forward pass.
+    """Execute an analysis until it has its result. Readings that it yields together, and whose batches are the same
+    (their `settings` are equal), share one forward pass.
 
     Args:
-        progress: show a progress bar for each pass.
-        directory: every pass keeps a checkpoint here; a run that was killed and is started again with the same
-            directory resumes from it and gives the same result. Remove it when the result is saved.
+        progress: whether to show a progress bar for each pass.
+        directory: a directory for the checkpoints of all passes. A run that was killed and is started again with the
+            same directory resumes from it and gives the same result. Remove it when the result is saved.
 
-    Among other processes (`interp.run.distributed`) each pass is shared out, and its sums are reduced; one of several
-    parts without a directory to leave them in reads all.
+    With several processes (`interp.run.distributed`) each pass is divided among them, and its sums are reduced. A part
+    that has no directory to leave its sums in reads everything.
 
-    Raises what the analysis raises, and ValueError for a directory of another run (see `interp.observe`).
+    Raises the errors of the analysis, and ValueError for a directory of another run (see `interp.observe`).
     """
     number = 0
     with reading_once():
@@ -171,7 +172,7 @@ def execute(
 
 
 def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> None:
-    """One pass: whole, or this process's part of it and what the others have read."""
+    """Run one pass, either completely or this process's part, merged with what the others have read."""
     what, batches, observers = reading
     options: dict[str, Any] = {"what": what, "progress": progress}
     here = distributed.part()
@@ -190,7 +191,7 @@ def _read(model: Model, reading: Reading, path: Path | None, progress: bool) -> 
 
 
 def merged(wanted: list[Reading]) -> Iterator[Reading]:
-    """One reading for all that read the same batches, in order of appearance."""
+    """One reading for all readings of the same batches, in order of appearance."""
     for reading in wanted:
         same = [one for one in wanted if one.batches.settings == reading.batches.settings]
         if same[0] is reading:

@@ -99,7 +99,7 @@ def test_ablating_the_residual_stream(kind, hf_directory, load_toy):
         ({"layer": 0, "dims": [1, 1]}, "different numbers"),
         ({"layer": 0, "dims": []}, "different numbers"),
         ({"layer": 0, "dims": [1], "mode": "mean"}, "needs means="),
-        ({"layer": 0, "dims": [1], "means": torch.zeros(16)}, "takes none"),
+        ({"layer": 0, "dims": [1], "means": torch.zeros(16)}, "takes no means"),
         ({"layer": 0, "dims": [1], "mode": "mean", "means": torch.zeros(15)}, r"means must be \[16\]"),
     ],
 )
@@ -447,5 +447,5 @@ def test_observers_of_other_things_do_not_merge(load_toy):
     one, other = (DimensionCorrelations(model, torch.linspace(*ends, 67)) for ends in ((-9, -1), (-1, -9)))
     with pytest.raises(ValueError, match="cannot merge"):
         one.merge(other)
-    with pytest.raises(ValueError, match="'other' for the rest, and 'all'"):
+    with pytest.raises(ValueError, match="interp itself adds 'other' and 'all'"):
         corpora.token_classes(model, {"all": [1]})

@@ -187,7 +187,7 @@ CASES: dict[str, Case] = {
     ),
     "a head without other": (
         BAD,
-        "for 'other' beside it; give the table of one run, whole",
+        "the matching 'other'; give the whole table of one run",
         lambda w: attention.gaps(scores(0, 1).query("head == 0 or key_class == 'x'")),
     ),
     "no scores": (BAD, "scores lacks the columns layer, head", lambda w: attention.gaps(profile())),
@@ -212,7 +212,7 @@ CASES: dict[str, Case] = {
     "a mask of torch for tokens": (TYPE, "class 'x' has True", lambda w: by_class(w, {"x": torch.ones(67).bool()})),
     "a word for a token": (
         BAD,
-        "class 'x' has 'the', which is no class of text; for a token give its id (tokenizer.convert_tokens_to_ids)",
+        "class 'x' has 'the', which is not a class of text; for a token, give its id (tokenizer.convert_tokens_to_ids)",
         lambda w: by_class(w, {"x": ["the"]}),
     ),
     "ids below 0": (

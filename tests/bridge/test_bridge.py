@@ -285,7 +285,7 @@ def test_positions_that_are_treated_otherwise_later_on():
             layer_types=["chunked_attention", "full_attention"], attn_temperature_tuning=False, num_local_experts=2,
         )
     )  # fmt: skip
-    with pytest.raises(ValueError, match="'chunked_attention', which is not known here"):
+    with pytest.raises(ValueError, match="'chunked_attention', which interp does not know"):
         attention.attention_by_class(model, IDS, key_classes={"odd": [9]}, progress=False)
 
 

@@ -97,7 +97,7 @@ def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
     Unigrams(np.arange(1, 60), "other").save(tmp_path / "other.safetensors")
     for wrong, message in (
         (["--add", str(tmp_path / "cased.safetensors")], "the unigram counts (cased) were made with another tokenizer"),
-        (["--add", str(tmp_path / "other.safetensors")], "over 59 types, this model's vocabulary has 67"),
+        (["--add", str(tmp_path / "other.safetensors")], "over 59 types, but this model's vocabulary has 67"),
         (["--add", str(tmp_path / "gone.safetensors")], "gone.safetensors' do not exist"),
         (["--add", str(tmp_path / "gone.txt")], "gone.txt' does not exist"),
         ([], "--corpus is missing"),
@@ -128,13 +128,13 @@ def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp
         ({"--corpus": str(tmp_path / "latin.txt")}, "is not UTF-8 text"),
         ({"--corpus": str(tmp_path / "short.txt")}, "shorter than one row of 24 tokens"),
         ({"--unigram": str(tmp_path / "gone.json")}, "unigram counts"),
-        ({"--unigram": str(tmp_path / "other.safetensors")}, "over 59 types, this model's vocabulary has 67"),
+        ({"--unigram": str(tmp_path / "other.safetensors")}, "over 59 types, but this model's vocabulary has 67"),
         ({"--scales": "0,half,1"}, "--scales '0,half,1' is not a list of numbers"),
         ({"--scales": "0,nan"}, "not finite"),
         ({"--scales": "0:1:0.3"}, "not a whole number of steps"),
-        ({"--scales": "0,0,1"}, "names a number twice"),
+        ({"--scales": "0,0,1"}, "has a number twice"),
         ({"--scales": "0:1:1e-320"}, "at most 1,000 steps"),
-        ({"--biases": "ln,ln"}, "has one twice"),
+        ({"--biases": "ln,ln"}, "has a name twice"),
         ({"--device": "cudaa"}, "device 'cudaa' cannot be used here"),
         ({"--scales": "1:0:0.5"}, "expected start:stop:step"),
         ({"--biases": "fc"}, "this model has no dense-layer bias b_FC"),
@@ -245,7 +245,7 @@ def test_failures_exit_with_1_and_interrupts_with_130(hf_directory, corpus, coun
         (
             KeyboardInterrupt(),
             130,
-            "interp: error: stopped before anything was done that could be kept; the same command starts anew",
+            "interp: error: stopped with nothing to resume from; the same command starts from the beginning",
         ),
     ):
 
@@ -340,7 +340,7 @@ def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
     [
         ([], "--corpus is missing"),
         (["--corpus", "bundled"], "--out is missing"),
-        (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of numbers"),
+        (["--corpus", "bundled", "--out", "x", "--layers", "one"], "not a list of whole numbers"),
         (["--corpus", "bundled", "--out", "x", "--layers", "6"], "0 … 5"),
         (["--corpus", "bundled", "--out", "x", "--paper", "--scaled"], "--paper sets --sample, --scaled and --rule"),
     ],
@@ -410,7 +410,7 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
     ("options", "message"),
     [
         ({"--decoders": "greedy,nucleus"}, "unknown 'nucleus'; expected of greedy, beam, sample, top_k, top_p"),
-        ({"--decoders": "beam,beam"}, "has one twice"),
+        ({"--decoders": "beam,beam"}, "has a name twice"),
         ({"--scales": "one"}, "is not a list of numbers"),
         ({"--scales": "0,1", "--paper": None}, "--paper sets --scales, --decoders and --n itself"),
         ({"--corpus": "gone.txt"}, "gone.txt' does not exist"),
@@ -508,7 +508,7 @@ def test_an_output_that_is_full(hf_directory, corpus, counts, tmp_path):
     command = ["frequency", "--model", hf_directory("gpt2"), "--corpus", corpus, "--unigram", counts]
     _, said = Command([*command, "--out", tmp_path / "out"], prepare=without_room_for_output).end(1)
     errors = [line for line in said.splitlines() if not line.startswith("read in rows of")]
-    left = "No space left on device; what was saved is whole"
+    left = "No space left on device; all files that were saved are complete"
     assert errors == [f"interp: error: standard output cannot be written to: {left}"]
     assert BiasEffect.load(tmp_path / "out").kl.notna().all(axis=None)
 

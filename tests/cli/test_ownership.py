@@ -160,11 +160,11 @@ def test_counts_replace_counts_alone(home, tmp_path, capsys):
     before = content(home)
     for name in ("counts.safetensors", "model.safetensors", "link.safetensors"):
         assert main([*command, str(home / name)]) == 2
-        assert "holds no token counts of interp" in capsys.readouterr().err
+        assert "does not hold token counts of interp" in capsys.readouterr().err
     assert content(home) == before
     for _ in range(2):
         assert main([*command, str(tmp_path / "new.safetensors")]) == 0
-    with pytest.raises(FileExistsError, match="holds no token counts"):
+    with pytest.raises(FileExistsError, match="does not hold token counts"):
         Unigrams(np.arange(3), "mine").save(home / "notes.txt")
     assert content(home) == before
 
@@ -189,7 +189,7 @@ def test_from_python(home, tmp_path, load_toy, texts):
         with pytest.raises((FileExistsError, FileNotFoundError, ValueError)):
             call()
     assert content(home) == before
-    with pytest.raises(ValueError, match="is damaged or no checkpoint"):
+    with pytest.raises(ValueError, match="is damaged or is not a checkpoint"):
         interp.probing.collect(model, pairs, directory=home / "states", progress=False)
     assert (home / "states" / "states-00000.safetensors").read_text() == "mine"
 

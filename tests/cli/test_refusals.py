@@ -63,7 +63,7 @@ CASES: dict[str, Command] = {
         "does not continue text",
         full("generation", model=lambda w: w.directory("bert"), n=3, prompt_tokens=3, new_tokens=4),
     ),
-    "layers of no digit": ("is not a list of numbers", full("attention", layers="²")),
+    "layers of no digit": ("is not a list of whole numbers", full("attention", layers="²")),
     "a layer past the last": ("0 … 1, found [9]", full("attention", layers=9)),
     "a part of no run": ("expected I/N", full("frequency", shard="4/2")),
     "counts of nothing": ("unigram counts", full("encoding", unigram=lambda w: w.root / "gone.safetensors")),
@@ -75,7 +75,7 @@ CASES: dict[str, Command] = {
         "no column 'right'; found sentence_good, sentence_bad",
         full("probing", good="right"),
     ),
-    "columns of bundled pairs": ("'bundled' has known columns", full("report", pairs="bundled", task="rule")),
+    "columns of bundled pairs": ("the columns of 'bundled' are known", full("report", pairs="bundled", task="rule")),
     "counts of another ending": ("must end in .safetensors", full("unigrams", out="u.json")),
     "a directory for counts": (
         "is a directory; expected the name of a file",
@@ -97,15 +97,15 @@ CASES: dict[str, Command] = {
     ),
     "a measure without a dry run": ("--measure needs --dry-run", lambda w: [*full("frequency")(w), "--measure"]),
     "a measure of no text": (
-        "--measure reads a batch of a text; name one with --corpus",
+        "--measure reads a batch of text; name a text with --corpus",
         lambda w: ["frequency", "--model", str(w.directory("gpt2")), "--dry-run", "--measure"],
     ),
     "a row longer than the model reads": (
-        "context must be 2 … 24 tokens for this model, found 25; choose one within it",
+        "context must be 2 … 24 tokens for this model, found 25; choose one within this range",
         full("frequency", context=25),
     ),
     "a dry run of such a row": (
-        "context must be 2 … 24 tokens for this model, found 25; choose one within it",
+        "context must be 2 … 24 tokens for this model, found 25; choose one within this range",
         lambda w: ["report", "--model", str(w.directory("gpt2")), "--context", "25", "--dry-run"],
     ),
     "a dry run of no text": (
@@ -123,7 +123,7 @@ CASES: dict[str, Command] = {
     ),
     "a merge of nothing": ("found no parts of a run", lambda w: ["merge", str(w.root)]),
     "a merge of damage": ("command.json is damaged", merge("{")),
-    "a merge of numbers": ("holds no command", merge("[1, 2]")),
+    "a merge of numbers": ("does not name a command", merge("[1, 2]")),
     "a merge of another command": ("holds the command 'report'", merge('{"command": "report", "options": {}}')),
     "a merge of a merge": ("holds the command 'merge'", merge('{"command": "merge", "options": {}}')),
 }

@@ -127,7 +127,7 @@ def test_show_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFi
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["a_frequency_kl.csv", "b_frequency_kl.csv"]
     capsys.readouterr()
     assert main(["show", str(tmp_path / "runs"), "kl", "--format", "csv"]) == 2
-    told = "a_frequency, b_frequency have a table 'kl' each; name ANALYSIS/TABLE of one run, or add --out"
+    told = "a_frequency, b_frequency each have a table 'kl'; name ANALYSIS/TABLE of one run, or add --out"
     assert told in capsys.readouterr().err
 
 
@@ -135,10 +135,10 @@ def test_show_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFi
     ("options", "message"),
     [
         (["no_table"], "has no table 'no_table'; expected one of frequency/kl, "),
-        (["--format", "csv"], "--format csv writes files: add --out; to print, name one table"),
+        (["--format", "csv"], "--format csv writes files: add --out. To print one table, name it"),
         (["kl", "--format", "csv,json"], "--format csv,json writes files: add --out"),
         (["kl", "--format", "doc"], "unknown format 'doc'; expected one or more of csv, xlsx, latex, json"),
-        (["--out", "new"], "say which with --format"),
+        (["--out", "new"], "choose their --format"),
     ],
 )
 def test_what_show_refuses(run: Any, options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,8 +200,8 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
     [
         ("colour: red\n", "has the option 'colour', which interp frequency does not have; expected one of add, "),
         ("config: x\n", "has the option 'config'"),
-        ("command: attention\n", "is for interp attention; run that, or remove its line 'command'"),
-        ("- a\n- b\n", "holds no options; write one on each line"),
+        ("command: attention\n", "is for interp attention; run that, or remove the line 'command'"),
+        ("- a\n- b\n", "has no options; write one per line"),
         ("a: [\n", "is not YAML"),
         ("limit: many\nmodel: tiny-gpt2\n", "Invalid value for '--limit'"),
         (None, "does not exist; expected a YAML file of options"),

@@ -167,6 +167,6 @@ def test_special_tokens_in_the_text(name: str) -> None:
     if reason := why_not(name):
         pytest.skip(reason)
     with pytest.raises(
-        ValueError, match=r"BertJapaneseTokenizer does not tell where .* in '猫\[MASK\]'; take out special"
+        ValueError, match=r"BertJapaneseTokenizer does not say where .* in '猫\[MASK\]'; remove special"
     ):
         aligned(family(name), ["猫[MASK]"])

@@ -227,14 +227,14 @@ def test_classes_of_text_and_position():
 
 def test_refusals():
     model = model_of("gpt2")
-    with pytest.raises(ValueError, match="class 'kana' has 'kana', which is no class of text; for a token"):
+    with pytest.raises(ValueError, match="class 'kana' has 'kana', which is not a class of text; for a token"):
         token_classes(model, {"kana": "kana"})
     with pytest.raises(TypeError, match="a list of strings"):
         token_classes(model, {"kana": ["hiragana", 3]})
     asked = token_classes(model, {"a": lambda text, position: None})
     with pytest.raises(TypeError, match="the function of class 'a' must return True or False, found None"):
         asked(torch.tensor([[40, 41]]))
-    with pytest.raises(ValueError, match="no tokenizer to tell token classes by"):
+    with pytest.raises(ValueError, match="no tokenizer to find token classes with"):
         token_classes(toy(), {"kana": "hiragana"})
     assert token_classes(toy(), {"a": [3]})(torch.tensor([[3, 4]])).tolist() == [[0, 1]], "ids need none"
 
@@ -245,7 +245,7 @@ def test_text_that_is_all_unknown_tokens():
     assert set(token_classes(model, ALL)(torch.tensor([encode(model.tokenizer, ["龘龘 龘"])[0]]))[0].tolist()) == {
         len(UNICODE_CLASSES)
     }
-    with pytest.raises(ValueError, match=r"all 4 tokens that were read of texts are \[UNK\]"):
+    with pytest.raises(ValueError, match=r"all 4 tokens read from texts are \[UNK\]"):
         interp.attention.attention_by_class(model, ["龘龘 龘", "龘"], progress=False)
 
 

@@ -72,7 +72,7 @@ def test_bad_sources(tmp_path):
         (write(tmp_path / "b.jsonl", '{"text": "x"}\n{oops\n'), {}, ValueError, "b.jsonl, line 2: not JSON"),
         (write(tmp_path / "c.jsonl", '{"a": "x", "b": "y"}\n'), {}, ValueError, "several columns of text; found a, b"),
         (write(tmp_path / "d.csv", "a,b\n1,2\n"), {"column": "z"}, ValueError, "no column 'z'.*found a, b"),
-        (write(tmp_path / "e.txt", "x\n"), {"column": "z"}, ValueError, "has texts and no columns"),
+        (write(tmp_path / "e.txt", "x\n"), {"column": "z"}, ValueError, "has texts but no columns"),
         (["x"], {"limit": 0}, ValueError, "limit must be at least 1"),
         ([], {}, ValueError, "is empty; expected at least one"),
         ("no-such-corpus", {}, FileNotFoundError, "one of openwebtext, wikipedia"),
@@ -80,9 +80,9 @@ def test_bad_sources(tmp_path):
     (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
     cases.append((tmp_path / "latin.txt", {}, ValueError, "is not UTF-8 text"))
     (tmp_path / "wrong.txt.gz").write_bytes(gzip.compress(b"hello\n" * 1000)[:10] + b"garbage" * 9)
-    cases.append((tmp_path / "wrong.txt.gz", {}, ValueError, "not a whole gzip file"))
+    cases.append((tmp_path / "wrong.txt.gz", {}, ValueError, "not a complete gzip file"))
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"hello\n" * 1000)[:-20])
-    cases.append((tmp_path / "cut.txt.gz", {}, ValueError, "not a whole gzip file"))
+    cases.append((tmp_path / "cut.txt.gz", {}, ValueError, "not a complete gzip file"))
     for source, options, error, message in cases:
         with pytest.raises(error, match=message):
             corpora.load(source, **options)
@@ -195,7 +195,7 @@ def test_bad_settings(load_toy, texts):
         (gpt2, torch.full((1, 5), 67), {}, "token ids must lie in 0 … 66 for this model, found 67"),
         (gpt2, torch.zeros(0, 5, dtype=torch.long), {}, "token ids must be whole numbers"),
         (gpt2, torch.zeros(2, 5, dtype=torch.long), {"context": 4}, "have rows of 5, found context=4"),
-        (gpt2, torch.zeros(1, 5, dtype=torch.long), {"bos": True}, "put bos and eos into them yourself"),
+        (gpt2, torch.zeros(1, 5, dtype=torch.long), {"bos": True}, "add bos and eos to them yourself"),
     ]
     for model, data, options, message in cases:
         with pytest.raises(ValueError, match=message):
@@ -289,9 +289,9 @@ def test_bad_counts(tmp_path):
     assert Unigrams(np.array([2], np.uint8), "x").merge(Unigrams(np.array([255], np.uint8), "y")).n_tokens == 257
     with pytest.raises(ValueError, match="different tokenizers"):
         Unigrams(np.arange(3), "x").merge(Unigrams(np.arange(4), "y"))
-    with pytest.raises(ValueError, match="does not belong to this model"):
+    with pytest.raises(ValueError, match="the tokenizer that belongs to this model"):
         unigrams.count(toy_tokenizer(), ["w50"], corpus="x", d_vocab=10)
-    with pytest.raises(ValueError, match="is empty: no token"):
+    with pytest.raises(ValueError, match="is empty: there is no token"):
         unigrams.count(toy_tokenizer(), [], corpus="x", d_vocab=10)
 
 

@@ -222,7 +222,7 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown ending; expected one of \.txt, \.jsonl"):
         pairs.load((tmp_path / "notes.txt").rename(tmp_path / "notes.md"))
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"notes\.txt has texts and no columns, so no column 'sentence_good'"):
+    with pytest.raises(ValueError, match=r"notes\.txt has texts but no columns, so no column 'sentence_good'"):
         pairs.load(tmp_path / "notes.txt")
 
 
@@ -322,7 +322,7 @@ def test_columns_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValueError, match="row 1: rule is 3, which has no words"):
         pairs.load(own, good="right", bad="rule")
     for source in ("bundled", "blimp", "jblimp", "multiblimp/deu"):
-        with pytest.raises(ValueError, match=f"'{source}' has known columns; leave out good=, bad= and task="):
+        with pytest.raises(ValueError, match=f"'{source}' are known; leave out good=, bad= and task="):
             pairs.load(source, good="right")
 
 

@@ -64,12 +64,12 @@ CASES: dict[str, Case] = {
     "a home that is nobody's": (MISSING, "'~nobody0/x.txt' does not exist", lambda w: text("~nobody0/x.txt")),
     "counts of letters": (
         TYPE,
-        "one after the other, found str",
+        "iterable of strings, found str",
         lambda w: counting.count(w.model("gpt2").tokenizer, "w1 w2", corpus="x", d_vocab=D_VOCAB),
     ),
     "counts beyond 2⁶³": (BAD, "add up to more than", lambda w: counting.Unigrams(np.array([2**62] * 4), "x")),
     "a directory": (MISSING, "is a directory; expected a .txt", lambda w: text(w.root)),
-    "a pipe": (MISSING, "is no regular file", lambda w: text(pipe(w, "a.txt"))),
+    "a pipe": (MISSING, "is not a regular file", lambda w: text(pipe(w, "a.txt"))),
     "a broken link": (MISSING, "does not exist", lambda w: text(w.broken_link())),
     "UTF-16": (BAD, "is not UTF-8 text", lambda w: text(w.file("a.txt", "hé".encode("utf-16")))),
     "Latin-1": (BAD, "is not UTF-8 text", lambda w: text(w.file("a.txt", b"caf\xe9"))),
@@ -92,11 +92,11 @@ CASES: dict[str, Case] = {
     "a number without end": (BAD, "line 1: not JSON", lambda w: text(jsonl(w, b'{"text": ' + b"1" * 5_000 + b"}"))),
     "half a character in JSON": (BAD, "line 1 has the lone surrogate", lambda w: text(jsonl(w, b'{"text":"\\ud800"}'))),
     "no text in JSON": (BAD, "line 1: no text in column 'text'", lambda w: text(jsonl(w, b'{"text":null}'))),
-    "gzip cut off": (BAD, "not a whole gzip file", lambda w: text(w.file("a.txt.gz", GZ[:-20]))),
-    "gzip that is none": (BAD, "not a whole gzip file", lambda w: text(w.file("a.txt.gz", b"hello"))),
+    "gzip cut off": (BAD, "not a complete gzip file", lambda w: text(w.file("a.txt.gz", GZ[:-20]))),
+    "gzip that is none": (BAD, "not a complete gzip file", lambda w: text(w.file("a.txt.gz", b"hello"))),
     "gzip with a hole": (
         BAD,
-        "not a whole gzip file",
+        "not a complete gzip file",
         lambda w: text(w.file("a.txt.gz", GZ[:20] + b"\xff" * 9 + GZ[29:])),
     ),
     "gzip of nothing": (BAD, "has no text in it", lambda w: text(w.file("a.txt.gz", gzip.compress(b"")))),
@@ -203,8 +203,8 @@ CASES: dict[str, Case] = {
         "seed must be at least 0",
         lambda w: corpora.batches(w.model("bert"), w.texts, mask_rate=0.1, seed=-1),
     ),
-    "a pipe of pairs": (BAD, "is no regular file; expected a file", lambda w: minimal(pipe(w, "p.jsonl"))),
-    "a pipe among pairs": (BAD, "is no regular file; expected a file", lambda w: minimal(pipe(w, "p.jsonl").parent)),
+    "a pipe of pairs": (BAD, "is not a regular file; expected a file", lambda w: minimal(pipe(w, "p.jsonl"))),
+    "a pipe among pairs": (BAD, "is not a regular file; expected a file", lambda w: minimal(pipe(w, "p.jsonl").parent)),
 }
 
 

@@ -201,7 +201,7 @@ def test_sentence_pairs_without_a_header(shared: Path) -> None:
 
 def test_words_for_a_header_are_never_read_as_text(tmp_path: Path) -> None:
     for content in ("title,body\na b,c d\n", "Yes,No\nWell then,Maybe\n", "cat,noun\ndog,noun\n"):
-        with pytest.raises(ValueError, match="several columns of text; .*; where its first line is no header, put one"):
+        with pytest.raises(ValueError, match="several columns of text; .*; if its first line is not a header, add one"):
             corpora.load(write(tmp_path / "a.csv", content))
 
 
@@ -275,7 +275,7 @@ def test_streams_are_read_as_far_as_they_are_needed() -> None:
     used, features = iter([{"text": "w1"}, {"text": "w2"}]), datasets.Features(text=datasets.Value("string"))
     once = datasets.IterableDataset.from_generator(lambda: used, features=features)
     again = corpora.load(once)
-    with pytest.raises(ValueError, match="gave 2 texts when it was loaded and 0 now; give them as a list"):
+    with pytest.raises(ValueError, match="gave 2 texts when it was loaded, but 0 now; give a list of texts"):
         list(again)
 
 
@@ -336,9 +336,9 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "none.parquet": (parquet_of(TABLE.iloc[:0]), "has no text in it"),
     "empty.csv.gz": ("", "has no text in it"),
     "empty.parquet.gz": ("", "not a readable .parquet"),
-    "cut.csv.gz": (b"", "not a whole gzip file"),
-    "cut.json.gz": (b"", "not a whole gzip file"),
-    "cut.parquet.gz": (b"", "not a whole gzip file"),
+    "cut.csv.gz": (b"", "not a complete gzip file"),
+    "cut.json.gz": (b"", "not a complete gzip file"),
+    "cut.parquet.gz": (b"", "not a complete gzip file"),
     "cut.parquet": (parquet_of(TABLE)[:-9], "cut.parquet is not a readable .parquet file"),
     "text.parquet": ("w1 w2", "text.parquet is not a readable .parquet file"),
     "holes.parquet": (parquet_of(pd.DataFrame({"text": ["a", None]})), "row 2: no text in column 'text' .found: no va"),
@@ -351,7 +351,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "mixed.json": ('["a", {"text": "b"}]', "row 1: found a string, expected an object of named"),
     "number.json": ("5", "holds a number; expected a list of strings"),
     "index.json": (TABLE.to_json(), "holds an object; expected a list of strings"),
-    "ragged.json": ('{"a": ["x"], "b": []}', r"columns of \[0, 1\] rows, expected as many in each"),
+    "ragged.json": ('{"a": ["x"], "b": []}', r"columns of \[0, 1\] rows, expected columns of equal length"),
     "deep.json": ("[" * 100_000, "is not JSON"),
     "half.json": ('["\\ud800"]', "row 1 has the lone surrogate"),
     "latin.tsv": ("caf\xe9\tb\n".encode("latin-1"), "is not UTF-8 text"),
@@ -420,7 +420,7 @@ def test_bad_tables(case: str) -> None:
 
 
 def test_a_json_list_has_no_columns(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has texts and no columns, so no column 'x'"):
+    with pytest.raises(ValueError, match="has texts but no columns, so no column 'x'"):
         corpora.load(write(tmp_path / "a.json", '["a"]'), column="x")
 
 
@@ -450,9 +450,9 @@ def test_texts_are_chosen_where_batches_are_made(load_toy: Any, texts: list[str]
     assert (counts.counts == corpora.count_unigrams(model, source).counts).all()
     tokens = torch.zeros(2, 5, dtype=torch.long)
     for name, value in options.items():
-        with pytest.raises(ValueError, match="leave column, limit and separator out, which are for texts"):
+        with pytest.raises(ValueError, match="leave out column, limit and separator, which are for texts"):
             corpora.batches(model, tokens, **{name: value})
-        with pytest.raises(ValueError, match="leave column, limit and separator out, which are for texts"):
+        with pytest.raises(ValueError, match="leave out column, limit and separator, which are for texts"):
             corpora.batching.as_batches(model, tokens, **{name: value})
         with pytest.raises(ValueError, match=f"these batches have their texts; give {name} to interp.corpora.batches"):
             corpora.batching.as_batches(model, expected, **{name: value})

@@ -84,7 +84,7 @@ def test_dynamics_shipped_and_measured(gpt2):
 def test_dynamics_refuses_nonsense(gpt2):
     with pytest.raises(ValueError, match="there is no checkpoint"):
         encoding.dynamics([], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
-    with pytest.raises(ValueError, match="over 5 types, this model's vocabulary has 4,096"):
+    with pytest.raises(ValueError, match="over 5 types, but this model's vocabulary has 4,096"):
         encoding.dynamics([(3, gpt2)], "bundled", unigram=unigrams.Unigrams(np.arange(5), "x"))
 
 

@@ -124,7 +124,7 @@ def test_shards_in_one_directory(name, n, commands, alone, tmp_path, capsys):
         for index in range(n):
             code, said = outcome(capsys, *commands[name], "--out", tmp_path, "--shard", f"{index}/{n}")
             assert code == 0, said.err
-            assert "interp merge makes the result" in said.out
+            assert "run interp merge to make the result" in said.out
     assert not (tmp_path / name).exists()
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / name, alone(name))
@@ -212,7 +212,7 @@ def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):
         part.write_bytes(content)
         code, said = outcome(capsys, "merge", two)
         assert code == 2
-        assert "is damaged or no checkpoint" in said.err
+        assert "is damaged or is not a checkpoint" in said.err
         assert "part-1-of-2" in said.err
     for wrong in ("2/2", "1", "-1/2", "a/b"):
         code, said = outcome(capsys, *own, "--out", two, f"--shard={wrong}")

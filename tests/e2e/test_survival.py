@@ -189,7 +189,9 @@ def test_damaged_tables_are_refused(tmp_path):
     for damaged in (content[:-1], content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
                     content[:described + 7] + b"2" + content[described + 8:], b"", b"mine"):  # fmt: skip
         checkpoint.path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"k.safetensors is damaged or no checkpoint of interp \(.*delete it"):
+        with pytest.raises(
+            ValueError, match=r"k.safetensors is damaged or is not a checkpoint of interp \(.*delete it"
+        ):
             kept(checkpoint, make)
 
 
@@ -241,9 +243,7 @@ def test_ctrl_c_writes_a_checkpoint_first(name, function, calls, kept_file, comm
     assert "Traceback" not in error
     said = error.splitlines()[-1]
     if kept_file is None:
-        assert (
-            said == "interp: error: stopped before anything was done that could be kept; the same command starts anew"
-        )
+        assert said == "interp: error: stopped with nothing to resume from; the same command starts from the beginning"
         assert not out.exists()
     else:
         assert said.startswith("interp: error: stopped; the same command resumes from ")
@@ -317,7 +317,7 @@ def test_sampling_goes_on_with_its_random_numbers(load_toy, tmp_path):
     content = bytearray(begun.path.read_bytes())
     content[-1] ^= 1
     begun.path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"damaged or no checkpoint of interp \(the checksum does not match"):
+    with pytest.raises(ValueError, match=r"damaged or is not a checkpoint of interp \(the checksum does not match"):
         decode(model, rows, config, [], checkpoint=begun, **options)
 
 

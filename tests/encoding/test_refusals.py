@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
     ),
     "counts of another size": (
         BAD,
-        "over 5 types, this model's vocabulary has 67",
+        "over 5 types, but this model's vocabulary has 67",
         lambda w: encoding.dynamics([(0, w.model("gpt2"))], w.texts, unigram=np.arange(5), **quiet),
     ),
     "a string of tokens": (

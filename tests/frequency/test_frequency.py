@@ -191,7 +191,7 @@ def test_seeds_and_generators(load_toy, texts):
     assert json.dumps(one.provenance)
     batches = corpora.batches(model, texts, mask_rate=0.12, seed=1)
     pd.testing.assert_frame_equal(bias_effect(model, batches, **options).kl, one.kl)
-    with pytest.raises(ValueError, match="predicts masked tokens only"):
+    with pytest.raises(ValueError, match="predicts only masked tokens"):
         bias_effect(model, corpora.batches(model, texts), **options)
 
 
@@ -249,12 +249,12 @@ def test_shipped_counts_are_taken(hf_directory, tmp_path, texts):
 def test_bad_input(load_toy, texts):
     model = load_toy("gpt2")
     for options, message in (
-        ({"unigram": np.arange(50)}, "over 50 types, this model's vocabulary has 67"),
+        ({"unigram": np.arange(50)}, "over 50 types, but this model's vocabulary has 67"),
         ({"unigram": np.zeros(67, int)}, "all zero"),
         ({"scales": (0, float("nan"))}, "different finite numbers"),
         ({"scales": (1, 1.0)}, "different finite numbers"),
         ({"scales": ()}, "different finite numbers"),
-        ({"biases": []}, "list of different biases"),
+        ({"biases": []}, "one or more different ones"),
         ({"biases": ["fc"]}, "no dense-layer bias b_FC"),
         ({"mask_rate": 0.1}, "mask_rate is for encoders"),
     ):

@@ -31,7 +31,7 @@ CASES: dict[str, Case] = {
     ),
     "too few controls": (
         BAD,
-        "found 20: with 20 a direction is beyond all of them 10 times in 100 by chance",
+        "found 20: with 20 a direction lies beyond all of them 10 times in 100 by chance",
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, controls=20, **quiet),
     ),
     "controls of nothing": (
@@ -56,7 +56,7 @@ CASES: dict[str, Case] = {
     ),
     "no bias and no direction": (
         BAD,
-        "its mean input can be scaled (directions=['mean']",
+        "scale its mean input instead (directions=['mean']",
         lambda w: frequency.bias_effect(w.model("llama"), w.texts, **quiet),
     ),
     "a text shorter than one row": (

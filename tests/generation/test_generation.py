@@ -286,7 +286,7 @@ def test_bad_input(gpt2, load_toy):
     for options, message in (
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"bos": True}, "put bos into them yourself"),
+        ({"bos": True}, "add bos to them yourself"),
         ({"decoder": GenerationConfig(max_new_tokens=4), "max_new_tokens": 5}, "is 5 here and 4 in the Generation"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -423,7 +423,7 @@ def test_features_are_the_last_hidden_state(kind, load_toy, hf_directory, texts)
         with torch.no_grad():
             state = hf(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0, -1]
         np.testing.assert_allclose(row, state, atol=2e-4)
-    with pytest.raises(ValueError, match="text without a token"):
+    with pytest.raises(ValueError, match="text without tokens"):
         text_features(load_toy("gpt2"), ["w1", ""])
 
 
@@ -578,7 +578,7 @@ def test_a_killed_sweep_goes_on(tiny, some, corpus, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=rf"belongs to another run .*{differ}"):
             study(model, given, directory=tmp_path, **(options | change))
     with tiny.hooks(fwd_hooks=hooks.scale_bias(tiny, "ln", 0.9)):
-        with pytest.raises(ValueError, match="cannot tell which hooks were active"):
+        with pytest.raises(ValueError, match="cannot record which hooks were active"):
             study(tiny, some, directory=tmp_path, **options)
 
 
@@ -595,7 +595,7 @@ def test_sweep_takes_configs_and_text(tiny):
 def test_sweep_refuses(tiny, some, load_toy, texts, monkeypatch):
     for options, message in (
         ({"decoders": []}, "expected decoders of greedy, beam"),
-        ({"decoders": {"human": GenerationConfig()}}, "any but 'human' by name"),
+        ({"decoders": {"human": GenerationConfig()}}, "with names other than 'human'"),
         ({"decoders": {"x": GenerationConfig(use_mtp=True)}}, "use_mtp=True"),
         ({"scales": (1, 1)}, "different finite numbers"),
         ({"scales": (1, np.nan)}, "different finite numbers"),

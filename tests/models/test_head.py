@@ -12,7 +12,7 @@ from interp.models.head import prediction_head, real_tokens
 def test_what_has_no_effect_of_its_own_is_refused(load_toy):
     with pytest.raises(ValueError, match="unknown bias"):
         prediction_head(load_toy("gpt2")).require("b_ln")
-    with pytest.raises(ValueError, match="differs from position to position"):
+    with pytest.raises(ValueError, match="differs between positions"):
         prediction_head(load_toy("bert")).effect("fc")
 
 
@@ -29,7 +29,7 @@ def test_an_ambiguous_head_is_refused():
     model.ln_final.b.data += 0.1
     assert prediction_head(model).biases == ("ln", "last")
     folded = HookedTransformer(cfg.__class__.from_dict(cfg.to_dict() | {"normalization_type": "LNPre"}))
-    assert prediction_head(folded).why_absent["ln"].endswith("b_U is zero, so nothing is left")
+    assert prediction_head(folded).why_absent["ln"].endswith("b_U is zero, so no bias is left")
     bare = HookedTransformer(cfg.__class__.from_dict(cfg.to_dict() | {"normalization_type": None}))
     assert prediction_head(bare).why_absent["ln"] == "there is no final norm"
 

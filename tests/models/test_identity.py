@@ -103,7 +103,7 @@ def test_counts_that_do_not_name_the_whole_tokenizer_are_refused(tmp_path):
     from safetensors.numpy import save_file
 
     save_file({"counts": np.arange(9)}, tmp_path / "old.safetensors", {"vocabulary": "abc", "corpus": "c"})
-    with pytest.raises(ValueError, match="an earlier version of interp, which did not note the whole tokenizer"):
+    with pytest.raises(ValueError, match="an earlier version of interp, which did not record the whole tokenizer"):
         unigrams.load(tmp_path / "old.safetensors")
 
 

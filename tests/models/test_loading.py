@@ -156,18 +156,18 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(hf_dire
     directory = hf_directory("gpt2")
     size = os.path.getsize(directory / "model.safetensors")
     monkeypatch.setattr(memory, "available", lambda device="cpu": 3 * size // 4)
-    found = rf"{re.escape(str(directory))} has \d+ KiB of weights in float32, and \d+ KiB of memory is available on cpu"
-    advice = r"; give a smaller dtype \(bfloat16: \d+ KiB\), or dtype='auto' with"
+    found = rf"{re.escape(str(directory))} has \d+ KiB of weights in float32, but only \d+ KiB of memory is available"
+    advice = r" on cpu; use a smaller dtype \(bfloat16: \d+ KiB\), or dtype='auto' with"
     with pytest.raises(ValueError, match=found + advice):
         interp.load(directory)
     monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)
-    with pytest.raises(ValueError, match=found + "; give dtype='auto' with"):
+    with pytest.raises(ValueError, match=found + " on cpu; use dtype='auto' with"):
         interp.load(directory)
-    with pytest.raises(ValueError, match=r"in bfloat16, .* give dtype='auto' with backend='bridge'"):
+    with pytest.raises(ValueError, match=r"in bfloat16, .* use dtype='auto' with backend='bridge'"):
         interp.load(directory, dtype="bfloat16", backend="bridge")
 
 
 def test_weights_that_stay_in_their_files_are_warned_of(hf_directory, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)
-    with pytest.warns(UserWarning, match="they stay in their files, and are read from there whenever"):
+    with pytest.warns(UserWarning, match="they stay in their files and are read from there whenever"):
         interp.load(hf_directory("gpt2"), dtype="auto", backend="bridge")

@@ -35,7 +35,7 @@ CASES: dict[str, Case] = {
         "is a '../../x' model, which is not sup",
         lambda w: load(w.config(model_type="../../x")),
     ),
-    "no blocks": (BAD, "has 0 blocks by its config.json", lambda w: load(w.config(n_layer=0))),
+    "no blocks": (BAD, "has 0 blocks according to its config.json", lambda w: load(w.config(n_layer=0))),
     "fewer than no blocks": (BAD, "has -1 blocks", lambda w: load(w.config(n_layer=-1))),
     "fewer blocks than weights": (BAD, "has weights of block 1, but", lambda w: load(w.config(n_layer=1))),
     "more blocks than weights": (

@@ -167,7 +167,7 @@ def test_accelerate_divides_blocks_among_the_gpus_of_the_process(way, room, monk
     expected = {"cuda:3"} if way == "balanced_low_0" else {"cuda:2", "cuda:3"}
     assert expected <= {str(one) for one in found.devices} <= {"cuda:2", "cuda:3"}
     monkeypatch.setattr(memory, "available", lambda device: 0.3 * size)
-    with pytest.raises(ValueError, match=r"does not fit in .* KiB \(GPUs 2, 3\); give a smaller dtype, or more GPUs"):
+    with pytest.raises(ValueError, match=r"does not fit in .* KiB \(GPUs 2, 3\); use a smaller dtype, or more GPUs"):
         placed(plain, way, torch.float32)
 
 
@@ -176,8 +176,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a device that is not there": ({"": "cuda:7"}, "device 'cuda:7' cannot be used here"),
     "a GPU by number": ({"": 7}, "device 'cuda:7' cannot be used here"),
     "a part of no model": ({"model": "cpu"}, "names 'model', which this model does not have; it has lm_head, "),
-    "a tied head left out": ({"transformer": "cpu"}, "has no device for lm_head.weight; give one"),
-    "too little": ({"lm_head": "cpu", "transformer.h": "cpu"}, "has no device for transformer.wte.weight; give one"),
+    "a tied head left out": ({"transformer": "cpu"}, "has no device for lm_head.weight; add one"),
+    "too little": ({"lm_head": "cpu", "transformer.h": "cpu"}, "has no device for transformer.wte.weight; add one"),
 }
 
 

@@ -401,7 +401,7 @@ def test_controls_differ_in_a_word_of_which_half_are_called_good():
         assert (good[1] == bad[1]).all()  # they differ in the number alone
         assert len({*good[0]} | {*bad[0]}) == 20, task
         assert not {*good[0]} & {*bad[0]}
-    with pytest.raises(ValueError, match="no task 'mine' in the bundled generator, which alone can make a control"):
+    with pytest.raises(ValueError, match="no task 'mine' in the bundled generator, the only one that can make"):
         controls.swapped(["mine"])
     with pytest.raises(ValueError, match="n_per_task is 0"):
         controls.swapped(["causative"], n_per_task=0)

@@ -253,7 +253,7 @@ def test_states_of_neurons_and_heads_and_shards(load_toy, tmp_path, monkeypatch)
     first = tmp_path / "residual/states-00000.safetensors"
     written = first.stat().st_mtime_ns
     (tmp_path / "residual/states-00001.safetensors").write_bytes(b"cut")
-    with pytest.raises(ValueError, match="states-00001.safetensors is damaged or no checkpoint"):
+    with pytest.raises(ValueError, match="states-00001.safetensors is damaged or is not a checkpoint"):
         probing.collect(model, table, directory=tmp_path / "residual", progress=False)
     (tmp_path / "residual/states-00001.safetensors").unlink()
     again = probing.collect(model, table, directory=tmp_path / "residual", progress=False)

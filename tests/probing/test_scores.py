@@ -334,7 +334,7 @@ def test_a_slow_tokenizer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(model, "tokenizer", Slow(model.tokenizer))
     slow = probing.scores.word_surprisal(gpt2, SENTENCES, whole_words=True, bos=True, **QUIET)
     pd.testing.assert_frame_equal(slow, expected)
-    why = "words need a tokenizer that says where they are .*found Slow, of which nothing tells .*'The boys hurt "
+    why = "words need a tokenizer that says where they are .*found Slow, which does not say where .*'The boys hurt "
     with pytest.raises(ValueError, match=why):
         probing.sentence_scores(bert, SENTENCES[:1], whole_words=True, **QUIET)
     with pytest.raises(ValueError, match=why):
@@ -343,9 +343,9 @@ def test_a_slow_tokenizer(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_text_that_is_all_unknown(made: Any) -> None:
     bert = made("tiny-bert").model
-    with pytest.raises(ValueError, match=r"all \d+ tokens .* of the sentences are \[UNK\].*does not know its script"):
+    with pytest.raises(ValueError, match=r"all \d+ tokens .* from the sentences are \[UNK\].*does not know its script"):
         probing.sentence_scores(bert, ["คุณชื่ออะไร", "คุณ"], **QUIET)
-    with pytest.warns(UserWarning, match="of the tokens of the sentences are"):
+    with pytest.warns(UserWarning, match="of the tokens from the sentences are"):
         found = probing.sentence_scores(bert, ["The boys hurt themselves.", "คุณ"], **QUIET)
     assert found["n_unknown"].tolist() == [0, 1]
 

@@ -147,8 +147,8 @@ def test_the_verdict_proposes_lighter_weights():
     light = made(batch_size=1, context=64, dtype="bfloat16")
     files = made(batch_size=1, context=64, dtype="auto", backend="bridge")
     assert found.needed > light.needed > files.needed
-    assert found.verdict(light.needed)[0].endswith("; --dtype bfloat16 makes that 8 MiB")
-    in_files = "; --backend bridge --dtype auto leaves the weights in their files, and is slow"
+    assert found.verdict(light.needed)[0].endswith("; with --dtype bfloat16 they take 8 MiB")
+    in_files = "; --backend bridge --dtype auto leaves the weights in their files, which is slow"
     assert found.verdict(files.needed)[0].endswith(in_files)
     assert light.verdict(files.needed)[0].endswith(in_files)
 

@@ -110,9 +110,9 @@ def test_a_batch_that_failed_leaves_nothing(load_toy):
 
 def test_what_is_added_needs_its_group(load_toy):
     observer = TokenSums(load_toy("gpt2"))
-    with pytest.raises(ValueError, match=r"'tokens' is reduced by groups; add to it with a group, from groups_of"):
+    with pytest.raises(ValueError, match=r"'tokens' is reduced by groups; call add with a group, from groups_of"):
         observer.add("tokens", 1.0)
-    with pytest.raises(ValueError, match="'all' is reduced by sum; add to it with no group"):
+    with pytest.raises(ValueError, match="'all' is reduced by sum; call add with no group"):
         observer.add("all", 1.0, group=0)
 
 

@@ -238,7 +238,7 @@ def test_a_foreign_checkpoint_is_refused(load_toy, texts, tmp_path):
     with pytest.raises(ValueError, match="checksum does not match"):
         observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
     path.write_bytes(content[:-9])
-    with pytest.raises(ValueError, match="damaged or no checkpoint"):
+    with pytest.raises(ValueError, match="damaged or is not a checkpoint"):
         observe(model, corpora.batches(model, texts), Residual(model), checkpoint=path, progress=False)
     path.unlink()
     with (

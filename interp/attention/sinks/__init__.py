@@ -1,4 +1,4 @@
-"""Attention sinks and massive activations: where they are, what makes them, and who writes them."""
+"""Attention sinks and massive activations: where they are, what makes them, and which components write them."""
 
 import lazy_loader
 

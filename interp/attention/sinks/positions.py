@@ -1,14 +1,15 @@
-"""Attention sinks: heads whose queries go to one position, and what draws them there, the direction of its key or the
-norm.
+"""Attention sinks: heads whose queries attend to one position, and whether the direction of its key or its norm draws
+them there.
 
 Source: Gu et al., "When Attention Sink Emerges in Language Models", ICLR 2025. The attention that position k of a row
 draws is the mean over the queries that see it,
 
     α_k = mean_m A_mk,
 
-in causal models those at k and after it. A head has a sink there where α_k > ε. A score is a product of two norms and a
-cosine, `q_m · k_n = |q_m| |k_n| cos(q_m, k_n)`. Sums over queries of scores and of cosines are those of queries and of
-their directions, `Σ_m q_m · k_n = (Σ_m q_m) · k_n`, so nothing grows with the square of a row's length.
+which in causal models are those at k and after it. A head has a sink there if α_k > ε. A score is a product of two
+norms and a cosine, `q_m · k_n = |q_m| |k_n| cos(q_m, k_n)`. Sums of scores and cosines over queries can be computed
+from sums of queries and of their directions, `Σ_m q_m · k_n = (Σ_m q_m) · k_n`, so nothing grows with the square of a
+row's length.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,17 +43,17 @@ SINKS += ["rate_low", "rate_high", "uniform", *_PAIRS, "value_norm", "gap", "by_
 """The columns of `Sinks.table`."""
 SINK_RATES = ["layer", "first_position", "last_position", "rate", "rate_low", "rate_high", "attention"]
 SINK_RATES += ["attention_low", "attention_high", "uniform", "n_keys"]
-"""Those of `Sinks.by_layer`."""
+"""The columns of `Sinks.by_layer`."""
 SINK_SUMMARY = ["measure", "value", "low", "high", "n_heads"]
-"""Those of `Sinks.summary`."""
+"""The columns of `Sinks.summary`."""
 SINK_DIMS = ["layer", "head", "key_class", "dim", "gap", "share", "abs_share", "rank", "outlier", "massive"]
-"""Those of `sink_dims`."""
+"""The columns of `sink_dims`."""
 _SHOWN = 10  # dimensions of each head
 
 
 def fewest_queries(epsilon: float) -> int:
-    """The fewest queries of which a sink can be told: in a causal row of fewer, attention that is uniform over the keys
-    that a query sees gives the first position more than ε on average, `(1 + 1/2 + … + 1/n) / n`.
+    """The smallest number of queries for which a sink is meaningful. In a causal row with fewer, attention that is
+    uniform over the keys a query sees would give the first position more than ε on average, `(1 + 1/2 + … + 1/n) / n`.
 
     Raises ValueError for an ε outside 0 … 1.
 
@@ -70,21 +71,22 @@ def fewest_queries(epsilon: float) -> int:
 
 
 class Sinks(KeyObserver):
-    """The attention that positions draw, by layer, head and position; its scores as cosine and norms; its values' norm.
+    """The attention that positions draw, by layer, head and position, with scores as cosine and norms, and value norms.
 
-    A position of a row counts where at least `fewest_queries(epsilon)` queries see it, 10 at ε = .3; padding is neither
-    query nor key. Positions are counted from the beginning of a row, and later ones put together as in
+    A position of a row counts if at least `fewest_queries(epsilon)` queries see it (10 at ε = .3). Padding is neither
+    query nor key. Positions are counted from the beginning of a row, and later ones are grouped as in
     `interp.attention.massive`: 0, 1, 2, 3, 4 to 15, 16 to 63, and so on.
 
-    After `observe`: `table`, `by_layer`, `summary`, and `first_class`, the class of most first positions.
+    After `observe` there are `table`, `by_layer`, `summary`, and `first_class`, the most frequent class of the first
+    position.
 
     Args:
-        classes: of tokens, of which `first_class` is one.
-        layers: of TransformerLens; all of them.
+        classes: the classes of tokens, from which `first_class` comes.
+        layers: TransformerLens' block numbers. Default: all.
         epsilon: the attention above which a position is a sink.
 
-    Raises ValueError where scores are no sum over residual dimensions, for a layer that does not exist, and for an ε
-    outside 0 … 1 or one that needs rows longer than the model's context.
+    Raises ValueError if scores are not sums over residual dimensions, for a layer that does not exist, and for an ε
+    that lies outside 0 … 1 or would need rows longer than the model's context.
 
     Examples:
         >>> from interp.corpora import batches, token_classes
@@ -114,11 +116,11 @@ class Sinks(KeyObserver):
 
     @property
     def _too_short(self) -> str:
-        return f"a sink at epsilon = {self.epsilon:g} is told in rows of {self.fewest} tokens or more,"
+        return f"a sink at epsilon = {self.epsilon:g} needs rows of {self.fewest} tokens or more,"
 
     def check_rows(self, text: Batches) -> None:
-        """Raises ValueError for a text none of whose rows is long enough. Reads it as far as the first that is, without
-        the model."""
+        """Raise ValueError for a text in which no row is long enough. Reads up to the first row that is, without the
+        model."""
         longest, spans = 0, {span(self.model, layer) for layer in self.layers}
         for batch in text:
             real = batch.mask.bool()
@@ -163,17 +165,19 @@ class Sinks(KeyObserver):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each layer, head and range of positions that was read (layer, head, first_position,
-        last_position, attention, attention_low, attention_high, rate, rate_low, rate_high, uniform, score, cosine,
-        query_norm, key_norm, value_norm, gap, by_direction, by_norm, n_keys).
+        """One row per layer, head and range of positions that was read (layer, head, first_position, last_position,
+        attention, attention_low, attention_high, rate, rate_low, rate_high, uniform, score, cosine, query_norm,
+        key_norm, value_norm, gap, by_direction, by_norm, n_keys).
 
-        `attention` is the mean of α_k over the n_keys positions of all rows, `rate` the share of them with α_k > ε,
-        both with 95 % intervals by leaving out groups of texts (`interp.intervals.jackknife`), and `uniform` what α_k
-        would be if attention were uniform over the keys that a query sees. `score` (divided by √d_head, as the softmax
-        reads it), `cosine`, `query_norm` and `key_norm` are means over pairs of a query and a key at these positions.
+        `attention` is the mean of α_k over the n_keys positions of all rows, and `rate` the share of them with α_k > ε,
+        both with 95 % intervals by leaving out groups of texts (`interp.intervals.jackknife`). `uniform` is the value
+        that α_k would have if attention were uniform over the keys that a query sees. `score` (divided by √d_head, as
+        the softmax reads it), `cosine`, `query_norm` and `key_norm` are means over pairs of a query and a key at these
+        positions.
 
-        `gap` is the mean score less that of all other keys. With `score = |k| c` of the key norm |k|, it falls into
-        `by_direction` `(c − c′)(|k| + |k|′)/2` and `by_norm` `(|k| − |k|′)(c + c′)/2`, ′ being the other keys.
+        `gap` is the mean score minus that of all other keys. With `score = |k| c`, where |k| is the key norm, it is the
+        sum of `by_direction`, `(c − c′)(|k| + |k|′)/2`, and `by_norm`, `(|k| − |k|′)(c + c′)/2`, where ′ marks the
+        other keys.
         """
         sums = self._sums
         attention, rate = (sums.interval(partial(_Totals.mean, name=name)) for name in ("attention", "above"))
@@ -187,8 +191,8 @@ class Sinks(KeyObserver):
 
     @property
     def by_layer(self) -> pd.DataFrame:
-        """The same means over heads (layer, first_position, last_position, rate, rate_low, rate_high, attention,
-        attention_low, attention_high, uniform, n_keys): `rate` is the sink rate of a layer."""
+        """Means over heads (layer, first_position, last_position, rate, rate_low, rate_high, attention, attention_low,
+        attention_high, uniform, n_keys). `rate` is the sink rate of a layer."""
         sums = self._sums
         columns: dict[str, Any] = {"uniform": sums.whole.uniform, "n_keys": sums.whole.n_keys}
         for name, of in (("rate", "above"), ("attention", "attention")):
@@ -198,11 +202,11 @@ class Sinks(KeyObserver):
 
     @property
     def summary(self) -> pd.DataFrame:
-        """What is true of the first position, over heads (measure, value, low, high, n_heads).
+        """Measures of the first position, over heads (measure, value, low, high, n_heads).
 
-        - `rate`: the sink rate: the share of layers, heads and rows with a sink at the first position;
-        - `direction_share`: over the heads whose mean attention to it is above ε, the share `Σ by_direction / Σ gap`;
-        - `value_ratio`: over these heads, the mean norm of its values as a share of that of all others.
+        - `rate`: the sink rate, which is the share of layers, heads and rows with a sink at the first position;
+        - `direction_share`: `Σ by_direction / Σ gap` over the heads whose mean attention to it is above ε;
+        - `value_ratio`: for the same heads, the mean norm of its values divided by that of all other values.
         """
         sums = self._sums
         sinks = sums.whole.mean("attention")[..., 0] > self.epsilon
@@ -214,7 +218,7 @@ class Sinks(KeyObserver):
 
     @property
     def first_class(self) -> str:
-        """The class of most first positions."""
+        """The most frequent class of the first position."""
         return self.classes.names[int(self.state["first"].argmax())]
 
     @property
@@ -237,8 +241,8 @@ class Sinks(KeyObserver):
 
 
 class _Counted(NamedTuple):
-    """The positions of a batch that count, how many queries see each, what attention it would draw if that were
-    uniform, and the range of each position, one-hot."""
+    """The positions of a batch that count, how many queries see each, the attention that each would draw if attention
+    were uniform, and the range of each position as a one-hot vector."""
 
     here: Bool[Tensor, "batch pos"]
     viewers: Float[Tensor, "batch pos"]
@@ -260,7 +264,7 @@ class _Counted(NamedTuple):
         return (values * self.here[:, None, None]).to(self.ranges) @ self.ranges
 
     def counts(self) -> Float[Tensor, "batch 3 range"]:
-        """In each range the positions, the pairs of a query and a position, and the sum of uniform attention."""
+        """For each range, the number of positions, the number of pairs, and the sum of uniform attention."""
         of = torch.stack([torch.ones_like(self.viewers), self.viewers, self.uniform], 1)
         return (of * self.here[:, None]) @ self.ranges
 
@@ -271,8 +275,7 @@ def _over_viewers(seen: Span, values: Float[Tensor, "batch pos *rest"]) -> Float
 
 
 class _Split(NamedTuple):
-    """What sets the scores of a position apart from those of all others, and what the direction of its key and its norm
-    make of it."""
+    """The gap between the scores of a position and those of all others, and its parts by direction and norm of the key."""
 
     gap: Float[np.ndarray, "layer head range"]
     by_direction: Float[np.ndarray, "layer head range"]
@@ -280,7 +283,7 @@ class _Split(NamedTuple):
 
 
 class _Totals(NamedTuple):
-    """Sums over some rows: of counts, over keys and over pairs."""
+    """Sums over some rows: counts, sums over keys and sums over pairs."""
 
     counts: Float[np.ndarray, "layer 3 range"]
     keys: Float[np.ndarray, "layer of_keys head range"]
@@ -295,7 +298,7 @@ class _Totals(NamedTuple):
         return _over(self.counts[:, 2], self.counts[:, 0])
 
     def sums(self, name: str) -> tuple[Float[np.ndarray, "layer head range"], Float[np.ndarray, "layer 1 range"]]:
-        """The sum of a measure, and what it is divided by for a mean."""
+        """The sum of a measure, and the number to divide it by for a mean."""
         if name in _KEYS:
             return self.keys[:, _KEYS.index(name)], self.counts[:, None, 0]
         return self.pairs[:, _PAIRS.index(name)], self.counts[:, None, 1]
@@ -326,13 +329,13 @@ class _Sums(NamedTuple):
     def interval(
         self, of: Callable[[_Totals], Float[np.ndarray, "*shape"]]
     ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-        """What a function makes of the sums, with the ends of its interval."""
+        """The value of a function of the sums, with the ends of its interval."""
         found = from_sums(lambda *sums: of(_Totals(*sums)), self.groups, self.sizes, self.texts_per_group)
         return found.value, found.low, found.high
 
 
 def _over(total: Any, number: Any) -> Float[np.ndarray, "*shape"]:
-    """A quotient, NaN where there is nothing to divide by."""
+    """A quotient; NaN if the divisor is 0."""
     total, number = np.broadcast_arrays(total, number)
     return np.divide(total, number, out=np.full(total.shape, np.nan), where=number != 0)
 
@@ -358,17 +361,17 @@ def _value_ratio(totals: _Totals, sinks: Bool[np.ndarray, "layer head"]) -> Floa
 def sink_dims(
     sinks: pd.DataFrame, gaps: Dense, outliers: pd.DataFrame, massive: pd.DataFrame, key_class: str, epsilon: float
 ) -> pd.DataFrame:
-    """Which dimensions make the sinks: of each head whose mean attention to the first position is above ε, the ten
+    """The dimensions that make the sinks: for each head whose mean attention to the first position is above ε, the ten
     dimensions with the largest |gap| between the class of the first position and other keys.
 
     Args:
         sinks: `Sinks.table`.
-        gaps, outliers, massive: of a study.
-        key_class: that of the first position. The table is empty where it has no gaps, as `other` has none.
+        gaps, outliers, massive: the tables of a study.
+        key_class: the class of the first position. If it has no gaps, as `other` has none, the table is empty.
 
-    Returns the table (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive): `gap`, `share` and
-    `abs_share` as in `gaps`, `rank` by |gap| (the lower dimension first where two are alike); whether the dimension is
-    an outlier of the state that enters the layer, or has a massive activation there.
+    Returns the table (layer, head, key_class, dim, gap, share, abs_share, rank, outlier, massive). `gap`, `share` and
+    `abs_share` are as in `gaps`, and `rank` is by |gap| (with the lower dimension first in ties). `outlier` and
+    `massive` say whether the dimension is an outlier, or has a massive activation, in the state that enters the layer.
 
     Examples:
         >>> import interp

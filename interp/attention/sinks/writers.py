@@ -1,4 +1,4 @@
-"""Which component writes a massive activation: what embeddings, attention and MLPs add to it, block by block."""
+"""The components that write massive activations: what embeddings, attention and MLPs add to them, block by block."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,25 +34,25 @@ class _Component(NamedTuple):
 
 
 def why_no_writers(model: Model) -> str | None:
-    """Why nobody can be said to write an activation, None where somebody can: a hidden state must be a sum."""
+    """Why no component can be said to write an activation (its hidden states are not sums), or None if one can."""
     return "its hidden states are normed after each block, and no sum over components" if view(model).encoder else None
 
 
 class MassiveWriters(Observer):
     """What each component adds to the massive activations (`interp.attention.massive`), in the pass that finds them.
 
-    A value is followed from the state at which it is above 100 and above 100 medians of its row. Its height is its
-    largest magnitude among the states at which it is massive; counted is what components have added until then, with
-    the sign of the height, so that shares add up to 1.
+    A value is tracked from the state at which it exceeds 100 and 100 times the median of its row. Its height is its
+    largest magnitude among the states at which it is massive. What components have added until then counts, with the
+    sign of the height, so that shares add up to 1.
 
-    After `observe`: `table`, one row for each dimension, at the first position of a row and at later ones, and each
-    component that adds anything (dim, first_position, last_position, component, layer, added, share, share_low,
-    share_high, n_activations): `component` is embeddings, attention or MLP, or `earlier` for what was there when the
-    value began to be followed; `added` the mean over activations; `share` of the height, with a 95 % interval by
-    leaving out groups of texts (`interp.intervals.jackknife`). It is empty, with a warning, where attention and MLP do
-    not make what is added (norms after them, multipliers).
+    After `observe` there is the `table` (dim, first_position, last_position, component, layer, added, share, share_low,
+    share_high, n_activations). It has one row per dimension, for the first position of a row and for later ones, and
+    per component that adds anything. `component` is embeddings, attention or MLP, or `earlier` for what was there when
+    tracking began. `added` is the mean over activations, and `share` is the share of the height, with a 95 % interval
+    by leaving out groups of texts (`interp.intervals.jackknife`). The table is empty, with a warning, if attention and
+    MLP do not account for what is added (because of norms after them, or multipliers).
 
-    Raises ValueError for an encoder, whose hidden states are no sums.
+    Raises ValueError for an encoder, whose hidden states are not sums.
 
     Examples:
         >>> from interp.corpora import batches
@@ -102,7 +102,7 @@ class MassiveWriters(Observer):
             self._keep(batch, followed)
 
     def _keep(self, batch: Batch, followed: "_Followed") -> None:
-        """Add what was followed and was massive somewhere."""
+        """Add the values that were tracked and were massive in some state."""
         found = followed.massive
         if not len(found.row):
             return
@@ -121,11 +121,11 @@ class MassiveWriters(Observer):
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each dimension with a massive activation, first or later position, and component."""
+        """One row per dimension with a massive activation, first or later position, and component."""
         if unexplained := int(self.state["unexplained"]):
             warn(
                 f"no writers of massive activations: in {unexplained:,} of {int(self.state['count'].sum()):,} of them "
-                "attention and MLP do not make what is added, so who writes them cannot be told in this model"
+                "attention and MLP do not account for what is added, so this model's writers cannot be determined"
             )
             return _typed([])
         later, dims = self.state["count"].nonzero().unbind(1)
@@ -155,7 +155,7 @@ def _typed(rows: list[Any]) -> pd.DataFrame:
 
 
 class _Massive(NamedTuple):
-    """Massive activations: where, their largest magnitude, and what components have added to it."""
+    """Massive activations: their places, their largest magnitudes, and what components have added to these."""
 
     row: Int[Tensor, " n"]
     pos: Int[Tensor, " n"]
@@ -165,7 +165,7 @@ class _Massive(NamedTuple):
 
 
 class _Followed:
-    """The large values of a batch, from the state on where they are large."""
+    """The large values of a batch, tracked from the state at which they become large."""
 
     def __init__(self, n_components: int, batch: Batch) -> None:
         self.length, device = batch.mask.shape[1], batch.mask.device
@@ -176,12 +176,12 @@ class _Followed:
         self.until = torch.zeros_like(self.added)  # the components that had added to the height
 
     def add(self, parts: dict[int, Tensor]) -> None:
-        """What components, by their number, add to the values that are followed."""
+        """Record what components, given by number, add to the values that are tracked."""
         for component, part in parts.items():
             self.added[:, component] = part.reshape(-1)[self.place].to(self.added)
 
     def take(self, large: LargeValues, state: Tensor, parts: dict[int, Tensor]) -> None:
-        """Follow what is large in a hidden state and was not followed, of these parts; and note what is massive."""
+        """Begin to track values that are large in a hidden state, with these parts, and record which are massive."""
         self.width = state.shape[2]
         place = (large.row * self.length + large.pos) * self.width + large.dim
         new = place[~torch.isin(place, self.place)]
