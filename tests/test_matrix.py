@@ -236,6 +236,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
+        "contexts": "neuron layer rank activation before token after text position",
         "dynamics": "step adj_r2 spearman kl_unigram_model loss",
         "atlas": "name_a name_b of_a of_b cosine cosine_low cosine_high null_95 by_construction p p_adjusted",
         "subspaces": "name_a name_b n_dims_a n_dims_b overlap overlap_low overlap_high null_mean null_high "

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from interp.attention.contexts import KEPT
 from interp.attention.massive import position_bins
 from interp.attention.scores import MOST_BYTES
 from interp.declare import Several, listed
 from interp.models.footprint import TOKENS_PER_ROW
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
+from interp.run.contexts import KEPT
 from interp.run.groups import MOST
 
 __all__ = ["cost", "dry_run", "profile_sums", "sink_sums"]

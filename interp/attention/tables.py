@@ -11,7 +11,6 @@ import torch
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
 from interp.attention.columns import MEANINGS
-from interp.attention.contexts import LargestTokens
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -40,6 +39,7 @@ from interp.models.head import real_tokens
 from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
 from interp.results import Result, provenance
+from interp.run.contexts import LargestTokens
 from interp.run.passes import Passes, Reading, asks
 
 __all__ = ["AttentionStudy", "study"]
@@ -63,7 +63,7 @@ class AttentionStudy(Result):
       largest_rise): the change of attention to each class except `other`, over the dimensions of a set. Intervals are
       those of the mean.
     - `contexts`: for each outlier dimension, and each state in which it is one, the 20 tokens of the text at which its
-      magnitude is largest; see `interp.attention.contexts.LargestTokens`. It is empty for batches made by hand.
+      magnitude is largest; see `interp.run.contexts.LargestTokens`. It is empty for batches made by hand.
     - `massive`: massive activations, if there are any; see `interp.attention.massive.MassiveActivations`.
     - `correlations` (layer, dim, log_unigram, attention_received, n_tokens): Pearson correlations over tokens of a
       dimension of the attention input with log u of the token, and with the attention that the token receives.

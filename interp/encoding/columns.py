@@ -33,7 +33,7 @@ MEANINGS = COMMON | {
     "js": Column("JS, nats", "Divergence between the mean predictions with all dimensions and without them."),
     "top1_agreement": Column("same top token", "Share of positions where the most probable token stays the same."),
     "group": Column("tokens", "Frequency group of the tokens: frequent, middling or rare."),
-    "text": Column("text", "The text of the fit, or another text."),
+    "text": Column("text", "The text of the fit or another; of a token, the number of its text, from 0."),
     "shift": Column("shift", "How the token's logit is changed."),
     "weights": Column("weights", "How the shift is distributed over the dimensions."),
     "requested": Column("requested", "The ratio of probabilities that was asked for."),

@@ -12,6 +12,7 @@ from interp.encoding.options import EncodingOptions
 from interp.frequency.costs import predictions
 from interp.models.shapes import Shape, shape
 from interp.run.budget import Cost, Pass
+from interp.run.contexts import KEPT
 from interp.run.groups import MOST
 
 __all__ = ["dry_run"]
@@ -96,14 +97,14 @@ def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
 
 
 def _neurons(size: Shape, share: float) -> list[Pass]:
-    """Mean activations, then the effects of all neurons to second order, then those of fifty exactly."""
+    """Means and largest tokens, then the effects of all neurons to second order, then those of fifty exactly."""
     read: dict[str, Any] = {"text": "a little of the text", "head": True, "share": share, "per_logit": 4 * 12}
     sums = 8 * (2 + _EFFECTS * size.d_mlp)
     second_order = share * 8.0 * size.d_mlp * size.d_vocab + share * 12.0 * size.d_vocab * size.d_model
     exact = share * _EXACT * 20.0 * size.d_vocab
     weights = 4 * 2 * size.d_mlp * size.d_model
     return [
-        Pass(what="mean neurons", step=1, sums=8 * (size.d_mlp + 1), copies=weights),
+        Pass(what="mean neurons", step=1, sums=8 * ((1 + 2 * KEPT) * size.d_mlp + 1), copies=weights),
         Pass(what="neurons", step=2, sums=sums, copies=weights, flops=second_order, **read),
         Pass(what="neurons, exact", step=3, sums=8 * (2 + _EFFECTS * _EXACT), copies=weights, flops=exact, **read),
     ]

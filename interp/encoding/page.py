@@ -1,6 +1,6 @@
 """What the page says of `interp encoding`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,8 +13,9 @@ from interp.encoding.tables import EncodingStudy
 from interp.figures.draw import add_series, only
 from interp.figures.figure import Figure
 from interp.figures.runs import Sides, draw_runs, extremes, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Contexts, Section
 from interp.figures.style import GREY, figure, run_styles
+from interp.words import count
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
@@ -39,6 +40,7 @@ DEFINITIONS = {
     "Overlap": "Mean squared cosine of the principal angles of two subspaces: 1 where one lies in the other. Random "
     "rotations of one of them are the control, for cosines in closed form; p is adjusted over all pairs (Benjamini and "
     "Hochberg).",
+    "Tokens of a neuron": "A click on a neuron shows the 20 tokens of the text at which its magnitude is largest.",
     "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
     "mean) ⊙ γ.",
 }
@@ -57,16 +59,30 @@ def section(study: EncodingStudy) -> Section:
         "Dimensions removed before top-1 agreement falls": study.removable,
         "Steering: median |log(achieved/requested)|": study.steering_error,
     }
+    contexts = {}
     if not study.neurons.empty:
         figures["neurons"] = plots.neurons(study)
         strongest = study.neurons.sort_values("delta_entropy", key=abs, ascending=False).head(10)
         tables["Neurons of the largest effect on entropy"] = strongest
+        contexts = _contexts(study, strongest["neuron"])
     if not study.atlas.empty:
         tables["Cosines of directions, beside random rotations"] = study.atlas
         tables["Overlaps of subspaces, beside random rotations"] = study.subspaces
     if not study.dynamics.empty:
         figures["dynamics"] = plots.dynamics(study)
-    return Section("fit", study.findings, tuple(_notes(study)), DEFINITIONS, figures, tables, study.provenance)
+    notes, about = tuple(_notes(study)), study.provenance
+    return Section("fit", study.findings, notes, DEFINITIONS, figures, tables, about, contexts=contexts)
+
+
+def _contexts(study: EncodingStudy, neurons: Iterable[int]) -> dict[str, Contexts]:
+    """The tokens at which neurons of the last MLP are largest."""
+    each = ((neuron, study.contexts[study.contexts["neuron"] == neuron]) for neuron in neurons)
+    told = "The {} at which its magnitude is largest. Texts are counted from 0."
+    return {
+        f"neuron {neuron}": Contexts(told.format(count(len(tokens), "token")), tokens)
+        for neuron, tokens in each
+        if len(tokens)
+    }
 
 
 def _notes(study: EncodingStudy) -> Iterator[str]:

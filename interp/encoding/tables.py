@@ -27,9 +27,10 @@ from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.findings import Finding
 from interp.models.identity import origin
-from interp.models.sites import Model, is_encoder
+from interp.models.sites import Model, hook_name, is_encoder, view
 from interp.models.spelling import token_names
 from interp.results import Result, provenance
+from interp.run.contexts import CONTEXTS, LargestTokens
 from interp.run.passes import Passes, Reading, asks, side_by_side
 
 __all__ = ["EncodingStudy", "study"]
@@ -47,6 +48,8 @@ class EncodingStudy(Result):
     - `types` (token_id, token, alpha, predicted, pc1, pc2): mean output probability, what the regression gives, and the
       coordinates of the output embedding on its first two principal axes, from the mean.
     - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
+    - `contexts`: of each neuron with exact effects the 20 tokens of the text at which its magnitude is largest, see
+      `interp.run.contexts.LargestTokens`; empty for encoders, and for batches that were made by hand.
     - `directions`, `neurons` (empty for encoders), `dynamics` (of `steps`, or as it ships with a model): see the
       functions.
     - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces, see `interp.encoding.atlas.tables`; empty
@@ -64,6 +67,7 @@ class EncodingStudy(Result):
     steering: pd.DataFrame
     directions: pd.DataFrame
     neurons: pd.DataFrame
+    contexts: pd.DataFrame
     dynamics: pd.DataFrame
     atlas: pd.DataFrame
     subspaces: pd.DataFrame
@@ -134,8 +138,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
-        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'dynamics', 'atlas',
-         'subspaces']
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'contexts',
+         'dynamics', 'atlas', 'subspaces']
     """
     if why := why_impossible(model):
         raise ValueError(why)
@@ -156,14 +160,15 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
     kept = _checkpoints(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
-    pruned, steering, of_neurons, seen = yield from side_by_side(
+    pruned, steering, (of_neurons, contexts), seen = yield from side_by_side(
         _pruning(model, fitted, options),
         steering_report.passes(model, fitted, other=other, **steered, seed=seed),
         _neurons(model, fitted, unigram, seed),
         _seen(model, fitted, unigram, options),
     )
     tables = {"regression": fitted.regression, "types": _types(model, fitted), "dims": fitted.dims}
-    tables |= {"few_shot": few_shot(model, fitted), "steering": steering, "neurons": of_neurons}
+    tables |= {"few_shot": few_shot(model, fitted), "steering": steering}
+    tables |= {"neurons": of_neurons, "contexts": contexts}
     tables["pruning"], intervals = pruned
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
@@ -185,13 +190,29 @@ def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tupl
     return pd.concat([curve.table for curve in curves], ignore_index=True), curves[0].intervals
 
 
-def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[pd.DataFrame]:
+def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:
+    """The effects of neurons, and the tokens at which those are largest whose effects are exact."""
     if why := neurons.why_impossible(model):
         if not is_encoder(model):
             warn(f"no frequency neurons: {why}")
-        return pd.DataFrame(columns=["layer", "neuron"])
+        return pd.DataFrame(columns=["layer", "neuron"]), _named(pd.DataFrame(columns=CONTEXTS))
     share = min(1.0, _SCANNED / fitted.n_tokens)
-    return (yield from neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed))
+    scan = neurons.frequency_neurons.passes(model, fitted.batches, unigram=unigram, share=share, seed=seed)
+    effects, tokens = yield from side_by_side(scan, _tokens(model, fitted.batches))
+    exact = effects.loc[effects["exact"], ["neuron", "layer"]]
+    return effects, _named(tokens.table(fitted.batches, exact.itertuples(index=False, name=None)))
+
+
+def _tokens(model: Model, read: Batches) -> Passes[LargestTokens]:
+    """The tokens at which the neurons of the last MLP are largest."""
+    layer = model.cfg.n_layers - 1
+    tokens = LargestTokens(model, {layer: hook_name(model, "mlp_post", layer)}, view(model).d_mlp)
+    yield [Reading("largest tokens", read, [tokens])]
+    return tokens
+
+
+def _named(contexts: pd.DataFrame) -> pd.DataFrame:
+    return contexts.rename(columns={"dim": "neuron", "state": "layer"})
 
 
 def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen | None]:

@@ -35,7 +35,8 @@ class Section:
         definitions: what each word or symbol means, with its source; the same for every result of the analysis.
         figures: by a name that serves as a file name.
         views: circuitsvis views by heading: the name of the component and its properties, tokens as HTML.
-        contexts: by name in sentences, such as "dimension 48"; columns of tables called `dim` have its number.
+        contexts: by name in sentences, such as "dimension 48" or "neuron 7"; columns of tables called `dim` or `neuron`
+            have the number.
     """
 
     main: str

@@ -47,6 +47,8 @@ MEANINGS = COMMON | {
     "censored": Column("lower bound?", "Whether all remaining dimensions together do not reach it."),
     "spearman_max": Column("largest possible ρ", "The largest rank correlation possible with so few open gates."),
     "auroc": Column("AUROC", "How well |t| separates open gates from closed ones."),
+    "read_by": Column("read by", "Number of tasks whose sparse probe reads the neuron."),
+    "text": Column("sentence", "Whether the sentence is good or bad, and its task."),
     "pair": Column("pair", "Row number in the table of pairs."),
     "task_a": Column("task 1", "The first task."),
     "task_b": Column("task 2", "The second task."),

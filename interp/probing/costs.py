@@ -13,6 +13,7 @@ from interp.models.shapes import Shape, shape
 from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
 from interp.run.budget import Cost, Pass, setup
+from interp.run.contexts import KEPT
 
 __all__ = ["dry_run", "rate"]
 
@@ -71,7 +72,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         size=(1, longest),
     )  # fmt: skip
     untrained = Pass(what="states of an untrained model", step=1, sums=shard, copies=twice, **read)
-    passes = [Pass(what="states", sums=shard, **read), untrained, judged]
+    largest = 8 * 2 * KEPT * n_states * size.d_model
+    passes = [Pass(what="states", sums=shard + largest, **read), untrained, judged]
     if asked.atlas:
         of_each = len(get_args(Swap)) if table.attrs["source"] == "bundled pairs" else 0  # controls
         n_mapped = n_tasks * (1 + of_each)

@@ -7,7 +7,7 @@ import pandas as pd
 from interp.figures.draw import add_series, only
 from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
-from interp.figures.section import Section
+from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
 from interp.probing import figures as plots
 from interp.probing.atlas import figures as atlas_plots
@@ -19,6 +19,7 @@ from interp.words import count, within
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _COMPARED = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
+_MOST_NEURONS = 10  # whose tokens the page has
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 _PROBES = {
     "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g})",
@@ -42,6 +43,8 @@ DEFINITIONS = {
     "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale "
     "a pair. It was trained where the pairs are read (the appended EOS, or [CLS]) and is out of its range "
     "elsewhere: that shows where a distinction appears, no probabilities.",
+    "Tokens of a neuron": "A click on a neuron shows the 20 tokens, of the sentences of all pairs, at which its "
+    "magnitude is largest at that state; the table contexts has those of every neuron that a sparse probe reads there.",
     "Intervals": "95 %, in brackets: of one accuracy Wilson's, of a mean over tasks by a bootstrap of tasks, then of "
     "test pairs within them. Tasks are counted by McNemar's exact test over test pairs (is either right more often "
     "where two differ?), p adjusted over tasks (Benjamini and Hochberg), at .05.",
@@ -75,6 +78,11 @@ def section(study: ProbingStudy) -> Section:
     at = {f"Means over tasks at state {state}": study.means, f"Probes compared at state {state}": study.differences}
     tables = {"Accuracy by hidden state, mean over tasks": study.by_state}
     tables |= {title: table[table["state"] == state].drop(columns="state") for title, table in at.items()}
+    contexts = {}
+    if not study.contexts.empty:
+        read = study.neurons_read.head(_MOST_NEURONS)
+        tables[f"Neurons that the sparse probes of most tasks read at state {state}"] = read
+        contexts = {f"dimension {dim}": _contexts(study, dim) for dim in read["dim"]}
     tables["The model's own accuracy on test pairs, mean over tasks"] = study.judgement_means
     if not study.ablation.empty:
         figures["ablation"] = plots.probe_ablation(study)
@@ -100,7 +108,15 @@ def section(study: ProbingStudy) -> Section:
     tables["Tasks"] = study.tasks
     notes, views = tuple(_notes(study)), plots.token_views(study)
     main = next(iter(figures))
-    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, views)
+    return Section(main, study.findings, notes, DEFINITIONS, figures, tables, study.provenance, views, contexts)
+
+
+def _contexts(study: ProbingStudy, dim: int) -> Contexts:
+    """The tokens at which a neuron is largest, each with the sentence and task that it is of."""
+    tokens = study.contexts[study.contexts["dim"] == dim]
+    where = f"of the sentences at which its magnitude is largest in state {study.provenance['state']}"
+    said = tokens["sentence"] + ", " + tokens["task"]
+    return Contexts(f"The {count(len(tokens), 'token')} {where}.", tokens.assign(text=said))
 
 
 def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from interp.models.sites import Model, Recipe, Site, check_model, hook_name, is_
 from interp.probing.options import Position
 from interp.run import distributed
 from interp.run.checkpoint import Checkpoint, identity, is_finished
+from interp.run.contexts import LargestTokens
 from interp.run.observers import forward
 
 __all__ = ["TOKENS_AT_ONCE", "Of", "Sites", "States", "batches_of", "collect", "read_at", "sites_of", "state_rows"]
@@ -45,13 +47,16 @@ class States:
 
     `pairs` is the table they were read from; `states` their numbers (0 the embeddings, L + 1 after block L; block
     numbers for neurons and heads); `width` the length of a vector. `load(state)` gives `[pairs, 2, width]`, good
-    before bad.
+    before bad. `rows` are the token ids of the sentences, good and bad in turns; `tokens` has those at which each
+    dimension is largest, where `collect` was asked for them.
     """
 
     pairs: pd.DataFrame
     states: tuple[int, ...]
     width: int
     settings: dict[str, Any]
+    rows: Sequence[list[int]] = field(default=(), repr=False)
+    tokens: LargestTokens | None = field(default=None, repr=False)
     _shards: tuple[Checkpoint, ...] = field(default=(), repr=False)
     _kept: dict[int, Float[np.ndarray, "pairs 2 width"]] = field(default_factory=dict, repr=False)
 
@@ -91,6 +96,7 @@ def collect(
     position: Position | None = None,
     of: Of = "residual",
     bos: bool | None = None,
+    largest: bool = False,
     directory: str | os.PathLike[str] | None = None,
     memory: float | int = 2e9,
     progress: bool = True,
@@ -107,6 +113,8 @@ def collect(
         of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
             all heads of a layer side by side).
         bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
+        largest: keep of each dimension the 20 tokens of all sentences at which it is largest
+            (`interp.probing.contexts.neuron_tokens`).
         directory: for safetensors shards; a run that was killed resumes with the shard it was at.
         memory: bytes that may be kept without a directory.
 
@@ -140,24 +148,36 @@ def collect(
     size = 4.0 * len(rows) * sites.width * len(sites.names)
     if directory is None and size > memory:
         raise ValueError(f"the states take {size / 1e9:.1f} GB, memory is {memory / 1e9:.1f} GB; give a directory")
-    found = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings)
+    found = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, rows)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
-            vectors = _read(model, rows, sites, bar)
+            tokens = LargestTokens(model, sites.names, sites.width) if largest else None
+            vectors = _read(model, rows, sites, bar, tokens)
             by_pair = partial(rearrange, pattern="(pair side) width -> pair side width", side=2)
             kept = {state: by_pair(vectors[str(state)].numpy()) for state in sites.names}
-            return replace(found, _kept=kept)
-        run, shards = identity(model, states=settings), []
+            return replace(found, tokens=tokens, _kept=kept)
+        run, shards = identity(model, states=settings, largest=largest), []
         for number, start in enumerate(range(0, len(rows), SENTENCES_PER_SHARD)):
             path = Path(directory) / f"states-{number:05d}.safetensors"
             shards.append(Checkpoint(path, run | {"first sentence": start}))
             part = rows[start : start + SENTENCES_PER_SHARD]
             if number in distributed.part() and shards[-1].load([])[1] is not None:
-                _read(model, part, sites, bar, shards[-1])
+                tokens = LargestTokens(model, sites.names, sites.width) if largest else None
+                _read(model, part, sites, bar, tokens, start, shards[-1])
             else:
                 bar.update(len(part))
         distributed.meet([shard.path for shard in shards if not is_finished(shard.path)])
-    return replace(found, _shards=tuple(shards))
+    tokens = _merged(LargestTokens(model, sites.names, sites.width), shards) if largest else None
+    return replace(found, tokens=tokens, _shards=tuple(shards))
+
+
+def _merged(tokens: LargestTokens, shards: Sequence[Checkpoint]) -> LargestTokens:
+    """The largest tokens of all shards together."""
+    for shard in shards:
+        part = copy(tokens)
+        part.state = shard.load(tokens.state)[0]
+        tokens.merge(part)
+    return tokens
 
 
 class Sites(NamedTuple):
@@ -221,28 +241,43 @@ def _end(tokenizer: Any) -> int:
 
 
 def _read(
-    model: Model, rows: list[list[int]], sites: Sites, bar: Any, shard: Checkpoint | None = None
+    model: Model,
+    rows: list[list[int]],
+    sites: Sites,
+    bar: Any,
+    tokens: LargestTokens | None = None,
+    first: int = 0,
+    shard: Checkpoint | None = None,
 ) -> dict[str, Float[Tensor, "sentences width"]]:
-    """The vectors of all rows. A shard keeps them, at Ctrl-C those read so far, and the next call resumes from it."""
+    """The vectors of all rows, whose numbers begin with `first`. A shard keeps them, at Ctrl-C those read so far, and
+    the next call resumes from it."""
     known, done = ({}, 0) if shard is None else shard.load()
+    held = {} if tokens is None else tokens.state
+    held |= {name: known.pop(name) for name in held if name in known}
     found = {str(state): torch.zeros((len(rows), sites.width)) for state in sites.names} | known
     start, hooks = done, hooks_of_others(model)
     try:
         for number, (chosen, batch) in enumerate(batches_of(model, rows)):
             if number >= (start or 0):
-                with running(model, _recipe(model, sites, batch, found, chosen), expected=hooks):
+                recipe = _recipe(model, sites, batch, found, chosen)
+                if tokens is not None:
+                    recipe += tokens.hooks(replace(batch, rows=first + torch.tensor(chosen)))
+                with running(model, recipe, expected=hooks):
                     forward(model, batch, model.cfg.n_layers)
-                done = number + 1
+                with uninterrupted():
+                    if tokens is not None:
+                        tokens.commit()
+                    done = number + 1
             bar.update(len(chosen))
     except KeyboardInterrupt:
         if shard is not None and done != start:
             with uninterrupted():
-                shard.save(found, done)
+                shard.save(found | held, done)
         raise
     for state, values in found.items():
         _check_finite(values.numpy(), state)
     if shard is not None:
-        shard.save(found)
+        shard.save(found | held)
     return found
 
 

@@ -18,6 +18,7 @@ from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect
 from interp.probing.atlas.findings import atlas_findings
 from interp.probing.atlas.sums import places
 from interp.probing.atlas.tables import Atlas, atlas_tables, unit_passes
+from interp.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, needed
 from interp.probing.group import split_tasks
@@ -68,6 +69,8 @@ class ProbingStudy(Atlas, Sweep):
     - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
     - `views` (task, state, sentence, position, token, score): the sparse probe at every token of a test pair, the first
       of each of the three tasks on which the probes of `provenance["l0_strength"]` are most accurate.
+    - `contexts`: of each neuron that a sparse probe reads at `provenance["state"]` the 20 tokens of the sentences at
+      which its magnitude is largest, see `interp.probing.contexts.neuron_tokens`.
 
     In `probes`, control `untrained` is the same architecture with random weights; `hits` has its probes too
     (`dense_untrained`, `l0_untrained`, `topk_untrained`). `equivalence` has the accuracy of its top as
@@ -87,6 +90,7 @@ class ProbingStudy(Atlas, Sweep):
     overlap: pd.DataFrame
     ablation: pd.DataFrame
     views: pd.DataFrame
+    contexts: pd.DataFrame
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -135,6 +139,17 @@ class ProbingStudy(Atlas, Sweep):
         worst = (least["found"] < least["matched"]).groupby("mode").sum()
         out["below_every_match"] = out["mode"].map(worst).where(out["set"] == "found")
         return out
+
+    @property
+    def neurons_read(self) -> pd.DataFrame:
+        """The neurons that sparse probes read at the study's state, those of most tasks first: of how many tasks, and
+        t, p and weight of the task in which it sets good and bad sentences most apart."""
+        at = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
+        most = at.loc[
+            at.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
+        ]
+        most.insert(1, "read_by", most["dim"].map(at["dim"].value_counts()))
+        return most.sort_values(["read_by", "dim"], ascending=[False, True], ignore_index=True)
 
     @property
     def never_seen(self) -> pd.DataFrame:
@@ -207,7 +222,8 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
     root = None if options.directory is None else Path(options.directory)
 
     def probed(which: Model, name: str, **asked: Any) -> tuple[States, Sweep]:
-        states = collect(which, table, directory=root and root / f"{name}states", **where, **judging)
+        kept = root and root / f"{name}states"
+        states = collect(which, table, largest=sparse and which is model, directory=kept, **where, **judging)
         kept = root and root / f"{name}sweeps"
         return states, sweep(states, **asked, **fitting, directory=kept, progress=options.progress)
 
@@ -235,6 +251,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
         judgement_means=over_tasks(right),
         ablation=ablation_effect(model, table, removed, **ablating, **scoring),
         views=pair_scores(model, tested, viewed, bos=options.bos),
+        contexts=_contexts(states, found.neurons, best),
     )
 
 
@@ -249,6 +266,14 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
     asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
     found, _ = yield from unit_passes(model, pairs, swapped, **asked)
     return atlas_tables(found, places(model), pairs)
+
+
+def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame:
+    """The tokens at which the neurons are largest that some sparse probe of a state reads."""
+    if states.tokens is None:
+        return pd.DataFrame(columns=NEURON_TOKENS)
+    read = neurons.loc[(neurons["state"] == state) & (neurons["gate"] > 0), "dim"]
+    return neuron_tokens(states, ((dim, state) for dim in sorted(read.unique())))
 
 
 def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:

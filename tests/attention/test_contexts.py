@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel
 
 from interp import attention, corpora
-from interp.attention.contexts import CONTEXTS, KEPT, LargestTokens
+from interp.run.contexts import CONTEXTS, KEPT, LargestTokens
 from interp.run.observers import observe, part_of
 
 QUIET = {"key_classes": {"even": list(range(8, 67, 2))}, "unigram": np.arange(67), "ablation": False, "progress": False}
@@ -47,7 +47,7 @@ def test_they_are_those_of_a_sort_of_all(kind, backend, load_toy, hf_directory):
     observe(model, batches, observer, progress=False)
     every = brute(hf_directory(kind), batches)
     assert len(every) > 10 * KEPT
-    table = observer.table(batches, [(dim, state) for dim in range(16) for state in observer.states])
+    table = observer.table(batches, [(dim, state) for dim in range(16) for state in observer.sites])
     assert list(table.columns) == CONTEXTS
     names = model.tokenizer.convert_ids_to_tokens
     for (dim, state), part in table.groupby(["dim", "state"]):

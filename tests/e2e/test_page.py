@@ -346,13 +346,13 @@ def test_a_probe_is_shown_at_every_token_of_a_pair(opened, results):
 def test_a_dimension_opens_the_tokens_at_which_it_is_largest(opened, results):
     study = results["attention"]
     named = (
-        "[...document.querySelectorAll('.opens')]"
+        "[...document.querySelectorAll('#attention-1-1 .opens')]"
         ".map(one => [one.textContent.match(/\\d+$/)[0], one.popoverTargetElement?.id])"
     )
     buttons = opened.run(named)
     assert {place for _, place in buttons} == {f"attention-1-1-dimension-{dim}" for dim in study.outliers["dim"]}
     assert all(place == f"attention-1-1-dimension-{dim}" for dim, place in buttons)
-    assert opened.run("document.querySelectorAll('td .opens').length") > len(study.outliers)
+    assert opened.run("document.querySelectorAll('#attention-1-1 td .opens').length") > len(study.outliers)
     first = study.outliers[study.outliers["rank"] == 1]
     state = first.loc[first["robust_z"].abs().idxmax(), "state"]
     tokens = study.contexts.query(f"dim == {first['dim'].iloc[0]} and state == {state}")
@@ -368,6 +368,21 @@ def test_a_dimension_opens_the_tokens_at_which_it_is_largest(opened, results):
     assert [int(text) for *_, text in shown] == tokens["text"].tolist()
     opened.click(":popover-open button")
     assert opened.run(is_open) is None
+
+
+@pytest.mark.parametrize(("part", "column"), [("probing", "dim"), ("encoding", "neuron")])
+def test_a_neuron_opens_the_tokens_at_which_it_is_largest(part, column, opened, results):
+    study, inside = results[part], f"document.querySelector('#{part}-1-1 td .opens')"
+    number = int(opened.run(f"{inside}.popoverTargetElement.id").rpartition("-")[2])
+    opened.run(f"{inside}.focus()")
+    opened.press("Enter")
+    rows = "[...document.querySelectorAll(':popover-open tbody tr')]"
+    shown = opened.run(f"{rows}.map(row => [...row.cells].map(one => one.textContent))")
+    tokens = study.contexts[study.contexts[column] == number]
+    assert [float(value.replace("−", "-")) for value, *_ in shown] == pytest.approx(tokens["activation"], rel=0.01)
+    words = tokens["before"] + tokens["token"].map(lambda token: re.sub("^(␣|##)", "", token)) + tokens["after"]
+    assert [text for _, text, _ in shown] == words.tolist()
+    opened.click(":popover-open button")
 
 
 def test_tables_sort_by_click_and_by_key(opened, results):

@@ -12,7 +12,6 @@ from toys import toy
 
 from interp import corpora, encoding
 from interp.attention.ablation import KeyAblation
-from interp.attention.contexts import LargestTokens
 from interp.attention.massive import MassiveActivations
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
@@ -26,6 +25,7 @@ from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.steering import LogOdds, SteeredMeans
 from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
 from interp.frequency.outliers import OutlierDims, PartPredictions
+from interp.run.contexts import LargestTokens
 from interp.run.observers import Observer, observe
 
 CLASSES = TokenClasses(("even", "odd"), lambda tokens: tokens % 2)
