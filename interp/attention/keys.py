@@ -1,7 +1,7 @@
 """What the observers of attention share: classes of keys, activations of a layer that are read together, tables."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Literal
@@ -133,13 +133,6 @@ class GroupedKeyObserver(KeyObserver):
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("queries", batch.mask.sum(1), batch)
         return super().hooks(batch)
-
-    def rows_of_groups(self, batch: Batch) -> Iterator[tuple[int, Int[Tensor, " rows"] | slice]]:
-        """Each group of texts that a batch has rows of, and which."""
-        groups = torch.tensor(self.groups_of(batch), device=batch.tokens.device)
-        found = groups.unique().tolist()
-        for group in found:
-            yield group, slice(None) if len(found) == 1 else (groups == group).nonzero()[:, 0]
 
     def add_groups(self, layer: int, name: str, shape: tuple[int, ...]) -> None:
         """Declare a sum of this shape for each group of texts, `"{layer}.{name}"`."""
