@@ -2,7 +2,7 @@
 tables."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Literal
@@ -135,13 +135,6 @@ class GroupedKeyObserver(KeyObserver):
     def hooks(self, batch: Batch) -> Recipe:
         self.add_rows("queries", batch.mask.sum(1), batch)
         return super().hooks(batch)
-
-    def rows_of_groups(self, batch: Batch) -> Iterator[tuple[int, Int[Tensor, " rows"] | slice]]:
-        """Each group of texts in a batch, with its rows."""
-        groups = torch.tensor(self.groups_of(batch), device=batch.tokens.device)
-        found = groups.unique().tolist()
-        for group in found:
-            yield group, slice(None) if len(found) == 1 else (groups == group).nonzero()[:, 0]
 
     def add_groups(self, layer: int, name: str, shape: tuple[int, ...]) -> None:
         """Declare a sum of this shape for each group of texts, `"{layer}.{name}"`."""

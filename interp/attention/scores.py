@@ -11,19 +11,20 @@ so sums over pairs cost one matrix product over the keys.
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from einops import einsum
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attention.keys import GroupedKeyObserver, KeyClassBatch, activations, is_edited
 from interp.attention.options import Average, Weights
+from interp.attention.sums import Patterns, Rows, attended_queries, pair_sums
 from interp.checks import check_choice
 from interp.corpora import token_classes
 from interp.corpora.batching import Batch, Text, check_ids
@@ -43,28 +44,9 @@ MOST_BYTES = 2**28
 """The most bytes that sums by group of texts and dimension may take. If they would take more, gaps have no
 intervals."""
 _TOTALS = ("contributions", "key_bias", "score")
-Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
-"""The attention of a few queries to some keys at a time; see `QKCircuit.patterns`."""
 KEY = ("layer", "head", "key_class", "dim")
 SCORES: dict[str, Any] = {"dims": KEY, "fewer": {"n_pairs": ("layer", "key_class")}}
 """The labels that columns of scores depend on; see `interp.dense.Dense.of_table`."""
-
-
-class _Rows(NamedTuple):
-    """What the sums of some rows of a batch are made of. `share` is the share of a class in what each query sees, and
-    `u` is used if pairs are weighted by attention."""
-
-    q: Float[Tensor, "batch pos head d_head"]
-    x: Float[Tensor, "batch pos d_model"]
-    real: Bool[Tensor, "batch pos"]
-    one_hot: Float[Tensor, "batch pos classes"]
-    weight: Float[Tensor, "batch heads classes"]
-    share: Float[Tensor, "batch pos heads classes"]
-    u: Float[Tensor, "batch pos head d_head"] | None
-
-    def some(self, rows: Int[Tensor, " rows"] | slice) -> "_Rows":
-        q, x, real, one_hot, weight, share = (one[rows] for one in self[:-1] if one is not None)
-        return _Rows(q, x, real, one_hot, weight, share, None if self.u is None else self.u[rows])
 
 
 class ScoreContributions(GroupedKeyObserver):
@@ -144,7 +126,7 @@ class ScoreContributions(GroupedKeyObserver):
             one_hot, counts = (torch.cat([of, of.sum(-1, keepdim=True)], -1) for of in (one_hot, counts))
         mass = counts[:, :, None]
         if patterns is not None:
-            u, mass = _attended_queries(circuit, q, one_hot, patterns)
+            u, mass = attended_queries(circuit, q, one_hot, patterns)
         mass = mass * keys.real[..., None, None]
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
@@ -153,18 +135,18 @@ class ScoreContributions(GroupedKeyObserver):
         self.add(f"{layer}.weight", (weight * mass_of_row).sum(0).expand(shape))
         self.add_rows(f"{layer}.weight_of_texts", (weight * mass_of_row).expand(-1, *shape), keys.batch)
         self.add(f"{layer}.pairs", (counts * keys.real[..., None]).sum((0, 1)))
-        whole = _Rows(q, x, keys.real, one_hot, weight.to(q), (mass / n_seen[:, :, None, None]).to(q), u)
+        found, group = torch.tensor(self.groups_of(keys.batch), device=x.device).unique(return_inverse=True)
+        share = (mass / n_seen[:, :, None, None]).to(q)
+        rows = Rows(q, x, keys.real, one_hot, weight.to(q), share, u, group, len(found))
         if patterns is None and not circuit.span.causal:
-            sums = self._of_rows(circuit, whole, keys.batch)
+            sums = self._of_rows(circuit, rows, keys.batch)
         else:
-            groups = self.rows_of_groups(keys.batch)
-            parts = [self._of_group(circuit, group, whole.some(rows)) for group, rows in groups]
-            sums = parts[0] if len(parts) == 1 else [torch.stack(each).sum(0) for each in zip(*parts, strict=True)]
+            sums = self._of_pairs(circuit, rows, found)
         for name, each in zip(("contribution", "query", "centred"), sums, strict=False):
             self.add(f"{layer}.{name}", each)
 
-    def _of_rows(self, circuit: QKCircuit, rows: _Rows, batch: Batch) -> list[Tensor]:
-        """`_sums` of rows in which every query sees every key, from two vectors per row, which are added to its group.
+    def _of_rows(self, circuit: QKCircuit, rows: Rows, batch: Batch) -> list[Tensor]:
+        """`_of_pairs` of rows in which every query sees every key, from two vectors per row.
 
         `Σ_mn C_j = [W_K Σ_m q_m]_j Σ_n x_nj`.
         """
@@ -185,45 +167,18 @@ class ScoreContributions(GroupedKeyObserver):
         query = einsum(q, weight * counts, "batch head d_head, batch classes -> head classes d_head")
         return [over_rows[0], query, *over_rows[1:]]
 
-    def _of_group(self, circuit: QKCircuit, group: int, rows: _Rows) -> list[Tensor]:
-        """The sums of the rows of one group of texts: contributions, queries, and key-centred contributions if any."""
-        layer = circuit.layer
-        contribution, query, *centred = self._sums(circuit, rows)
-        total, bias = contribution.sum(-1), _of_key_bias(circuit, query)
-        self.add(f"{layer}.total", torch.stack([total, bias, total + bias], -1), group=group)
+    def _of_pairs(self, circuit: QKCircuit, rows: Rows, found: Int[Tensor, " groups"]) -> list[Tensor]:
+        """Sums over pairs: contributions, queries, and key-centred contributions if any. Those of each group of texts are
+        added to the group's number in `found`."""
+        layer, sums_to_one = circuit.layer, self.weights == "mean" and self.average == "pair"
+        sums = pair_sums(circuit, rows, centred=self.centred, sums_to_one=sums_to_one)
+        total, bias = sums[0].sum(-1), _of_key_bias(circuit, sums[1])
+        self.add_to_groups(f"{layer}.total", torch.stack([total, bias, total + bias], -1), found)
         if self.has_gaps:
-            apart = centred[0] if centred else contribution
-            self.add(f"{layer}.apart", apart.mean(0, keepdim=True) if self.weights == "mean" else apart, group=group)
-        return [contribution, query, *centred]
-
-    def _sums(self, circuit: QKCircuit, rows: _Rows) -> list[Tensor]:
-        """Sums over all pairs of some rows, by head and class: contributions, queries, and key-centred
-        contributions."""
-        u = _queries_by_key(circuit, rows.q) if rows.u is None else rows.u
-        of_class = zip(rows.one_hot.bool().unbind(-1), rows.weight.unbind(-1), strict=True)
-        parts = [_sum_over_keys(circuit, u, rows.x, chosen, of_row) for chosen, of_row in of_class]
-        contribution, query = (torch.stack(values, 1) for values in zip(*parts, strict=True))
-        if not self.centred:
-            return [contribution, query]
-        return [contribution, query, contribution - self._key_means(circuit, rows, contribution)]
-
-    def _key_means(
-        self, circuit: QKCircuit, rows: _Rows, contribution: Float[Tensor, "head classes d_model"]
-    ) -> Float[Tensor, "head classes d_model"]:
-        """What centring subtracts from the sum of each class: queries weighted by their share of it, over all keys that
-        they see.
-
-        For plain pairs the shares of all classes add up to 1, so the last class then needs no matrix product.
-        """
-        means, share = torch.zeros_like(contribution), rows.weight[:, None] * rows.share
-        sums_to_one = self.weights == "mean" and self.average == "pair"
-        for c in range(means.shape[1] - sums_to_one):
-            if share[..., c].any():
-                u = _queries_by_key(circuit, rows.q * share[..., c, None])
-                means[:, c] = _sum_over_keys(circuit, u, rows.x, rows.real, torch.ones_like(share[:, 0, :, c]))[0]
-        if sums_to_one:
-            means[:, -1] = contribution.sum(1) - means.sum(1)
-        return means
+            apart = sums[2] if self.centred else sums[0]
+            apart = apart.mean(1, keepdim=True) if self.weights == "mean" else apart
+            self.add_to_groups(f"{layer}.apart", apart, found)
+        return [each.sum(0) for each in sums]
 
     @property
     def scores(self) -> Dense:
@@ -323,54 +278,11 @@ class ScoreContributions(GroupedKeyObserver):
         )
 
 
-def _of_key_bias(circuit: QKCircuit, query: Float[Tensor, "head classes d_head"]) -> Float[Tensor, "head classes"]:
+def _of_key_bias(
+    circuit: QKCircuit, query: Float[Tensor, "*groups head classes d_head"]
+) -> Float[Tensor, "*groups head classes"]:
     """The part of scores, or of a sum of scores, that comes from b_K."""
-    return einsum(query, circuit.b_K.to(query), "head classes d_head, head d_head -> head classes")
-
-
-def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
-    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n. One vector per row if all queries see all keys
-    alike."""
-    if not circuit.span.causal:
-        return q.sum(1, keepdim=True)
-    return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
-
-
-def _attended_queries(
-    circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
-) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
-    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, where A is the attention, and the attention of each query to each class."""
-    u, mass = torch.zeros_like(q), q.new_zeros(*q.shape[:3], one_hot.shape[2])
-    for queries, keys, pattern in patterns:
-        u[:, keys] += einsum(
-            pattern, q[:, queries], "batch head query key, batch query head d_head -> batch key head d_head"
-        )
-        mass[:, queries] = einsum(
-            pattern, one_hot[:, keys], "batch head query key, batch key classes -> batch query head classes"
-        )
-    return circuit.rotate_back(u), mass
-
-
-def _sum_over_keys(
-    circuit: QKCircuit,
-    u: Float[Tensor, "batch key head d_head"],
-    x: Float[Tensor, "batch pos d_model"],
-    chosen: Bool[Tensor, "batch pos"],
-    weight: Float[Tensor, "batch heads"],
-) -> tuple[Float[Tensor, "head d_model"], Float[Tensor, "head d_head"]]:
-    """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, where w is the weight of the key's row and
-    head.
-    """
-    if u.shape[1] == 1:
-        u = u[:, 0] * weight[..., None]
-        total = einsum(u, chosen.sum(1).to(u.dtype), "batch head d_head, batch -> head d_head")
-        x = einsum(x, chosen.to(x.dtype), "batch key d_model, batch key -> batch d_model")
-    else:
-        u = u[chosen] * weight[chosen.nonzero()[:, 0], :, None]  # a head's weight, or one for all
-        total = u.sum(0)
-        x = x[chosen]
-    products = (u.flatten(1).T @ x).unflatten(0, total.shape)
-    return (products * circuit.W_K.mT.to(u.dtype)).sum(1), total
+    return einsum(query, circuit.b_K.to(query), "... head classes d_head, head d_head -> ... head classes")
 
 
 def score_contributions(

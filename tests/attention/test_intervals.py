@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp import attention, corpora, hooks
+from interp.attention import sums
 from interp.attention.ablation import KeyAblation
 from interp.attention.claims import largest_effects
 from interp.attention.scores import ScoreContributions
@@ -175,3 +177,46 @@ def test_gaps_of_a_model_that_is_too_large_have_no_interval(load_toy, monkeypatc
     inside = study.largest_gaps["gap"].between(study.largest_gaps["gap_low"], study.largest_gaps["gap_high"])
     assert inside.all()
     assert "no_gaps" not in study.provenance["contribution_intervals"]
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.number += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("kind", "weights"), [("bert", "attention"), ("gpt2", "mean")])
+def test_many_groups_in_a_batch_cost_hardly_more_than_one(kind, weights, load_toy, monkeypatch):
+    model = load_toy(kind)
+    ids = torch.randint(7, 67, (20, 6), generator=torch.Generator().manual_seed(0))
+    batches = corpora.batches(model, ids, batch_size=20)
+    counted = []
+    for one_group in (False, True):
+        if one_group:
+            monkeypatch.setattr(ScoreContributions, "groups_of", lambda self, batch: [0] * len(batch.tokens))
+        observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), weights=weights)
+        with Operations() as counter:
+            observe(model, batches, observer, progress=False)
+        counted.append(counter.number)
+    assert counted[0] < 3 * counted[1], "nothing but adding to the states is done group by group"
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
+def test_keys_one_by_one_give_the_sums_of_all_at_once(kind, load_toy, monkeypatch):
+    model = load_toy(kind).double()
+    ids = torch.randint(7, 67, (24, 6), generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(sums, "_AT_ONCE", 200)  # three positions at a time
+    found = []
+    for way in (sums._all_at_once, lambda *of: sums._one_by_one(*of, of[1].x, of[1].one_hot[:, :, None])):
+        monkeypatch.setattr(sums, "_over_keys", way)
+        observer = ScoreContributions(model, corpora.token_classes(model, CLASSES), weights="attention")
+        observe(model, corpora.batches(model, ids), observer, progress=False)
+        found.append(observer.state)
+    for name, state in found[0].items():
+        torch.testing.assert_close(found[1][name], state, rtol=1e-12, atol=1e-12)

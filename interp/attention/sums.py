@@ -1,0 +1,151 @@
+"""Sums over (query, key) pairs of what each dimension of a key contributes to the score, by group of texts and class.
+
+See `interp.attention.scores` for the formula.
+"""
+
+from collections.abc import Iterable
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.models.qk import QKCircuit
+
+__all__ = ["Patterns", "Rows", "attended_queries", "pair_sums"]
+
+_AT_ONCE = 2**19  # contributions of single keys: what a processor's cache holds
+
+Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
+"""Attention of some queries to some keys at a time; see `QKCircuit.patterns`."""
+
+
+class Rows(NamedTuple):
+    """What the sums of the rows of a batch are made of.
+
+    `share` is what of the keys that each query sees is of a class. `u` is there where pairs are weighted by attention.
+    `group` numbers the groups of texts that the batch has rows of, from 0 to `n_groups`.
+    """
+
+    q: Float[Tensor, "batch pos head d_head"]
+    x: Float[Tensor, "batch pos d_model"]
+    real: Bool[Tensor, "batch pos"]
+    one_hot: Float[Tensor, "batch pos classes"]
+    weight: Float[Tensor, "batch heads classes"]
+    share: Float[Tensor, "batch pos heads classes"]
+    u: Float[Tensor, "batch pos head d_head"] | None
+    group: Int[Tensor, " batch"]
+    n_groups: int
+
+    def by_group(self, values: Float[Tensor, "batch *shape"]) -> Float[Tensor, "groups *shape"]:
+        """The values of each row, added up by group."""
+        return values.new_zeros(self.n_groups, *values.shape[1:]).index_add_(0, self.group, values)
+
+
+def attended_queries(
+    circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
+) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
+    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, A the attention; and what of a query's attention goes to each class."""
+    u, mass = torch.zeros_like(q), q.new_zeros(*q.shape[:3], one_hot.shape[2])
+    for queries, keys, pattern in patterns:
+        u[:, keys] += einsum(
+            pattern, q[:, queries], "batch head query key, batch query head d_head -> batch key head d_head"
+        )
+        mass[:, queries] = einsum(
+            pattern, one_hot[:, keys], "batch head query key, batch key classes -> batch query head classes"
+        )
+    return circuit.rotate_back(u), mass
+
+
+def pair_sums(circuit: QKCircuit, rows: Rows, *, centred: bool, sums_to_one: bool) -> list[Tensor]:
+    """Over all pairs, by group, head and class: contributions, queries and, if `centred`, key-centred contributions.
+
+    Args:
+        sums_to_one: the shares of all classes make 1, so that centred contributions of all classes add up to 0.
+    """
+    u = _queries_by_key(circuit, rows.q) if rows.u is None else rows.u
+    query = einsum(u, rows.one_hot, "batch key head d_head, batch key classes -> batch head classes d_head")
+    sums = [_over_keys(circuit, rows, u), rows.by_group(query * rows.weight[..., None])]
+    return [*sums, sums[0] - _key_means(circuit, rows, sums[0].sum(2) if sums_to_one else None)] if centred else sums
+
+
+def _key_means(
+    circuit: QKCircuit, rows: Rows, of_all: Float[Tensor, "groups head d_model"] | None
+) -> Float[Tensor, "groups head classes d_model"]:
+    """What centring takes off each class's sum: queries weighted by their share of it, over all keys they see.
+
+    `Σ_m s_m Σ_n C_j = Σ_m s_m [W_K q_m]_j Σ_n x_nj`, n the keys that m sees. With RoPE, which turns each key by its own
+    position, keys are summed over last, `Σ_n x_nj [W_K u_n]_j`, for one class after the other; where the means of all
+    classes are known to add up to `of_all`, the last class is the rest of it.
+    """
+    share = rows.weight[:, None] * rows.share
+    if not circuit.span.causal:
+        q = einsum(rows.q, share, "batch pos head d_head, batch pos head classes -> batch classes head d_head")
+        same = torch.eye(share.shape[3], dtype=share.dtype, device=share.device)[None, :, None]
+        x = rows.x.sum(1, keepdim=True).expand(-1, share.shape[3], -1)
+        return _one_by_one(circuit, rows, q, x, same.expand(len(q), -1, -1, -1))
+    if not circuit.rotates:
+        return _one_by_one(circuit, rows, rows.q, circuit.span.up_to(rows.x), share)
+    every = rows._replace(one_hot=rows.real[..., None].to(rows.x), weight=torch.ones_like(rows.weight[..., :1]))
+    of_classes = share.unbind(-1) if of_all is None else share.unbind(-1)[:-1]
+    means = [_over_keys(circuit, every, _queries_by_key(circuit, rows.q * one[..., None])) for one in of_classes]
+    rest = [] if of_all is None else [of_all[:, :, None] - sum(means)]
+    return torch.cat([*means, *rest], 2)
+
+
+def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
+    """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n, of a causal model."""
+    return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
+
+
+def _over_keys(
+    circuit: QKCircuit, rows: Rows, u: Float[Tensor, "batch key head d_head"]
+) -> Float[Tensor, "groups head classes d_model"]:
+    """`Σ_n w_n x_nj [W_K u_n]_j` over the keys of each group and class, w the weight of the key's row and head.
+
+    Key by key, `d_model` products for each key and head are made and added up; with all keys of a group and class at
+    once, `d_head d_model` for each group, class and head. What makes fewer is taken.
+    """
+    classes = rows.one_hot.shape[2]
+    if rows.real.numel() > u.shape[3] * rows.n_groups * classes:
+        return _all_at_once(circuit, rows, u)
+    return _one_by_one(circuit, rows, u, rows.x, rows.one_hot[:, :, None] * rows.weight[:, None])
+
+
+def _one_by_one(
+    circuit: QKCircuit,
+    rows: Rows,
+    q: Float[Tensor, "batch pos head d_head"],
+    x: Float[Tensor, "batch pos d_model"],
+    weight: Float[Tensor, "batch pos heads classes"],
+) -> Float[Tensor, "groups head classes d_model"]:
+    """`Σ_n w_n x_nj [W_K q_n]_j` over the positions of each group."""
+    W_K, (batch, length, heads, _) = circuit.W_K.mT.to(q), q.shape
+    of_position = heads * x.shape[2]
+    n_rows, n_positions = max(1, _AT_ONCE // (length * of_position)), max(1, _AT_ONCE // of_position)
+    sums = x.new_zeros(rows.n_groups, heads, weight.shape[3], x.shape[2])
+    for row, position in product(range(0, batch, n_rows), range(0, length, n_positions)):
+        some = slice(row, row + n_rows), slice(position, position + n_positions)
+        directions = rearrange(q[some], "batch pos head d_head -> head (batch pos) d_head") @ W_K
+        products = directions.unflatten(1, q[some].shape[:2]) * x[some]
+        by_class = rearrange(weight[some], "batch pos heads classes -> heads batch classes pos") @ products
+        sums.index_add_(0, rows.group[some[0]], by_class.transpose(0, 1))
+    return sums
+
+
+def _all_at_once(
+    circuit: QKCircuit, rows: Rows, u: Float[Tensor, "batch key head d_head"]
+) -> Float[Tensor, "groups head classes d_model"]:
+    W_K, classes = circuit.W_K.mT.to(u), rows.one_hot.shape[2]
+    sums = rows.x.new_zeros(rows.n_groups, u.shape[2], classes, rows.x.shape[2])
+    for group in range(rows.n_groups):
+        of_group = (rows.group == group).nonzero()[:, 0]
+        its_u, its_x, its_classes = (one[of_group] for one in (u, rows.x, rows.one_hot))
+        for c in range(classes):
+            row, key = its_classes[..., c].nonzero(as_tuple=True)
+            weighted = its_u[row, key] * rows.weight[of_group[row], :, c, None]
+            products = (weighted.flatten(1).T @ its_x[row, key]).unflatten(0, weighted.shape[1:])
+            sums[group, :, c] = (products * W_K).sum(1)
+    return sums
