@@ -168,8 +168,8 @@ class ScoreContributions(GroupedKeyObserver):
         return [over_rows[0], query, *over_rows[1:]]
 
     def _of_pairs(self, circuit: QKCircuit, rows: Rows, found: Int[Tensor, " groups"]) -> list[Tensor]:
-        """Sums over pairs: contributions, queries, and key-centred contributions if any. Those of each group of texts are
-        added to the group's number in `found`."""
+        """Sums over pairs: contributions, queries, and key-centred contributions if any. The sums of each group of
+        texts are added to its number in `found`."""
         layer, sums_to_one = circuit.layer, self.weights == "mean" and self.average == "pair"
         sums = pair_sums(circuit, rows, centred=self.centred, sums_to_one=sums_to_one)
         total, bias = sums[0].sum(-1), _of_key_bias(circuit, sums[1])
@@ -182,7 +182,7 @@ class ScoreContributions(GroupedKeyObserver):
 
     @property
     def scores(self) -> Dense:
-        """One row per layer, head, class and dimension, including the class `all`. Classes without tokens have no rows."""
+        """One row per layer, head, class (also `all`) and dimension. Classes without tokens have no rows."""
         heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
         labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
         shape = tuple(len(of_dim) for of_dim in labels.values())
