@@ -66,6 +66,7 @@ def assume_known(model: Any, texts: list[str]) -> None:
     assume(not ids or set(ids) != {1})
 
 
+@pytest.mark.slow
 @given(LONG, CONTEXT, st.integers(1, 9), st.booleans(), st.booleans())
 @few
 def test_packed_rows_are_the_text(
@@ -122,6 +123,7 @@ def test_rows_of_texts_are_the_texts(
     assert sum(batch.n_texts for batch in batches) == last + 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=8), st.sampled_from([".csv", ".jsonl"]))
 @few
 def test_pairs_are_read_as_they_were_written(
@@ -193,6 +195,7 @@ class Kept(Result):
     words: pd.DataFrame
 
 
+@pytest.mark.slow
 @given(st.dictionaries(STRINGS, st.lists(st.one_of(STRINGS, HOSTILE), min_size=3, max_size=3), max_size=4), STRINGS)
 @few
 def test_results_are_read_as_they_were_saved(
@@ -245,6 +248,7 @@ def section_of(word: str) -> Section:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_word_becomes_an_element_of_a_page(tmp_path: Path) -> None:
     plain = elements(render(tmp_path / "plain.html", "word", [("word", FREQUENCY, section_of("word"))]))
 

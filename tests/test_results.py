@@ -33,6 +33,7 @@ def study():
     return interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, **CLASSES)
 
 
+@pytest.mark.slow
 def test_a_result_is_shown_in_six_lines(effect, study):
     for result in (effect, study):
         lines = repr(result).splitlines()
@@ -120,6 +121,7 @@ def test_a_result_of_no_analysis_has_no_figures():
         found.figures()
 
 
+@pytest.mark.slow
 def test_one_name_or_number_is_taken_for_a_list(effect):
     model = toy_decoder()
     one = interp.frequency.bias_effect(

@@ -27,6 +27,7 @@ def encoder():
     return toy_encoder()
 
 
+@pytest.mark.slow
 def test_toys_are_random_and_alike(decoder, encoder):
     for model in (decoder, encoder):
         constant = {name.partition(".")[0] for name, parameter in model.named_parameters() if parameter.std() < 0.1}
@@ -82,6 +83,7 @@ def _in_batches_alone(model):
 HALVED = lambda copy: copy.ln_final.b.mul_(0.5)  # noqa: E731
 
 
+@pytest.mark.quick("changes nothing")
 @pytest.mark.parametrize(
     ("recipe", "edited", "message"),
     [

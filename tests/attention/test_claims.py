@@ -62,6 +62,7 @@ def test_by_hand():
     assert np.isnan(found.loc[7, "p_value"]), "four times as large as the others: nothing matches"
 
 
+@pytest.mark.slow
 def test_p_is_uniform_where_outliers_are_like_the_rest():
     rng = np.random.default_rng(1)
     sizes, p = np.ones((43, N_LAYERS)), []

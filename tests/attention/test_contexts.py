@@ -74,6 +74,7 @@ def test_the_text_is_that_of_the_token(kind, load_toy):
         assert whole.split()[one.position] == one.token
 
 
+@pytest.mark.slow
 def test_batches_and_parts_do_not_matter(load_toy):
     """Texts that begin alike, so that most places are decided by the order of the corpus; float32."""
     model = load_toy("gpt2")

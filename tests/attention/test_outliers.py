@@ -209,6 +209,7 @@ def test_key_ablation_in_one_pass_is_the_recipe(kind, load_toy, texts):
         assert np.abs(observer.after(layer)[position] - observer.before(layer)).max() > 1e-6
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_correlations_are_pearsons(kind, load_toy, texts):
     model = load_toy(kind, dtype=DOUBLE)
@@ -291,6 +292,7 @@ def test_a_study_kept_as_arrays_says_the_same(bert_study, tmp_path, monkeypatch)
     assert interp.pages.write_page(tmp_path).is_file()
 
 
+@pytest.mark.slow
 def test_the_head_that_changes_most(load_toy, texts):
     """The head with the largest change, by the recipe: a fall in some rows, a rise in others."""
     model, classes = load_toy("gpt2"), {"first": range(7, 20)}
@@ -348,6 +350,7 @@ def test_refusals(load_toy, texts, bert_study):
     assert nothing.empty
 
 
+@pytest.mark.slow
 def test_a_sample_of_texts_for_the_contributions(bert_study):
     model, text, study = bert_study
     sampled = attention.study(model, text, sample=20, progress=False)
@@ -416,6 +419,7 @@ def test_the_papers_figures_draw_what_the_tables_have(bert_study):
         plots.outlier_contributions(dataclasses.replace(study, outliers=study.outliers.iloc[:0]), 5)
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
 def test_half_precision_counts_and_runs(kind, hf_directory, load_toy):
     """Counts are exact, and the analysis runs, where the model is in bfloat16."""

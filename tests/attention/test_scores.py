@@ -511,6 +511,7 @@ def test_one_pass_equals_alone(kind, load_toy, short):
     assert not any(point.has_hooks() for point in model.hook_dict.values())
 
 
+@pytest.mark.quick("gpt2-pair")
 @pytest.mark.parametrize("average", ["pair", "sentence"])
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_batch_size_does_not_matter(kind, average, load_toy, short):

@@ -37,6 +37,7 @@ def run(hf_directory: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     return SimpleNamespace(command=command, out=place / "out", found=BiasEffect.load(place / "out"))
 
 
+@pytest.mark.slow
 def test_a_command_ends_with_what_was_found(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*run.command, "--out", str(tmp_path / "a")]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -72,6 +72,7 @@ def test_the_classes_of_texts():
     assert {*by_hand.rows().values()} <= {*UNICODE_CLASSES}
 
 
+@pytest.mark.quick("wordpiece", "llama3")
 def test_every_family_tells_what_is_listed(name):
     """Two hundred tokens of each, however its vocabulary spells them (bytes: one character in one to four tokens)."""
     model, rows = model_of(name), by_hand.rows()

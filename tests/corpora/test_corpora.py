@@ -305,6 +305,7 @@ def test_merging_counts(a, b):
     assert np.exp(merged.log_prior()).sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:word frequencies come from", "ignore:no token of class")
 @pytest.mark.parametrize("limit", [None, 30])
 def test_a_corpus_is_opened_twice(limit, load_toy, tmp_path, monkeypatch):

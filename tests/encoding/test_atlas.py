@@ -86,6 +86,7 @@ def by_hand(model, rows, heads):
     return {"E[h]": mean, "-A": slope, "sink key": np.mean(units, 0)}, np.stack(units)
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_cosines_and_intervals_are_those_by_hand(kind, load_toy, monkeypatch):
     monkeypatch.setattr(sources, "_EPSILON", 0.19)
@@ -189,6 +190,7 @@ def test_outliers_are_those_of_states_before_the_last(load_toy):
     assert 9 not in dims
 
 
+@pytest.mark.slow
 def test_a_bridge_has_the_same():
     tables = [mapped(model) for model in (toy_decoder(), toy_bridge())]
     for name in ("atlas", "subspaces"):
@@ -276,6 +278,7 @@ class TestPage:
         assert bold == 2 * (of_planted.atlas["p_adjusted"] < 0.05).sum() > 0
 
 
+@pytest.mark.slow
 def test_cosines_of_nothing_but_chance_are_seldom_beyond_it():
     """Of 200 sets of ten random directions, one in twenty has any pair beyond the null."""
     rng = np.random.default_rng(0)

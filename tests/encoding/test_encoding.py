@@ -740,6 +740,7 @@ def ablations(model, batches, neurons, counts, n_types, means_over=None):
     return pd.DataFrame(rows, columns=[*EFFECTS, "through_unigram", "mean_activation"])
 
 
+@pytest.mark.quick("gpt2", "padded")
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "llama", "gptj", "opt", "padded"])
 def test_exact_neurons_are_ablations_in_the_full_model(kind, load_toy, padded, texts):
     model = interp.load(padded("gpt2"), dtype=DOUBLE) if kind == "padded" else load_toy(kind, dtype=DOUBLE)
@@ -861,6 +862,7 @@ def test_dynamics_are_those_of_each_checkpoint(run):
     pd.testing.assert_frame_equal(by_hand, some.iloc[:1])
 
 
+@pytest.mark.slow
 def test_a_study_of_steps(run):
     """The dynamics of the steps that were asked for, on the text as the study reads it."""
     model, counts = interp.load(run), Unigrams(np.arange(1, 301), "rising")

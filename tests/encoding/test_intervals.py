@@ -45,6 +45,7 @@ def test_intervals_are_those_of_leaving_out_each_group(load_toy):
     assert (table["achieved_low"] < table["achieved_high"]).all()
 
 
+@pytest.mark.slow
 def test_groups_do_not_depend_on_batches_and_parts(load_toy, texts):
     long = [text for text in texts for _ in range(3)]
     directions = np.linspace(-1, 1, 16)[None]

@@ -52,6 +52,7 @@ def test_random_biases_and_texts(load_toy):
     assert max(counts.values()) <= 5
 
 
+@pytest.mark.slow
 def test_outlier_dimensions_like_any_other():
     def found(rng):
         dims = {"dim": np.arange(60), "set": ["outlier"] + ["matched"] * 59, "removed": 1.0, "attention_before": 0.2}
@@ -151,6 +152,7 @@ def test_neurons_found_like_any_other():
     assert max(yes_in_100(found).values()) <= 5
 
 
+@pytest.mark.slow
 def test_texts_whose_scale_is_shuffled():
     def found(rng):
         texts = [

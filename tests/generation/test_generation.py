@@ -447,6 +447,7 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
             prompts(gpt2, texts, **({"n": 5, "prompt_tokens": 3, "new_tokens": 9, "bos": True} | options))
 
 
+@pytest.mark.slow
 def test_prompts_are_drawn_at_random(gpt2):
     """Each text that is long enough as often as any other, whatever its place; the same ones for the same seed."""
     texts = [f"w{i} " + "w1 " * 6 if i % 2 else f"w{i}" for i in range(40)]

@@ -82,6 +82,7 @@ def test_heads_that_multiply_their_logits(multiplied):
     torch.testing.assert_close(one.W_U, other.W_U, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_an_encoding_study_of_multiplied_logits(multiplied):
     """Dividing by 8 is exact, so each table is that of the model whose unembedding is an eighth."""
     tokens = torch.randint(3, 67, (8, 20), generator=torch.Generator().manual_seed(0))

@@ -140,6 +140,7 @@ def test_slow_tokenizers_have_an_identity(tmp_path):
     assert tokenizer_hash(Slow()) != tokenizer_hash(Slow(do_lower_case=False))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:50% of the tokens")
 def test_two_threads_count_with_two_tokenizers(two, texts):
     from concurrent.futures import ThreadPoolExecutor

@@ -133,6 +133,7 @@ def test_wrong_conversions_are_refused(kind, config, message, tmp_path):
         interp.load(saved(kind, tmp_path, **config), backend="hooked")
 
 
+@pytest.mark.quick("llama")
 @pytest.mark.parametrize(("kind", "config"), [("llama", {"attention_bias": True}), ("gpt2", {"n_inner": 40})])
 def test_what_cannot_be_converted_is_a_bridge(kind, config, tmp_path):
     model = interp.load(saved(kind, tmp_path, **config))

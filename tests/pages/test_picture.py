@@ -54,6 +54,7 @@ def test_the_picture_lies_beside_a_page_with_a_name(run: Path) -> None:
     assert told["og:image"] == "http://example.org/a/index.png"
 
 
+@pytest.mark.slow
 def test_a_page_without_an_address_has_none(run: Path) -> None:
     assert set(said(pages.write_page(run))) == {"og:title", "og:description"}
     assert not (run / "index.png").exists()
@@ -77,6 +78,7 @@ def test_half_an_address_is_refused(run: Path, address: str) -> None:
     assert not (run / "index.html").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_of_ones_own_is_left_alone(run: Path) -> None:
     (run / "index.png").write_bytes(b"mine")
     with pytest.raises(FileExistsError, match=r"index.png was not written by interp"):
@@ -85,6 +87,7 @@ def test_a_picture_of_ones_own_is_left_alone(run: Path) -> None:
     assert not (run / "index.html").exists()
 
 
+@pytest.mark.slow
 def test_without_matplotlib_it_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"need matplotlib, which is not installed; pip install 'interp\[figures\]'"):

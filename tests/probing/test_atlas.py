@@ -280,6 +280,7 @@ def test_a_run_that_is_resumed_or_shared_gives_the_same(tmp_path, monkeypatch):
         probing.map_units(model, toy_pairs(("a", "c"), seed=1), progress=False, directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_tasks_of_one_phenomenon_share_units():
     found = probing.map_units(toy_decoder(), toy_pairs(n=60), position="mean", progress=False)
     row = found.phenomena.query("of == 'neurons' and by == 'field'").iloc[0]
@@ -318,6 +319,7 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
     return tables.Atlas(provenance={}, **tables.atlas_tables(found, sums.where, groups.assign(linguistics_term="")))
 
 
+@pytest.mark.slow
 def test_findings_of_planted_units():
     said = {one.question: one.verdict for one in found_of(2.0, seed=0, controls=True).findings}
     for swapped in ("word", "number"):
@@ -360,6 +362,7 @@ def test_positions():
             assert row["t"] == pytest.approx(t_of(states[..., [row["unit"]]].astype(float), "paired")[0], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_bad_input():
     model, table = toy_decoder(), toy_pairs(("a", "b"))
     few = table.groupby("UID").head(11)
@@ -386,6 +389,7 @@ def test_bad_input():
         probing.map_units(encoder, same_start, position="cls", progress=False)
 
 
+@pytest.mark.slow
 def test_controls_differ_in_a_word_of_which_half_are_called_good():
     table = controls.swapped(pairs.TASKS, n_per_task=60)
     assert table.groupby("UID").size().to_dict() == dict.fromkeys(pairs.TASKS, 60)
@@ -466,6 +470,7 @@ def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     assert "atlas_sums_bytes" not in dry_run(directory, table, {}).numbers
 
 
+@pytest.mark.slow
 def test_figures():
     found = found_of(2.0, seed=0, controls=True)
     assert [trace.name for trace in plots.unit_consistency(found).data] == [

@@ -135,6 +135,7 @@ def test_dense_probes_reach_scikit_learns_optimum(n, d):
         np.testing.assert_allclose(ours[task], theirs.coef_[0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_probe_does_not_depend_on_its_company():
     X = torch.from_numpy(np.stack([planted(100, 40, seed=s).reshape(200, 40) for s in (0, 1)]))
     X = (X - X.mean(1, keepdim=True)) / X.std(1, keepdim=True)
@@ -173,6 +174,7 @@ def test_bad_columns():
         fit_sparse(X, y, l0_strengths=[0.2, 0.3], seeds=[0])
 
 
+@pytest.mark.quick("topk")
 @pytest.mark.parametrize("method", ["l0", "topk"])
 def test_planted_dimensions_are_found(method):
     vectors = planted(n=800, d=256)

@@ -276,6 +276,7 @@ def test_bad_input(name: str, workshop: Workshop) -> None:
     check_refused(CASES[name], workshop)
 
 
+@pytest.mark.quick("a tuple")
 @pytest.mark.usefixtures("untyped")
 @pytest.mark.parametrize("form", FORMS)
 def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:

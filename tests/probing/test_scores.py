@@ -241,6 +241,7 @@ def test_encoders_are_minicons(made: Any, peer: Any, whole_words: bool, metric: 
 # Passes
 
 
+@pytest.mark.quick("tiny-bert")
 @pytest.mark.parametrize(("name", "whole_words"), [("tiny-gpt2", True), ("tiny-bert", False)])
 def test_parts_merge_and_a_run_resumes(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, whole_words: bool

@@ -227,6 +227,7 @@ def test_token_scores_read_transformers_hidden_states(
         probing.token_scores(model, found, "w1 " * 30)
 
 
+@pytest.mark.slow
 def test_a_probe_is_the_sweeps(load_toy: Callable[..., Any]) -> None:
     """On the states' own scale it scores as w ⊙ m does on standardised ones, and is right as often as listed."""
     table = pd.concat([toy_pairs(60), toy_pairs(60, "u")], ignore_index=True)
@@ -471,6 +472,7 @@ def shared_direction() -> tuple[dict[str, np.ndarray], States]:
     return named, tables(named, **about)
 
 
+@pytest.mark.slow
 def test_general_probe_by_brute_force(shared_direction: tuple[dict[str, np.ndarray], States]) -> None:
     named, states = shared_direction
     found = probing.shared.general(states, steps=150)
@@ -535,6 +537,7 @@ def test_intervals_are_scipys_bootstrap() -> None:
         assert row[f"{name}_high"] == pytest.approx(interval.high, abs=0.021)
 
 
+@pytest.mark.slow
 def test_a_rotation_leaves_dense_probes_as_they_are() -> None:
     vectors = planted(150, 12, range(3), seed=1)
     states = tables({"t": vectors})

@@ -211,6 +211,7 @@ def test_a_planted_ratio_is_found(times: int) -> None:
     assert not found["censored"].any()
 
 
+@pytest.mark.slow
 def test_where_the_dimensions_end_first() -> None:
     """What the top knows, all the others do not."""
     rng = np.random.default_rng(0)

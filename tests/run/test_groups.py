@@ -154,6 +154,7 @@ def test_heavy_tails_widen_the_interval():
     assert found.half == pytest.approx(stats.t.ppf(0.975, degrees) * stats.sem(x), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_jackknife_takes_the_bias_of_a_variance_out():
     """The biased variance becomes the unbiased one, exactly; with groups of unequal size nearly."""
     (x,) = sample([24], 1)

@@ -32,6 +32,7 @@ def samples(draw):
     return mean + sd * rng.standard_normal((n, 3)), rng.integers(0, 2, n), [0, *cuts, n]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(samples())
 def test_any_division_gives_the_variance(sample):

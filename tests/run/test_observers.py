@@ -53,6 +53,7 @@ def equal(a, b):
         torch.testing.assert_close(a[name], b[name], atol=1e-9, rtol=1e-6)
 
 
+@pytest.mark.quick("packed-llama", "texts-bert")
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
 @pytest.mark.parametrize("layout", ["packed", "texts"])
 def test_one_pass_equals_plain_forwards(kind, layout, load_toy, texts):

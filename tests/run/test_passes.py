@@ -120,6 +120,7 @@ def test_an_analysis_of_ones_own(load_toy, texts):
     assert execute(model, deviation(model, batches), progress=False) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_was_read_is_not_read_again(load_toy, texts, tmp_path, monkeypatch):
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, context=12, batch_size=4)

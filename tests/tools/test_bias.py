@@ -40,6 +40,7 @@ def stirred(separator: training_data.Separator) -> Any:
     return made
 
 
+@pytest.mark.quick("newline")
 @pytest.mark.parametrize("separator", ["newline", "end of text"])
 def test_measures_are_those_of_interp(separator: training_data.Separator, tmp_path: Path) -> None:
     run = stirred(separator)
@@ -103,6 +104,7 @@ def test_runs_are_trained_once_and_shown(
     assert "seed-0: tokens: 3000, here 4000" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = training_data.Texts(TEXTS, HELD_OUT)
     whole, parts = (tmp_path / name for name in ("whole", "parts"))
