@@ -227,7 +227,8 @@ class ScoreContributions(GroupedKeyObserver):
 
     @property
     def scores(self) -> Dense:
-        """One row per layer, head, class and dimension, including the class `all`. Classes without tokens have no rows."""
+        """One row per layer, head, class and dimension, including the class `all`. Classes without tokens have no
+        rows."""
         heads, dims = range(self.model.cfg.n_heads), range(self.model.cfg.d_model)
         labels: dict[str, Sequence[Any]] = dict(zip(KEY, (self.layers, heads, self.names, dims), strict=True))
         shape = tuple(len(of_dim) for of_dim in labels.values())

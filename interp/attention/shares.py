@@ -100,9 +100,7 @@ def _dense_gaps(scores: Dense) -> Dense:
 
 
 def _lacking(column: str, row: Mapping[Any, Any]) -> ValueError:
-    return ValueError(
-        f"scores lacks {column} for {row} or for the matching 'other'; give the whole table of one run"
-    )
+    return ValueError(f"scores lacks {column} for {row} or for the matching 'other'; give the whole table of one run")
 
 
 def _shares(gap: Float[np.ndarray, "*of dim"]) -> dict[str, np.ndarray]:

@@ -285,7 +285,9 @@ def test_bos_at_the_first_position_is_no_absent_class(load_toy):
     with pytest.warns(UserWarning, match="no token of class") as caught:
         table = attention.attention_by_class(model, tokens, progress=False)
     assert table["key_class"].unique().tolist() == ["first", "other"]
-    assert [str(one.message) for one in caught] == ["no token of class comma_period, so the tables have no rows"]
+    assert [str(one.message) for one in caught] == [
+        "this text has no token of class comma_period, so the tables have no rows for it"
+    ]
 
 
 def test_input_is_text_batches_or_token_ids(load_toy, short):

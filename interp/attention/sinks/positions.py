@@ -275,7 +275,8 @@ def _over_viewers(seen: Span, values: Float[Tensor, "batch pos *rest"]) -> Float
 
 
 class _Split(NamedTuple):
-    """The gap between the scores of a position and those of all others, and its parts by direction and norm of the key."""
+    """The gap between the scores of a position and those of all others, and its parts by direction and norm of the
+    key."""
 
     gap: Float[np.ndarray, "layer head range"]
     by_direction: Float[np.ndarray, "layer head range"]
