@@ -121,10 +121,9 @@ def sweep(
         l0_strengths: λ of `l0`.
         ks: k of `topk`. Values above the width are refused.
         controls: `"none"` (no control), `flip` (for `l0` and `dense`) and `rotation` (for `l0` and `topk`).
-        seeds: the seeds for gates, weights and noise of `l0`. Each seed is a separate fit, side by side with the
-        others. raw: fit on raw states. A probe without intercept then uses a dimension with a large mean as an
-        intercept. unit: what raw states are divided by. `"rms"` is one number per task and state, the root mean square
-        of its
+        seeds: the seeds for gates, weights and noise of `l0`. Each seed is a separate fit, side by side with others.
+        raw: fit on raw states. A probe without intercept then uses a dimension with a large mean as an intercept.
+        unit: what raw states are divided by. `"rms"` is one number per task and state, the root mean square of its
             training states over sentences and dimensions, so that λ and C mean the same at every depth. With `"none"`
             they are not divided, as in the paper; the result then depends on the unit of the residual stream, and there
             is a warning.
