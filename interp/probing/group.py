@@ -1,4 +1,5 @@
-"""Tasks side by side, split into training, validation and test: their states, their labels, and the accuracy of probes."""
+"""Tasks side by side, split into training, validation and test: their states, their labels, and the accuracy of
+probes."""
 
 from collections.abc import Sequence
 from copy import copy
