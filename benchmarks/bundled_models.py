@@ -228,7 +228,7 @@ def main() -> None:
     sections = {
         "Training": markdown(held_out_rows()),
         "Biases of the prediction head": markdown([row for name in NAMES for row in frequency_rows(name, where)]),
-        "Bundled minimal pairs, 500 a task (accuracy; chance .5)": markdown(
+        "Bundled minimal pairs, 500 per task (accuracy; chance .5)": markdown(
             pair_rows(pairs.load("bundled"), gpt2, bigram, "UID")
         ),
         "BLiMP, 67 tasks, mean accuracy by field": markdown(

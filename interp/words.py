@@ -1,4 +1,4 @@
-"""How sentences, tables and figures name things and print numbers."""
+"""Names of things, and the format of numbers, in sentences, tables and figures."""
 
 import math
 from typing import SupportsFloat
@@ -6,9 +6,9 @@ from typing import SupportsFloat
 __all__ = ["CLASS_NAME", "DECODER_NAME", "count", "printed", "sentence", "within"]
 
 CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
-"""Classes of tokens whose name is not what they are called."""
+"""The display names of token classes, if they differ from the name."""
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
-"""Decoders whose name is not what they are called."""
+"""The display names of decoders, if they differ from the name."""
 
 
 def count(number: int, noun: str) -> str:
@@ -22,7 +22,7 @@ def count(number: int, noun: str) -> str:
 
 
 def printed(value: SupportsFloat, form: str) -> str:
-    """A number as people read it, with a minus sign and not a hyphen.
+    """A number in readable form, with a minus sign instead of a hyphen.
 
     Examples:
         >>> printed(-0.125, "{:+.2f}"), printed(12.0, "{:.1f}")
@@ -32,7 +32,7 @@ def printed(value: SupportsFloat, form: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence of words without a capital and a full stop.
+    """Make a sentence by adding a capital letter and a full stop.
 
     Examples:
         >>> sentence("its share of attention is 0.41")

@@ -321,9 +321,9 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "models.md"
 _INTRODUCTION = """# Which models, which questions
 
 `interp.load` and `--model` accept any causal language model of transformers for which TransformerLens has an \
-adapter, and BERT and RoBERTa. For the first nine rows, TransformerLens 3 has an implementation of its own, which is \
-used by default. All others run as the model of transformers in a `TransformerBridge`; `backend="bridge"` uses the \
-bridge for every model.
+adapter, and also BERT and RoBERTa. For the architectures in the first nine rows, TransformerLens 3 has its own \
+implementation, which is used by default. All others run as transformers' model in a `TransformerBridge`; \
+`backend="bridge"` uses the bridge for every model.
 
 Each row was tested with a tiny random model, with random biases and norms, loaded as a bridge. ✓ means that \
 interp's numbers equal those computed with the transformers model alone: with the parameter edited, from its \

@@ -122,7 +122,7 @@ class KeyObserver(Observer):
         names = self.names
         expected = [name for name in self.classes.names if name != "bos" or "first" not in names]
         if absent := [name for name in expected if name not in names]:
-            warn(f"this text has no token of class {', '.join(absent)}, so the tables have no rows for it")
+            warn(f"no token of class {', '.join(absent)} in this text, so the tables have no rows for it")
 
 
 class GroupedKeyObserver(KeyObserver):

@@ -1,4 +1,4 @@
-"""What the study of a model's output embeddings costs, from its config and the size of the text alone."""
+"""The cost of studying a model's output embeddings, from its config and the size of the text alone."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,13 +27,14 @@ _BLOCK = 2**22  # numbers of W_U that are read together
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
-    """The cost of `interp.encoding.study` with these options: a pass for the regression; one each for pruning, log-odds
-    and the means of neurons, in which an atlas reads too; one each for steering, and the effects of neurons, twice.
+    """The cost of `interp.encoding.study` with these options: one pass for the regression; one each for pruning,
+    log-odds and the means of neurons, in which an atlas is also read; one for steering; and two for the effects of
+    neurons.
 
-    Pruning reads 5,000 positions and the effects of neurons 500, of as many as the text has, a token for four
-    characters; of a text that is no file here these are none to speak of.
+    Pruning reads 5,000 positions and the effects of neurons 500. Their share of the text is estimated at four
+    characters per token; for a text that is not a local file, it is taken to be negligible.
 
-    Raises as `interp.models.shapes.shape`.
+    Raises the errors of `interp.models.shapes.shape`.
     """
     keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas")
     size, asked = shape(name), EncodingOptions(**{key: options[key] for key in keys if key in options})
@@ -68,8 +69,8 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
 
 
 def _directions(size: Shape, context: int | None) -> Pass:
-    """Mean predictions and inputs by group of texts; of decoders the profile of the residual stream, sinks and keys,
-    attention being computed from queries and keys again."""
+    """Mean predictions and inputs by group of texts; for decoders also the profile of the residual stream, sinks and
+    keys, with attention computed again from queries and keys."""
     found = predictions(size, 1, "directions", grouped=True, step=1)
     sums = MOST * (3 + size.d_model) + 1
     if size.encoder:
@@ -81,12 +82,12 @@ def _directions(size: Shape, context: int | None) -> Pass:
 
 
 def _share(positions: int, tokens: int | None, mask: float) -> float:
-    """The share of the tokens that so many positions are; of a text of unknown length, none to speak of."""
+    """The share of the tokens that are at these positions; negligible for a text of unknown length."""
     return 0.0 if tokens is None else min(mask, positions / tokens)
 
 
 def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
-    """Sums of every order in every basis; W_U in rows, and its coordinates along principal components."""
+    """The pass for pruning: sums for every order in every basis, W_U in rows, and its principal coordinates."""
     orders, bases = len(listed(asked.orders)), len(listed(asked.bases))
     sums = 8 * bases * (orders * _FRACTIONS * (size.d_vocab + 3 * MOST) + size.d_vocab + 2 * MOST + 3)
     return Pass(
@@ -97,7 +98,8 @@ def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
 
 
 def _neurons(size: Shape, share: float) -> list[Pass]:
-    """Means and largest tokens, then the effects of all neurons to second order, then those of fifty exactly."""
+    """The passes for mean activations and largest tokens, for the effects of all neurons to second order, and for fifty
+    exact effects."""
     read: dict[str, Any] = {"text": "a little of the text", "head": True, "share": share, "per_logit": 4 * 12}
     sums = 8 * (2 + _EFFECTS * size.d_mlp)
     second_order = share * 8.0 * size.d_mlp * size.d_vocab + share * 12.0 * size.d_vocab * size.d_model

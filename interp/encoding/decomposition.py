@@ -1,11 +1,11 @@
-"""The singular value decomposition of output embeddings, made a block of types at a time.
+"""The singular value decomposition of output embeddings, computed in blocks of types.
 
-With `X` the centred embeddings `[types, d_model]` and `Y` centred targets `[types, targets]`, the triangle R of
-`[X Y] = Q R` is all that least squares and principal components need, and it grows by a block of rows at a time:
+With `X` the centred embeddings `[types, d_model]` and `Y` centred targets `[types, targets]`, least squares and
+principal components need only the triangle R of `[X Y] = Q R`, which can be updated with one block of rows at a time:
 
     [R₀; block] = Q' R₁,    R = [R_X C; 0 R_Y],    R_X = U S Vᵀ,    X = (Q_X U) S Vᵀ.
 
-Nothing is squared, so that nothing is lost where embeddings are badly conditioned, as with `XᵀX`.
+Nothing is squared, so no digits are lost for badly conditioned embeddings, as would happen with `XᵀX`.
 
 Source: Demmel, Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR and LU factorizations",
 SIAM Journal on Scientific Computing 34, 2012 (TSQR); LAPACK's dtpqrt.
@@ -29,11 +29,12 @@ _PANEL = 32  # columns that dtpqrt reflects together
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """`X = U S Vᵀ` of the centred embeddings of n types, and where targets lie; all embeddings times `2^-exponent`.
+    """`X = U S Vᵀ` for the centred embeddings of n types, times `2^-exponent`, and the targets in these terms.
 
-    `mean` is their mean, `sizes` the norms of the columns of X, `singular` S (falling), `components` Vᵀ (rows are
-    principal axes, their largest coordinate positive, as scikit-learn turns them), `level` the means of the targets,
-    `along` Uᵀ Y, and `beyond` what of the targets' squares lies outside of the embeddings' span.
+    `mean` is the mean of the embeddings, `sizes` the norms of the columns of X, and `singular` is S in decreasing
+    order. `components` is Vᵀ: its rows are principal axes, with a positive largest coordinate as in scikit-learn.
+    `level` has the means of the targets, `along` is Uᵀ Y, and `beyond` is the part of the targets' squares outside of
+    the embeddings' span.
     """
 
     n_types: int
@@ -48,26 +49,27 @@ class Decomposition:
 
     @property
     def rank(self) -> int:
-        """How many singular values are above `ε max(n, d)` times the largest, ε of float64: as in `np.linalg.lstsq`."""
+        """The number of singular values above `ε max(n, d)` times the largest, with ε of float64, as in
+        `np.linalg.lstsq`."""
         cutoff = np.finfo(np.float64).eps * max(self.n_types, len(self.singular)) * self.singular[0]
         return int((self.singular > cutoff).sum())
 
     @property
     def slopes(self) -> Float[np.ndarray, "d_model targets"]:
-        """The least slopes of each target on the (scaled) embeddings that leave the least squares."""
+        """The slopes of least norm of each target on the (scaled) embeddings that minimise the squares."""
         return self.components[: self.rank].T @ (self.along[: self.rank] / self.singular[: self.rank, None])
 
     @property
     def r2(self) -> Float[np.ndarray, " targets"]:
-        """The share of each target's squares that the embeddings explain."""
+        """The share of each target's sum of squares that the embeddings explain."""
         left = self.beyond + (self.along[self.rank :] ** 2).sum(0)
         return 1 - left / (self.beyond + (self.along**2).sum(0))
 
 
 def decompose(embeddings: Embeddings, targets: Float[np.ndarray, "types targets"]) -> Decomposition:
-    """Decompose the centred embeddings of two types or more, with targets over the same types.
+    """Decompose the centred embeddings of two or more types, with targets over the same types.
 
-    Embeddings are divided by a power of two first, so that no unit of theirs overflows.
+    Embeddings are first divided by a power of two, so that no scale of them overflows.
 
     Examples:
         >>> found = decompose(Embeddings(torch.tensor([[0.0, 3.0, 6.0], [0.0, 0.0, 0.0]])), np.array([[1.0], [2], [3]]))

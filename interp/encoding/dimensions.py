@@ -1,4 +1,4 @@
-"""What each dimension of the output embeddings, or principal component, has to do with token probability."""
+"""How each dimension of the output embeddings, or principal component, is related to token probability."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +20,7 @@ def dimensions(
     slope: Float[np.ndarray, " d_model"],
     targets: Float[np.ndarray, "2 types"],
 ) -> pd.DataFrame:
-    """The table `dims` of `interp.encoding.fit`, from −log α and its shuffle and the slope of the first."""
+    """The table `dims` of `interp.encoding.fit`, from −log α, its shuffled values, and the slope for −log α."""
     tables = []
     for basis, along, sizes in (("axis", slope, found.sizes), ("pca", found.components @ slope, found.singular)):
         table = pd.DataFrame({"basis": basis, "dim": np.arange(len(along)), "slope": along})
@@ -34,7 +34,7 @@ def dimensions(
 def _spearman(
     embeddings: Embeddings, axes: Float[np.ndarray, "d_model d_model"] | None, ranks: Float[np.ndarray, "2 types"]
 ) -> list[list[float]]:
-    """Correlations of centred ranks with those of each dimension, or of the coordinate along each axis."""
+    """Correlations of centred ranks with the ranks of each dimension, or of the coordinate along each axis."""
 
     def of_column(column: Float[np.ndarray, " types"]) -> list[float]:
         own = _centred_ranks(column)

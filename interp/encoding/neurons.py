@@ -1,11 +1,12 @@
 """Token-frequency and entropy neurons of the last MLP layer.
 
-Source: Stolfo et al. 2024, "Confidence Regulation Neurons in Language Models". Setting neuron i from a to its mean
-adds `δ w`, `δ = mean − a`, to the last residual stream, and so, without unembedding again,
+Source: Stolfo et al. 2024, "Confidence Regulation Neurons in Language Models". Setting neuron i from its activation a
+to its mean adds `δ w` with `δ = mean − a` to the final residual stream. Without another unembedding, this gives
 
     logits' = [s (logits − c) + δ v]/s' + c,   v = w̃ W_U,   w̃ = (w − mean w) ⊙ γ,   c = b_LN W_U + b_U,
 
-s and s' the scales of the final norm before and after (an RMSNorm takes off no mean). `s' = s` is the frozen scale.
+where s and s' are the scales of the final norm before and after (an RMSNorm does not subtract the mean). `s' = s` is
+the frozen scale.
 """
 
 import math
@@ -39,10 +40,10 @@ _EFFECTS += ["through_unigram"]
 
 
 class _LastMLP:
-    """The last MLP's neurons as the prediction head sees them.
+    """The neurons of the last MLP in terms of the prediction head.
 
-    `w` and `w_scaled` (w̃) are `[neurons, d_model]`; the embeddings (columns of W_U) and the constant c are over the
-    tokens of the vocabulary, its rows `types`.
+    `w` and `w_scaled` (w̃) are `[neurons, d_model]`. The embeddings (columns of W_U) and the constant c are over the
+    tokens of the vocabulary, whose rows are `types`.
     """
 
     def __init__(self, model: Model) -> None:
@@ -60,7 +61,9 @@ class _LastMLP:
         self.w_scaled = head.of_residual(w)
 
     def logit_variances(self) -> Float[Tensor, " neurons"]:
-        """The variance over the vocabulary of cos(w̃, W_U[:, w]): `ŵ C ŵ` with C the covariance of the unit columns."""
+        """The variance over the vocabulary of cos(w̃, W_U[:, w]): `ŵ C ŵ`, where C is the covariance of the unit
+        columns.
+        """
         n, total = 0, self.w.new_zeros(self.w.shape[1], dtype=torch.float64)
         for units in self._unit_embeddings():
             n, total = n + len(units), total + units.sum(0)
@@ -72,14 +75,14 @@ class _LastMLP:
         return torch.linalg.vecdot(w @ covariance, w)
 
     def _unit_embeddings(self) -> Iterator[Float[Tensor, "types d_model"]]:
-        """The embeddings divided by their norms, in float64; those of no length are left out."""
+        """The embeddings divided by their norms, in float64. Embeddings of norm 0 are left out."""
         for _, block in self.embeddings.blocks():
             size = block.norm(dim=1, keepdim=True)
             yield (block / size)[size[:, 0] > 0]
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why the effects of a model's last neurons have no closed form, None if they have one."""
+    """Why the effects of a model's last neurons have no closed form, or None if they have one."""
     if is_encoder(model):
         return "frequency neurons are for causal models: BERT's last MLP is not read by its unembedding"
     if view(model).d_mlp is None:
@@ -95,7 +98,7 @@ def why_impossible(model: Model) -> str | None:
 
 
 def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
-    """`Σ_w e_w exp(−moved · axis_w)`, from the moments `Σ_w e_w axis_wⁱ` where the exponent is small."""
+    """`Σ_w e_w exp(−moved · axis_w)`, computed from the moments `Σ_w e_w axis_wⁱ` if the exponent is small."""
     if float(moved.abs().max() * axis.abs().max()) > _SMALL:
         return (e * torch.exp(-moved[:, None] * axis)).sum(1)
     series = torch.stack([(-moved) ** i / math.factorial(i) for i in range(_TAYLOR + 1)], 1)
@@ -103,16 +106,17 @@ def _without(moved: Tensor, axis: Tensor, moments: Tensor, e: Tensor) -> Tensor:
 
 
 class NeuronEffects(LogitsObserver):
-    """What mean-ablating single neurons of the last MLP does to predictions, by the closed form.
+    """The effects of mean-ablating single neurons of the last MLP on predictions, by the closed form.
 
-    After `observe`: `table`, the columns `delta_…` and `through_unigram` of `frequency_neurons`, one row per neuron.
+    After `observe` there is the `table` with the columns `delta_…` and `through_unigram` of `frequency_neurons`, one
+    row per neuron.
 
     Args:
-        neurons: which.
-        means: what each neuron of the layer is set to.
-        log_unigram: over the vocabulary, finite.
-        exact: one softmax for each neuron and position; else the second order in the change of the logits, from
-            products of the probabilities with all neurons at once.
+        neurons: the neurons to ablate.
+        means: the value that each neuron of the layer is set to.
+        log_unigram: log u over the vocabulary, finite.
+        exact: compute one softmax per neuron and position. Otherwise effects are computed to second order in the change
+            of the logits, from products of the probabilities with all neurons at once.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class NeuronEffects(LogitsObserver):
         self.place[mlp.types] = torch.arange(len(self.log_u), device=mlp.w.device)
         direction = self.log_u.double() - self.log_u.double().mean()
         if not direction.any():
-            raise ValueError("every token is as frequent as every other in these unigram counts; give those of a text")
+            raise ValueError("all tokens are equally frequent in these unigram counts; give the counts of a text")
         self.unigram_axis = (direction / direction.norm()).to(mlp.w)
         for name in _EFFECTS:
             self.add_state(name, (len(self.neurons),))
@@ -164,7 +168,7 @@ class NeuronEffects(LogitsObserver):
             self.add(name, value)
 
     def _exactly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
-        """Sums over positions of each effect, one row of logits for each neuron and position."""
+        """Sums of each effect over positions, from one row of logits per neuron and position."""
         mlp, k = self.mlp, len(self.neurons)
         total = {name: torch.zeros(k, dtype=torch.float64, device=logits.device) for name in _EFFECTS}
         axis, log_u = self.unigram_axis, self.log_u
@@ -204,7 +208,7 @@ class NeuronEffects(LogitsObserver):
         return total
 
     def _roughly(self, logits: Tensor, targets: Tensor, a: Tensor, b: Tensor, b_frozen: Tensor) -> dict[str, Tensor]:
-        """Sums over positions of each effect to second order in the change of the logits; `through_unigram` is NaN."""
+        """Sums of each effect over positions, to second order in the change of the logits. `through_unigram` is NaN."""
         embeddings, w, scored = self.mlp.embeddings, self.mlp.w_scaled[self.neurons], targets >= 0
         base, free = logits.log_softmax(1), logits - self.mlp.constant
         p = base.exp()
@@ -269,26 +273,28 @@ def frequency_neurons(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> Passes[pd.DataFrame]:
-    """Which neurons of the last MLP set the model's confidence, and which move it towards word frequency?
+    """Which neurons of the last MLP set the model's confidence, and which move its predictions towards word frequency?
 
-    Each neuron is set to its mean over the text, one at a time, by the closed form of this module's docstring: two
-    passes over the text (a screen takes a third), and no unembedding per neuron. Entropy neurons act through the
-    scale of the final norm: a large `delta_entropy` of which `delta_entropy_frozen` shows little, a large norm and a
-    small `logit_var`. Token-frequency neurons act along log u: `through_unigram` makes much of their `delta_loss`.
+    Each neuron is set to its mean over the text, one at a time, with the closed form described in the module. This
+    takes two passes over the text (a screen needs a third) and no unembedding per neuron. Entropy neurons act through
+    the scale of the final norm: they have a large `delta_entropy` but a small `delta_entropy_frozen`, a large norm and
+    a small `logit_var`. Token-frequency neurons act along log u: `through_unigram` is a large part of their
+    `delta_loss`.
 
     Args:
-        unigram: token counts; the model's own, or else this text's.
-        scan: `"exact"` for all neurons; `"screen"` for all to second order, then exact for the `top`.
-        top: how many exact ones after a screen, by the largest of |Δloss| and |Δentropy| as ranks.
-        share: of the positions, at random, that effects are averaged over (means take all).
+        unigram: token counts. Default: the model's own, or else those of this text.
+        scan: `"exact"` for all neurons, or `"screen"` for all neurons to second order and then exactly for the `top`.
+        top: how many neurons to compute exactly after a screen, by the better of their ranks in |Δloss| and |Δentropy|.
+        share: the share of positions, chosen at random, that effects are averaged over. Means use all positions.
 
     Returns the table `neurons` (layer, neuron, w_out_norm, logit_var, mean_activation, delta_loss, delta_entropy,
-    delta_kl_unigram, delta_loss_frozen, delta_entropy_frozen, through_unigram, exact), ablated less plain, means over
-    positions, nats: entropy H(p), `KL(p‖u)`, and the part of `delta_loss` that is gone when the logits' change along
-    log u is taken out. `w_out_norm` is ‖w̃‖, `logit_var` the variance over the vocabulary of cos(w̃, W_U[:, w]).
+    delta_kl_unigram, delta_loss_frozen, delta_entropy_frozen, through_unigram, exact). Differences are ablated minus
+    plain, as means over positions in nats, of the loss, the entropy H(p) and `KL(p‖u)`. `through_unigram` is the part
+    of `delta_loss` that disappears when the logits' change along log u is removed. `w_out_norm` is ‖w̃‖, and
+    `logit_var` is the variance over the vocabulary of cos(w̃, W_U[:, w]).
 
-    Raises ValueError for BERT, a model without MLP, a folded or soft-capped one, another vocabulary's counts, a
-    share outside 0 … 1, and a seed below 0.
+    Raises ValueError for BERT, for a model without MLP or one that is folded or soft-capped, for counts of another
+    vocabulary, for a share outside 0 … 1 and for a seed below 0.
 
     Examples:
         >>> from interp.corpora import count_unigrams

@@ -1,4 +1,4 @@
-"""What `interp encoding` is asked with."""
+"""The options and the declaration of `interp encoding`."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

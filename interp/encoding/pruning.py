@@ -1,4 +1,4 @@
-"""How many dimensions of the output embeddings can go before predictions change?"""
+"""How many dimensions of the output embeddings can be removed before predictions change?"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -33,15 +33,15 @@ _LARGEST_EXPONENT = 60.0
 
 
 class PrunedPredictions(LogitsObserver):
-    """What is left of the predictions when dimensions of the unembedding's input go, one block after the other.
+    """Predictions when dimensions of the unembedding's input are removed, block by block.
 
-    The logits of a fraction are those of the one before less `h[:, block] W[block]`, so a whole order costs one
-    unembedding and one softmax per fraction; `E_p[l']` of the KL is `h' · E_p[W]`, a sum over dimensions too.
+    The logits of a fraction are those of the fraction before minus `h[:, block] W[block]`, so a whole order costs one
+    unembedding and one softmax per fraction. `E_p[l']` in the KL is `h' · E_p[W]`, which is also a sum over dimensions.
 
-    After `observe`: `table`, as `pruning_curve` returns it.
+    After `observe` there is the `table` that `pruning_curve` returns.
 
     Args:
-        fit: it ranks the dimensions.
+        fit: the fit that ranks the dimensions.
         orders, basis, fractions, seed: see `pruning_curve`.
     """
 
@@ -123,11 +123,11 @@ class PrunedPredictions(LogitsObserver):
 
     @property
     def intervals(self) -> dict[str, Any]:
-        """What there is to say of these intervals (`interp.intervals.about`)."""
+        """What a result records about these intervals (`interp.intervals.about`)."""
         return about(len(self._groups("positions")), self.stretches_per_group)
 
     def _means(self, order: Order) -> list[Jackknife]:
-        """KL, top-1 agreement and NLL by fraction, means over positions, with their intervals."""
+        """KL, top-1 agreement and NLL by fraction, as means over positions with their intervals."""
         self.check_read()
         sums, positions = self._groups(f"{order}.sums"), self._groups("positions")
         found = []
@@ -145,10 +145,10 @@ def _with_ends(found: Jackknife) -> list[tuple[str, Float[np.ndarray, " fraction
 
 
 def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 0) -> list[int]:
-    """The dimensions in the order in which they go.
+    """The dimensions in the order in which they are removed.
 
-    `"spearman"` and `"slope"` take the least tied to token probability first, by |Spearman with −log α| and by
-    |slope|; `"reverse"` is Spearman's order from the other end; `"random"` is drawn.
+    `"spearman"` and `"slope"` begin with those least related to token probability, by |Spearman with −log α| and by
+    |slope|. `"reverse"` is the reverse of `"spearman"`, and `"random"` is drawn at random.
 
     Raises ValueError for an unknown order or basis, and a seed below 0.
     """
@@ -163,7 +163,7 @@ def removal_order(fit: Fit, order: Order, basis: Basis = "axis", *, seed: int = 
 
 
 def check_orders(orders: Sequence[str], bases: Sequence[str]) -> None:
-    """Raise ValueError unless these are orders and bases, one or more, and each once."""
+    """Raise ValueError unless these are one or more different orders, and one or more different bases."""
     for what, given, known in (("order", orders, ORDERS), ("basis", bases, get_args(Basis))):
         if not given or len(set(given)) < len(given) or not set(given) <= set(known):
             raise ValueError(f"{what} must be one or more different ones of {', '.join(known)}; found {given}")
@@ -182,25 +182,26 @@ def pruning_curve(
     progress: bool = True,
     checkpoint: str | None = None,
 ) -> pd.DataFrame:
-    """Take dimensions off the unembedding's input and compare predictions, all fractions and orders in one pass.
+    """Remove dimensions of the unembedding's input and compare predictions, for all fractions and orders in one pass.
 
-    Cho et al. (2025), §5: rank dimensions by how much they have to do with token probability and remove those that
-    have least. To pay for fewer positions, pass `interp.corpora.batching.sample_positions(batches, share)`.
+    Cho et al. (2025), §5, rank dimensions by how strongly they are related to token probability, and remove the least
+    related ones. To use fewer positions, pass `interp.corpora.batching.sample_positions(batches, share)`.
 
     Args:
-        fit: of this model; it ranks the dimensions (on its text).
+        fit: a fit of this model, which ranks the dimensions (on its text).
         basis: dimensions of `W_U`, or principal components of its columns.
         order: one or several of the orders of `removal_order`.
-        fractions: of dimensions that are gone, rising.
-        seed: of the random order.
+        fractions: increasing fractions of the dimensions to remove.
+        seed: the seed for the random order.
 
-    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity, and of all but js
-    the ends of a 95 % interval, `kl_low`, `kl_high` …): the mean over positions of KL(p_full‖p_pruned), the JS
-    divergence between the corpus-mean distributions (nats), the share of positions whose likeliest token stays,
-    perplexity on the text. The intervals leave out groups of texts (`interp.intervals`), and are NaN of fewer than 20.
+    Returns the table `pruning` (basis, order, fraction, n_dims, kl, js, top1_agreement, perplexity, and the ends of 95
+    % intervals of all but js, `kl_low`, `kl_high` …): the mean over positions of KL(p_full‖p_pruned), the JS divergence
+    between the corpus-mean distributions (both in nats), the share of positions whose most probable token stays the
+    same, and the perplexity on the text. Intervals come from leaving out groups of texts (`interp.intervals`), and are
+    NaN for fewer than 20 texts.
 
-    Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not rise from 0 to below
-    1, a seed below 0, and a folded model.
+    Raises ValueError for a fit of another model, an unknown order or basis, fractions that do not increase from 0 to
+    below 1, a seed below 0, and a folded model.
 
     Examples:
         >>> from interp import encoding
@@ -216,7 +217,7 @@ def pruning_curve(
     check_orders(orders, [basis])
     fractions = list(fractions)
     if not fractions or not all(0 <= f < 1 for f in fractions) or fractions != sorted(set(fractions)):
-        raise ValueError(f"fractions must rise from 0 and stay below 1, found {fractions}")
+        raise ValueError(f"fractions must increase from 0 and stay below 1, found {fractions}")
     pruned = PrunedPredictions(model, fit, orders, basis, fractions, seed)
     prepared = predicted_batches(model, text_or_batches, batch_size=batch_size)
     observe(model, prepared, pruned, progress=progress, checkpoint=checkpoint)

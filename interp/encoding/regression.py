@@ -1,4 +1,5 @@
-"""Minus log mean output probability as a linear function of the output embedding, and the directions it gives."""
+"""The negative log mean output probability as a linear function of the output embedding, and the resulting
+directions."""
 
 import os
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ _OUTLIERS = 3
 
 
 def raw_head(model: Model) -> PredictionHead:
-    """The prediction head; raises ValueError for a folded one, whose W_U is not the output embeddings."""
+    """The prediction head. Raises ValueError if it is folded, because its W_U is then not the output embeddings."""
     head = prediction_head(model)
     if head.folded or head.norm == "folded rms":
         raise ValueError("the final norm of this model is folded into W_U; load it raw (interp.load)")
@@ -45,11 +46,11 @@ def raw_head(model: Model) -> PredictionHead:
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, float64.
+    """`−log α_w ≈ A·E_w + B` by ordinary least squares over token types, in float64.
 
-    `slope` A `[d_model]` (the least one where the embeddings leave it open), `intercept` B (nats), `r2`,
-    `adj_r2 = 1 − (1 − R²)(n − 1)/(n − r − 1)`, the number of types n and dimensions d, and the rank r of the centred
-    embeddings, d where no dimension follows from others.
+    It has the `slope` A, `[d_model]` (of least norm if the embeddings do not determine it), the `intercept` B in nats,
+    `r2`, `adj_r2 = 1 − (1 − R²)(n − 1)/(n − r − 1)`, the number of types n and of dimensions d, and the rank r of the
+    centred embeddings, which is d unless some dimension depends linearly on others.
     """
 
     slope: Float[np.ndarray, " d_model"]
@@ -67,18 +68,18 @@ def fit_arrays(
     *,
     use: Bool[np.ndarray, " d_vocab"] | None = None,
 ) -> Regression:
-    """Regress minus the log of mean output probability on the output embeddings (the columns of `W_U`).
+    """Regress the negative log of the mean output probability on the output embeddings (the columns of `W_U`).
 
-    W_U is read a block of types at a time, in whatever dtype and on whatever device it is.
+    W_U is read in blocks of types, in its own dtype and on its own device.
 
     Args:
-        alpha: mean output probability of each type over a corpus.
-        use: which types take part; all with a probability above 0.
+        alpha: the mean output probability of each type over a corpus.
+        use: which types to use. Default: all types with a probability above 0.
 
     Raises:
-        ValueError: no more types than independent dimensions, so that the fit would be exact and say nothing; an α that
-            is negative, not finite or the same for every type; embeddings that are not finite, are all the same, or so
-            small that float64 has no slope for them; a `use` that is not one bool for each type.
+        ValueError: there are no more types than independent dimensions, so that the fit would be exact and meaningless;
+            α is negative, not finite or the same for every type; embeddings are not finite, all equal, or too small
+            for a slope in float64; or `use` does not have one bool per type.
 
     Examples:
         >>> W_U, alpha = np.array([[0.0, 1.0, 2.0, 3.0]]), np.exp([-1.0, -3.0, -5.0, -7.0])
@@ -91,7 +92,7 @@ def fit_arrays(
 def regressions(
     embeddings: Embeddings, alphas: Sequence[Distribution], *, use: Bool[np.ndarray, " d_vocab"] | None = None
 ) -> list[Regression]:
-    """`fit_arrays` for several α: those in which the same types take part share one decomposition."""
+    """`fit_arrays` for several α. Those that use the same types share one decomposition."""
     kept = [_taking_part(embeddings, alpha, use) for alpha in alphas]
     found: dict[int, Regression] = {}
     for keep in {keep.tobytes(): keep for keep in kept}.values():
@@ -104,7 +105,7 @@ def regressions(
 def _taking_part(
     embeddings: Embeddings, alpha: Distribution, use: Bool[np.ndarray, " d_vocab"] | None
 ) -> Bool[np.ndarray, " d_vocab"]:
-    """The types that take part; raises ValueError as `fit_arrays` does."""
+    """The types to use. Raises the errors of `fit_arrays`."""
     if not np.isfinite(alpha).all() or (alpha < 0).any():
         raise ValueError("alpha must hold probabilities; found negative, infinite or NaN values")
     if len(embeddings) != len(alpha) or not np.isfinite(embeddings.largest):
@@ -123,14 +124,16 @@ def _minus_log(alpha: Float[np.ndarray, " types"]) -> Float[np.ndarray, " types"
 def _least_squares(
     embeddings: Embeddings, *targets: Float[np.ndarray, " types"]
 ) -> tuple[Decomposition, list[Regression]]:
-    """Each target regressed on the embeddings and a constant, from one decomposition of the centred embeddings."""
+    """The regressions of all targets on the embeddings and a constant, from one decomposition of the centred
+    embeddings.
+    """
     n = len(embeddings)
     if n < 2:
         raise ValueError(f"{n} usable types; a regression needs more types than dimensions")
     found = decompose(embeddings, np.column_stack(targets))
     if n <= found.rank + 1:
         raise ValueError(
-            f"{n} usable types for {found.rank} independent dimensions fit exactly; give text with more types"
+            f"{n} usable types can be fitted exactly by {found.rank} independent dimensions; give text with more types"
         )
     if not all(np.ptp(target) > 0 for target in targets):
         raise ValueError("alpha is the same for every type; there is nothing for the embeddings to explain")
@@ -151,10 +154,11 @@ def _least_squares(
 class Fit:
     """What the output embeddings of a model say about token probability on a text.
 
-    `alpha` `[d_vocab]` is the mean output probability α, `used` marks the types that took part (tokens that were ever
-    predicted), `fitted` their regression, `components` `[d_model, d_model]` the principal axes of the used embeddings
-    (rows, orthonormal, by falling variance), `mean_input` `[d_model]` the mean input of the unembedding E[h] over the
-    `n_tokens` positions of `batches`. `regression` and `dims` are the tables that `fit` describes.
+    `alpha`, `[d_vocab]`, is the mean output probability α. `used` marks the types that were used (tokens that were ever
+    predicted), and `fitted` is their regression. `components`, `[d_model, d_model]`, has the principal axes of the used
+    embeddings as orthonormal rows in order of decreasing variance. `mean_input`, `[d_model]`, is the mean input of the
+    unembedding, E[h], over the `n_tokens` positions of `batches`. `regression` and `dims` are the tables described in
+    `fit`.
     """
 
     alpha: Distribution
@@ -194,28 +198,28 @@ def fit(
     progress: bool = True,
     directory: str | os.PathLike[str] | None = None,
 ) -> Passes[Fit]:
-    """Regress minus log mean output probability on the output embeddings, from one forward pass.
+    """Regress the negative log mean output probability on the output embeddings, from one forward pass.
 
-    `−log α_w ≈ A·E_w + B` by ordinary least squares in float64 (Cho et al. 2025, §3), `α_w` the mean over positions of
-    the predicted probability (masked positions for an encoder), `E_w` the output embedding, a column of `W_U`.
-    Padded rows of the vocabulary and types that were never predicted (α = 0) are left out and counted.
+    `−log α_w ≈ A·E_w + B` is fitted by ordinary least squares in float64 (Cho et al. 2025, §3). `α_w` is the mean of
+    the predicted probability over positions (masked positions for an encoder), and `E_w` is the output embedding, a
+    column of `W_U`. Padded rows of the vocabulary and types that were never predicted (α = 0) are left out and counted.
 
     Args:
         text: anything `interp.corpora.batches` takes, or its batches.
-        seed: of the shuffles that the nulls come from.
+        seed: the seed for shuffling, from which the nulls come.
         directory: see `interp.run.passes.execute`.
 
     Returns a `Fit` with two tables.
 
     - `regression` (target, r2, adj_r2, cv_r2, cv_r2_low, cv_r2_high, n_types, n_dims, rank, n_not_tokens,
-      n_never_predicted): target `-log alpha`, and the same with α `shuffled` over types. `cv_r2` is of types that the
-      regression has not seen (ten-fold), with its 95 % interval: see `interp.encoding.validation.cross_validated`.
-    - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): basis `axis` or
-      `pca`; slope A_j and A_j·SD(E_j), Spearman of the embeddings' coordinate with −log α, and its share of the
-      embeddings' variance.
+      n_never_predicted): for the target `-log alpha`, and with α `shuffled` over types. `cv_r2` is the R² on types that
+      the regression has not seen (ten-fold), with its 95 % interval; see `interp.encoding.validation.cross_validated`.
+    - `dims` (basis, dim, slope, standardised_slope, spearman, spearman_shuffled, explained_variance): for the bases
+      `axis` and `pca`, the slopes A_j and A_j·SD(E_j), Spearman's correlation of the embeddings' coordinate with −log
+      α, and the coordinate's share of the embeddings' variance.
 
-    Raises ValueError for no more usable types than dimensions, a folded model, an encoder without masked positions, a
-    seed below 0.
+    Raises ValueError if there are no more usable types than dimensions, for a folded model, for an encoder without
+    masked positions, and for a seed below 0.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -256,10 +260,10 @@ def fit(
 
 
 def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_000, 5_000, 10_000)) -> pd.DataFrame:
-    """How much text does the regression need: fits on the first tokens of the fitted text, against the whole fit.
+    """How much text the regression needs: fits on the first tokens of the fitted text, compared with the whole fit.
 
-    Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine of the slope with the whole text's, and the R²
-    with which the small fit predicts the whole text's −log α. Budgets beyond the text are left out.
+    Returns a table (n_tokens, adj_r2, cosine, r2_of_whole): the cosine between the slope and that of the whole text,
+    and the R² with which the small fit predicts −log α of the whole text. Budgets larger than the text are left out.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -284,7 +288,9 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
 
 
 def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[list[int], list[Distribution]]:
-    """Mean output probability over the first tokens of the fitted text, for those rising numbers of them it has."""
+    """Mean output probability over the first tokens of the fitted text, for those of the increasing budgets that it
+    has.
+    """
     alphas: list[Distribution] = []
     predictions = MeanPredictions(model, [Variant()])
     for batch in fit.batches:
@@ -302,8 +308,8 @@ def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[li
 
 
 def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, Float[np.ndarray, " d_model"]]:
-    """`b_LN`, `-A`, `E[h]` and `unigram` as `directions` has them, with their lengths; the first and the last only
-    where there are any.
+    """The directions `b_LN`, `-A`, `E[h]` and `unigram` of `directions`, with their norms. The first and the last are
+    left out if they do not exist.
 
     Args:
         u: the unigram distribution.
@@ -321,21 +327,22 @@ def frequency_directions(model: Model, fit: Fit, u: Distribution) -> dict[str, F
 
 
 def directions(model: Model, fit: Fit, *, unigram: Counts | None = None, seed: int = 0) -> pd.DataFrame:
-    """Cosines of the directions that carry word frequency in the space that the unembedding reads.
+    """Cosines of the directions of word frequency in the space of the unembedding's input.
 
     | name | direction |
     |---|---|
-    | `b_LN` | the bias of the final layer norm (left out where there is none) |
+    | `b_LN` | the bias of the final layer norm (left out if there is none) |
     | `-A` | the slope of log α on the output embeddings |
     | `E[h]` | the mean input of the unembedding; to first order `A ≈ −E[h]` |
     | `unigram` | the slope of log u on the output embeddings, over types that occur, if enough of them do |
     | `PC1` | the first principal axis of the embeddings, turned towards `-A` |
-    | `dim j` | at most three dimensions of E[h] further than 3 SD from their mean, turned towards it |
+    | `dim j` | up to three dimensions of E[h] that are more than 3 SD from their mean, turned towards it |
 
-    Returns the table `directions` (name_a, name_b, cosine, null_95): `null_95` is the 95th percentile of |cosine|
-    when the coordinates of the second are shuffled (1,000 times), so what is large at this width.
+    Returns the table `directions` (name_a, name_b, cosine, null_95). `null_95` is the 95th percentile of |cosine| when
+    the coordinates of the second direction are shuffled (1,000 times), which shows what is large for this many
+    dimensions.
 
-    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model, a seed below 0.
+    Raises ValueError for a fit of another model, counts of another vocabulary, a folded model, and a seed below 0.
     """
     seed = check_seed(seed)
     fit.require(model)

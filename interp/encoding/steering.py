@@ -1,4 +1,4 @@
-"""Multiply one token's probability: the ratio that is requested, and the one that is achieved."""
+"""Multiplying one token's probability: the requested ratio and the achieved ratio."""
 
 import math
 from collections.abc import Sequence
@@ -41,9 +41,10 @@ _ELEMENTS_AT_ONCE = 2**21
 
 
 class LogOdds(LogitsObserver):
-    """The distribution over positions of `log p/(1 − p)` of some tokens, as a fine histogram with the mean of each bin.
+    """The distribution over positions of `log p/(1 − p)` for some tokens, as a fine histogram with the mean of each
+    bin.
 
-    After `observe`: `shift_for`, the constant on a token's logit that multiplies its mean probability.
+    After `observe`, `shift_for` gives the constant to add to a token's logit for a requested mean probability.
     """
 
     def __init__(self, model: Model, token_ids: Sequence[int]) -> None:
@@ -60,7 +61,7 @@ class LogOdds(LogitsObserver):
         self.add("sum", zero.scatter_add(1, bins, odds))
 
     def shift_for(self, token_id: int, mean_probability: float) -> float:
-        """The constant s with `E[σ(log-odds + s)] = mean_probability`."""
+        """The constant s for which `E[σ(log-odds + s)] = mean_probability`."""
         row = self.token_ids.index(token_id)
         count = self.state["count"][row].cpu().numpy()
         odds = (self.state["sum"][row].cpu().numpy() / np.maximum(count, 1))[count > 0]
@@ -81,12 +82,12 @@ def log_odds(logits: Float[Tensor, "pos d_vocab"], token_ids: Sequence[int]) -> 
 class SteeredMeans(LogitsObserver):
     """Mean probabilities with one token's logit shifted by `s + h·v`, for many tokens, s and v at once.
 
-    A shifted logit changes the token's probability to `p' = σ(log-odds + δ)` and multiplies all others by
-    `(1 − p')/(1 − p)`, so nothing is unembedded again.
+    Shifting a logit changes the token's probability to `p' = σ(log-odds + δ)` and multiplies all others by
+    `(1 − p')/(1 − p)`, so no further unembedding is needed.
 
     Args:
-        variants: `(token id, s, t)`: v is a sum of directions, each `t` times.
-        directions: rows.
+        variants: `(token id, s, t)`, where v is the sum of the directions, each multiplied by its `t`.
+        directions: the directions, as rows.
     """
 
     def __init__(
@@ -134,13 +135,13 @@ class SteeredMeans(LogitsObserver):
 
     @property
     def intervals(self) -> dict[str, Any]:
-        """What there is to say of intervals of `achieved` (`interp.intervals.about`)."""
+        """What a result records about the intervals of `achieved` (`interp.intervals.about`)."""
         return about(int(self.state["positions"].count_nonzero()), self.stretches_per_group)
 
     @property
     def measures(self) -> pd.DataFrame:
-        """What each variant does: `achieved`, the ratio of mean probabilities, the ends of its 95 % interval, which is
-        that of its logarithm, and `kl_others`."""
+        """The effects of each variant: `achieved`, which is the ratio of mean probabilities, the ends of its 95 %
+        interval (computed for its logarithm), and `kl_others`."""
         plain, steered = self.mean_of("plain"), self.mean_of("steered")
         table = pd.DataFrame({"achieved": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
         read = self.state["positions"] > 0
@@ -153,10 +154,10 @@ class SteeredMeans(LogitsObserver):
 
 
 def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
-    """The id of one token that takes part in a fit.
+    """The id of a token that a fit used.
 
-    Raises ValueError for text that is not one token, an id that is none, and a token that the fit left out; TypeError
-    for neither text nor an id.
+    Raises ValueError for text that is not a single token, for an id without a token, and for a token that the fit left
+    out. Raises TypeError for anything but text or an id.
     """
     real = real_tokens(model)
     if isinstance(token, str):
@@ -186,19 +187,19 @@ def steer(
     weights: Weights = "least_norm",
     progress: bool = True,
 ) -> Recipe:
-    """Multiply a token's mean probability α by `ratio`, by its logit alone; the model is untouched.
+    """Multiply a token's mean probability α by `ratio`, by changing only its logit. The model itself does not change.
 
-    | shift | the token's logit gets |
+    | shift | what is added to the token's logit |
     |---|---|
     | `exact` | the constant s for which `E_x[p eˢ/(1 − p + p eˢ)] = ratio · α` on the fitted text (one pass) |
     | `constant` | `log ratio` |
     | `regression` | `−log(ratio) h·u`: as if `−log(ratio) u` were added to its output embedding, with `A·u = 1` |
 
-    `regression` is Cho et al. (2025), §6: then `A·E` falls by log ratio. It takes `h·u` for −1 at every position,
-    which it is not: see `steering_report`. Which u depends on `weights`, see `steering_direction`.
+    `regression` is that of Cho et al. (2025), §6, with which `A·E` falls by log ratio. It assumes that `h·u` is −1 at
+    every position, which is not the case; see `steering_report`. u depends on `weights`; see `steering_direction`.
 
     Raises ValueError for a fit of another model, text that is not one token, a token that the fit left out, a ratio
-    that is not positive, `ratio · α ≥ 1`, and an unknown shift or weights.
+    that is not positive, `ratio · α ≥ 1`, and unknown shifts or weights.
 
     Examples:
         >>> from interp import encoding
@@ -234,14 +235,14 @@ def steer(
 
 
 def _shift(fit: Fit, odds: LogOdds, token_id: int, ratio: float | int, shift: Shift) -> tuple[float, float]:
-    """What the token's logit gets, `s + t h·u`, as (s, t)."""
+    """What is added to the token's logit, `s + t h·u`, as (s, t)."""
     if shift == "exact":
         return odds.shift_for(token_id, ratio * float(fit.alpha[token_id])), 0.0
     return (math.log(ratio), 0.0) if shift == "constant" else (0.0, -math.log(ratio))
 
 
 def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.ndarray, " d_model"]:
-    """The u of `E ← E − log(ratio) u`, with `A·u = 1`: element by element `u = Ω · A⁻¹`, the weights Ω adding up to 1.
+    """The u of `E ← E − log(ratio) u`, with `A·u = 1`: element by element `u = Ω · A⁻¹`, with weights Ω of sum 1.
 
     | weights | Ω_j | u |
     |---|---|---|
@@ -249,8 +250,8 @@ def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.nd
     | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, as far along every dimension |
     | `top` | 1/k on the k largest |A_j|, a tenth of the dimensions, else 0 | `1 / (k A_j)` there |
 
-    Source: Cho et al. (2025), §6, which leaves Ω open; the three are ours. For the slope all are alike; how the token's
-    probability changes depends on `E[h·u]`, which is theirs (see `steering_report`).
+    Source: Cho et al. (2025), §6, who do not specify Ω; the three choices are ours. All of them satisfy `A·u = 1`, but
+    the change of the token's probability depends on `E[h·u]`, which differs between them (see `steering_report`).
 
     Raises ValueError for unknown weights.
 
@@ -274,7 +275,7 @@ def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.nd
 
 
 def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
-    """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α: id → group.
+    """Frequent, middling and rare tokens with α < .05, drawn from the thirds of the ranks of α, as id → group.
 
     Raises ValueError for a seed below 0.
     """
@@ -292,7 +293,7 @@ def sample_tokens(fit: Fit, *, each: int = 5, seed: int = 0) -> dict[int, str]:
 
 
 def check_asked(ratios: Sequence[float | int], shifts: Sequence[str], weights: Sequence[str]) -> None:
-    """Raise ValueError unless there are ratios, all positive numbers, and shifts and weights, all known."""
+    """Raise ValueError unless there are ratios, which are all positive, and shifts and weights, which are all known."""
     if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
         raise ValueError(f"each ratio must be a positive number, found {ratios}")
     if not shifts or not set(shifts) <= set(SHIFTS):
@@ -314,23 +315,23 @@ def steering_report(
     seed: int = 0,
     progress: bool = True,
 ) -> Passes[pd.DataFrame]:
-    """The ratios that are requested of `steer` and those it achieves, on the fitted text and on another.
+    """The ratios that `steer` is asked for and those that it achieves, on the fitted text and on another.
 
     Args:
         other: text that the fit has not seen.
-        tokens: which; by default five each of frequent, middling and rare ones with α < .05.
-        ratios: requested; those that would make a mean probability of 1 or more are left out.
-        weights: of the shift `regression`, one or several (see `steering_direction`).
+        tokens: the tokens to steer. Default: five each of frequent, middling and rare tokens with α < .05.
+        ratios: the requested ratios. Those that would give a mean probability of 1 or more are left out.
+        weights: one or several choices of weights for the shift `regression` (see `steering_direction`).
 
     Returns the table `steering` (token, token_id, group, text, shift, weights, alpha, requested, achieved,
-    achieved_low, achieved_high, kl_others): `text` is `fitted` or `other`; `weights` is empty for other shifts than
-    `regression`; `achieved` is the ratio of mean probabilities on that text, with its 95 % interval by leaving out
-    groups of texts (`interp.intervals.jackknife` of its logarithm, the shift being what it is; NaN of fewer than 20
-    texts, `attrs["intervals"]` says why); `kl_others` the KL divergence (nats) between the mean distributions over all
-    other tokens, renormalised (at each position they keep their proportions).
+    achieved_low, achieved_high, kl_others). `text` is `fitted` or `other`, and `weights` is empty for shifts other than
+    `regression`. `achieved` is the ratio of mean probabilities on that text. Its 95 % interval comes from leaving out
+    groups of texts (`interp.intervals.jackknife` of its logarithm, with the shift taken as given); it is NaN for fewer
+    than 20 texts, and `attrs["intervals"]` says why. `kl_others` is the KL divergence (nats) between the renormalised
+    mean distributions over all other tokens. (At each position, these keep their proportions.)
 
-    Raises ValueError as `steer` does, for unknown shifts or weights, no tokens or ratios, and a seed below 0; TypeError
-    for one string in place of a list of tokens.
+    Raises the errors of `steer`, and ValueError for unknown shifts or weights, if there are no tokens or ratios, and
+    for a seed below 0. Raises TypeError for a single string in place of a list of tokens.
 
     Examples:
         >>> from interp import encoding

@@ -1,4 +1,4 @@
-"""Question 3 in whole, on one model and text."""
+"""The whole of question 3, for one model and text."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,18 +42,19 @@ _SCANNED = 500  # and the effects of neurons
 
 @dataclass(frozen=True, eq=False)
 class EncodingStudy(Result):
-    """What `study` found.
+    """The result of `study`.
 
-    - `regression`, `dims`: see `interp.encoding.fit`; `few_shot`: see `interp.encoding.few_shot`.
-    - `types` (token_id, token, alpha, predicted, pc1, pc2): mean output probability, what the regression gives, and the
-      coordinates of the output embedding on its first two principal axes, from the mean.
-    - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
-    - `contexts`: of each neuron with exact effects the 20 tokens of the text at which its magnitude is largest, see
-      `interp.run.contexts.LargestTokens`; empty for encoders, and for batches that were made by hand.
-    - `directions`, `neurons` (empty for encoders), `dynamics` (of `steps`, or as it ships with a model): see the
-      functions.
-    - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces, see `interp.encoding.atlas.tables`; empty
-      unless asked for with `atlas`. `provenance["atlas"]` has the dimensions, neurons and heads, and what is `absent`.
+    - `regression`, `dims`: see `interp.encoding.fit`. `few_shot`: see `interp.encoding.few_shot`.
+    - `types` (token_id, token, alpha, predicted, pc1, pc2): the mean output probability, the value that the regression
+      predicts, and the centred coordinates of the output embedding on the first two principal axes.
+    - `pruning`: see `pruning_curve`, for both bases. `steering`: see `steering_report`.
+    - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
+      `interp.run.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
+    - `directions`, `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the
+      functions of these names.
+    - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces; see `interp.encoding.atlas.tables`. They
+      are empty unless asked for with `atlas`. `provenance["atlas"]` has the dimensions, neurons and heads, and what is
+      `absent`.
     """
 
     analysis: ClassVar[str] = "encoding"
@@ -87,7 +88,7 @@ class EncodingStudy(Result):
 
     @property
     def removable(self) -> pd.DataFrame:
-        """The largest of the fractions up to which top-1 agreement stays at 99 % and 95 %, by basis and order, or 0."""
+        """The largest fractions up to which top-1 agreement stays at 99 % and at 95 %, by basis and order, or 0."""
         curves = self.pruning.groupby(["basis", "order"], sort=False)
         rows = [(*names, *(_removable(curve, level) for level in (0.99, 0.95))) for names, curve in curves]
         return pd.DataFrame(rows, columns=["basis", "order", "99%", "95%"])
@@ -110,7 +111,7 @@ def _removable(curve: pd.DataFrame, level: float) -> float:
 
 
 def why_impossible(model: Model) -> str | None:
-    """Why a model's output embeddings cannot be studied, None if they can."""
+    """Why a model's output embeddings cannot be studied, or None if they can."""
     try:
         raw_head(model).refuse_cap("predictions without some dimensions, or steered, have no closed form")
     except ValueError as error:
@@ -120,18 +121,18 @@ def why_impossible(model: Model) -> str | None:
 
 @asks(EncodingOptions)
 def study(model: Model, text: Text, options: EncodingOptions) -> Passes[EncodingStudy]:
-    """Regression, pruning, steering, directions and neurons of one model.
+    """Study the regression, pruning, steering, directions and neurons of one model.
 
-    `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000 of
-    the positions, drawn at random, and neurons over about 500; all else over every position. `steps` are those of the
-    model's own training, as `interp.encoding.training.checkpoints` finds them: in `checkpoints/step-N` of the directory
-    it is from, or by its name on the hub (Pythia). Each is loaded and reads the text once, in this process alone.
+    `text` is anything `interp.corpora.batches` takes, or its batches. Pruning curves are averaged over about 5,000
+    random positions, neurons over about 500, and everything else over all positions. `steps` are steps of the model's
+    own training, which `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its directory, or by its
+    name on the hub (Pythia). Each checkpoint is loaded and reads the text once, only in this process.
 
-    With `atlas` the directions that other questions find are compared with these: see `interp.encoding.atlas`.
+    With `atlas`, these directions are compared with those that other questions find; see `interp.encoding.atlas`.
 
-    Raises ValueError as the functions it is made of, before the first pass for orders, bases, shifts, weights, ratios,
-    a seed, counts or another text that they refuse; RuntimeError for an atlas while somebody else has hooks on the
-    prediction head.
+    Raises the errors of the functions it uses. Orders, bases, shifts, weights, ratios, a seed, counts or another text
+    that they refuse are refused before the first pass. Raises RuntimeError for an atlas while the prediction head has
+    other hooks.
 
     Examples:
         >>> from interp.testing import toy_decoder
@@ -182,7 +183,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
 
 
 def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tuple[pd.DataFrame, dict[str, Any]]]:
-    """The curves, and what there is to say of their intervals."""
+    """The curves, and what a result records about their intervals."""
     orders, seed = listed(options.orders), options.seed
     curves = [PrunedPredictions(model, fitted, orders, basis, _FRACTIONS, seed) for basis in listed(options.bases)]
     some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
@@ -216,7 +217,7 @@ def _named(contexts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _seen(model: Model, fitted: Fit, unigram: Unigrams, options: EncodingOptions) -> Passes[Seen | None]:
-    """What the atlas is made of, where it is asked for."""
+    """The sources of the atlas, if it was asked for."""
     if not options.atlas:
         return None
     return (yield from look(model, fitted, unigram.distribution, most=most_dims(model.cfg.d_model)))
@@ -232,7 +233,7 @@ def _types(model: Model, fitted: Fit) -> pd.DataFrame:
 
 
 def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> Iterator[tuple[int, Model]] | None:
-    """Those of the steps that were asked for, if any were."""
+    """The checkpoints of the steps that were asked for, or None."""
     if options.steps is None:
         return None
     if prepared.corpus is None:
@@ -244,8 +245,8 @@ def _checkpoints(model: Model, prepared: Batches, options: EncodingOptions) -> I
 def _dynamics(
     model: Model, prepared: Batches, unigram: Unigrams, kept: Iterator[tuple[int, Model]] | None
 ) -> pd.DataFrame:
-    """Of these checkpoints, which read the same text; or else the table that ships with a model (`dynamics.csv` in its
-    directory), or an empty one."""
+    """The dynamics of these checkpoints on the same text; or else the table that ships with a model (`dynamics.csv` in
+    its directory), or an empty table."""
     if kept is not None:
         settings = {name: prepared.settings[name] for name in ("layout", "context", "bos", "eos", "mask_rate", "seed")}
         return dynamics(kept, prepared.corpus, unigram=unigram, settings=settings)

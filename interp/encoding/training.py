@@ -1,4 +1,4 @@
-"""How the encoding of frequency comes about in training."""
+"""How the encoding of word frequency develops during training."""
 
 import os
 import shutil
@@ -33,17 +33,17 @@ def checkpoints(source: str | Path, steps: Sequence[int] | None = None) -> Itera
     """The models of a training run, one at a time: `(step, model)`.
 
     Args:
-        source: a directory that `tools/train.py` wrote, whose `checkpoints/step-N` are read; or a hub name that has
-            checkpoints ("pythia-70m"), with its steps.
-        steps: which ones; all of a directory.
+        source: a directory that `tools/train.py` wrote, with `checkpoints/step-N` in it; or a hub name with checkpoints
+            ("pythia-70m").
+        steps: the steps to load. Default: all steps of a directory. A hub name needs them.
 
-    Raises ValueError for a hub name without steps, FileNotFoundError for a directory without such checkpoints.
+    Raises ValueError for a hub name without steps, and FileNotFoundError for a directory without such checkpoints.
     """
     root = Path(source)
     wanted = [whole_number(step, "a step", least=0) for step in steps or []]
     if not root.is_dir():
         if not wanted:
-            raise ValueError(f"{source} is no directory; for a hub name give the steps of its checkpoints")
+            raise ValueError(f"{source} is not a directory; for a hub name, give the steps of its checkpoints")
         return ((step, models.load(str(source), checkpoint=step)) for step in wanted)
     found = {int(path.name.removeprefix("step-")): path for path in root.glob("checkpoints/step-[0-9]*")}
     if not found or not set(wanted) <= set(found):
@@ -67,19 +67,19 @@ def dynamics(
     settings: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """How the encoding of frequency comes about in training: one row for each (step, model).
+    """How the encoding of word frequency develops during training: a table with one row per (step, model).
 
-    Columns: step, adj_r2 (of −log α on the output embeddings), spearman (of b_LN W_U with log u; NaN without
-    b_LN, or while it is zero), kl_unigram_model (KL(u‖q), nats), loss (mean NLL, nats; of masked tokens for an
-    encoder). One forward pass per checkpoint.
+    The columns are step, adj_r2 (of −log α on the output embeddings), spearman (of b_LN W_U with log u; NaN without
+    b_LN, or while it is zero), kl_unigram_model (KL(u‖q), nats) and loss (mean NLL, nats; of masked tokens for an
+    encoder). Each checkpoint takes one forward pass.
 
     Args:
-        text: what `interp.corpora.load` takes.
+        text: anything `interp.corpora.load` takes.
         unigram: token counts with the checkpoints' tokenizer.
-        settings: of `interp.corpora.batches`, such as `bos` and `context`.
+        settings: settings of `interp.corpora.batches`, such as `bos` and `context`.
 
     Raises:
-        ValueError: no checkpoint, a folded one, or counts of another vocabulary or tokenizer.
+        ValueError: there is no checkpoint, one is folded, or the counts belong to another vocabulary or tokenizer.
 
     Examples:
         >>> from interp.corpora import count_unigrams

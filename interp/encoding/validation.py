@@ -1,11 +1,11 @@
 """R² on types that the regression has not seen, by ten-fold cross-validation from Gram matrices.
 
 With the embeddings' decomposition `X = U S Vᵀ` (see `interp.encoding.decomposition`), the columns of `Z = [U 1/√n]` are
-orthonormal, so that leaving out the rows `Z_f` of a fold leaves the coefficients
+orthonormal, so leaving out the rows `Z_f` of a fold gives the coefficients
 
     (I − Z_fᵀ Z_f)⁻¹ (Zᵀ y − Z_fᵀ y_f)
 
-of least squares on the other rows. A fold costs a Gram matrix of its own types, made a block of them at a time.
+of least squares on the other rows. Each fold costs one Gram matrix of its types, computed in blocks.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _OPEN = 1e-5  # the least pivot of a fold's other types for their slope to be ce
 
 
 def folds(n_types: int) -> Int[np.ndarray, " types"]:
-    """The fold of each type, 0 … 9: the same for every model of so many types, as even as can be, and mixed.
+    """The fold of each type, 0 … 9. It depends only on the number of types; folds are as even as possible, and mixed.
 
     Examples:
         >>> np.bincount(folds(25)).tolist()
@@ -39,14 +39,14 @@ def folds(n_types: int) -> Int[np.ndarray, " types"]:
 def cross_validated(
     embeddings: Embeddings, found: Decomposition, targets: Float[np.ndarray, "types targets"]
 ) -> pd.DataFrame:
-    """R² of each target as the regression on the types of the other nine folds predicts it.
+    """R² of each target when it is predicted by the regression on the types of the other nine folds.
 
-    `cv_r2 = 1 − Σ (y − ŷ)² / Σ (y − ȳ)²`, both sums over all types, and its 95 % interval (`cv_r2_low`, `cv_r2_high`):
-    the delta method for the logarithm of the ratio, types being drawn independently. NaN where the other types of a
-    fold leave the slope open.
+    `cv_r2 = 1 − Σ (y − ŷ)² / Σ (y − ȳ)²`, with both sums over all types. Its 95 % interval (`cv_r2_low`, `cv_r2_high`)
+    uses the delta method for the logarithm of the ratio, as if types were drawn independently. It is NaN if the types
+    outside of some fold do not determine the slope.
 
     Args:
-        found: their decomposition with these targets.
+        found: the decomposition of the embeddings with these targets.
 
     Examples:
         >>> from interp.encoding.decomposition import decompose
@@ -84,7 +84,7 @@ def cross_validated(
 def _centred(
     embeddings: Embeddings, chosen: Int[np.ndarray, " types"], found: Decomposition
 ) -> Iterator[tuple[slice, Float[np.ndarray, "types d_model"]]]:
-    """Some of the types, as the decomposition has them: scaled, and less the mean of all."""
+    """The embeddings of some types as in the decomposition: scaled, minus the mean of all types."""
     used = np.arange(embeddings.W_U.shape[1]) if embeddings.use is None else np.flatnonzero(embeddings.use)
     mask = np.zeros(embeddings.W_U.shape[1], dtype=bool)
     mask[used[chosen]] = True
@@ -93,7 +93,7 @@ def _centred(
 
 
 def _solved(gram: Float[np.ndarray, "d d"], along: Float[np.ndarray, "d targets"]) -> Float[np.ndarray, "d targets"]:
-    """`gram⁻¹ along` of a positive definite matrix (its lower triangle), NaN for one that is singular."""
+    """`gram⁻¹ along` for a positive definite matrix (given by its lower triangle); NaN if it is singular."""
     try:
         factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
     except LinAlgError:

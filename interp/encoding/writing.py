@@ -1,4 +1,4 @@
-"""What a model writes without some of its output dimensions."""
+"""Text that a model generates without some of its output dimensions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,23 +32,24 @@ def pruned_text(
     seed: int = 0,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Continue prompts greedily with dimensions of the unembedding's input at zero, and compare with the whole model.
+    """Continue prompts greedily with dimensions of the unembedding's input set to zero, and compare with the full
+    model.
 
-    Cho et al. (2025), §5, remove 30 % and find generated text little changed. As many new tokens are written as the
-    prompts' human continuations have, the end-of-sequence token being held back: diversity is comparable for equal
-    amounts of text alone.
+    Cho et al. (2025), §5, remove 30 % and find that generated text hardly changes. As many new tokens are generated as
+    the prompts' human continuations have, and the end-of-sequence token is suppressed, because diversity is comparable
+    only for equal amounts of text.
 
     Args:
-        prompts: from `interp.generation.prompts`.
-        fit: of this model; it ranks the dimensions.
+        prompts: prompts from `interp.generation.prompts`.
+        fit: a fit of this model, which ranks the dimensions.
         order, basis, fractions, seed: see `pruning_curve`.
 
     Returns a table (basis, order, fraction, n_dims, diversity, diversity_se, repetition, agreement, same_texts,
-    perplexity, n_texts, n_tokens): `agreement` is the share of new tokens that are the whole model's at the same place,
-    `same_texts` that of texts without a difference, `perplexity` the pruned model's on about 5,000 positions of the
-    fitted text (see `pruning_curve`), the others as in `interp.generation.text_metrics`.
+    perplexity, n_texts, n_tokens). `agreement` is the share of new tokens that the full model has at the same place,
+    and `same_texts` the share of texts without a difference. `perplexity` is that of the pruned model on about 5,000
+    positions of the fitted text (see `pruning_curve`). The other columns are as in `interp.generation.text_metrics`.
 
-    Raises ValueError as `pruning_curve` and `interp.generation.generate` do.
+    Raises the errors of `pruning_curve` and `interp.generation.generate`.
 
     Examples:
         >>> from interp import encoding, generation

@@ -1,3 +1,3 @@
-"""What all figures share: style, what they are drawn with, views, and the section of a page."""
+"""Shared parts of all figures: style, drawing, views, and the section of a page."""
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""What figures are made of: lines, bands, error bars, heatmaps, and the rows of a table that are drawn."""
+"""The parts of figures: lines, bands, error bars, heatmaps, and the rows of a table to draw."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ _MOST_TYPES = 1_500
 
 
 def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
-    """The rows with that value in a column.
+    """The rows with this value in a column.
 
-    Raises ValueError if there is none, with the values that there are.
+    Raises ValueError if there are none, listing the existing values.
     """
     rows = table[table[column] == value]
     if rows.empty:
@@ -27,7 +27,7 @@ def only(table: pd.DataFrame, column: str, value: Any) -> pd.DataFrame:
 
 
 def evenly(ordered: Any, most: int) -> Any:
-    """At most so many rows of a table or values of a series, evenly taken over all."""
+    """At most this many rows of a table, or values of a series, taken at even distances."""
     return ordered.iloc[np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(int)]
 
 
@@ -42,14 +42,14 @@ def add_series(
     panel: int | None = None,
     **more: Any,
 ) -> None:
-    """A line over the index of the values, with markers where the style has a symbol; nothing without values.
+    """Add a line over the index of the values, with markers if the style has a symbol. Adds nothing without values.
 
     Args:
-        hover: what is said of a point, before the name of the series.
-        size: of the markers.
-        legend: whether the name stands in the legend, as that of all series with this name.
-        panel: the column, in a figure of several.
-        more: of `plotly.graph_objects.Scatter`; `mode="markers"` for points without a line.
+        hover: the hover text of a point, before the name of the series.
+        size: the size of the markers.
+        legend: whether the name is in the legend, on behalf of all series with this name.
+        panel: the column, in a figure with several panels.
+        more: arguments of `plotly.graph_objects.Scatter`; `mode="markers"` for points without a line.
     """
     if values.empty:
         return
@@ -73,20 +73,20 @@ def add_equal(out: go.Figure, low: float, high: float, name: str, **more: Any) -
 
 
 def add_band(out: go.Figure, low: pd.Series, high: pd.Series, colour: str, **more: Any) -> None:
-    """What lies between two lines over the same index."""
+    """Fill the area between two lines over the same index."""
     around = pd.concat([high, low[::-1]])
     more |= {"fill": "toself", "fillcolor": colour, "line": {"width": 0}, "mode": "lines", "hoverinfo": "skip"}
     out.add_scatter(x=around.index, y=around, **more)
 
 
 def error_bars(values: pd.Series, low: pd.Series, high: pd.Series, **more: Any) -> dict[str, Any]:
-    """From `low` to `high` at each value."""
+    """Error bars from `low` to `high` at each value."""
     ends = {"type": "data", "symmetric": False, "array": high - values, "arrayminus": values - low}
     return {"thickness": 1, "width": 3} | ends | more
 
 
 def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, style: Style, hover: str) -> None:
-    """A point for each type of token; of many, 1,500 evenly taken over the rows."""
+    """Add one point per token type; if there are many, 1,500 at even distances."""
     shown = evenly(types.assign(x=x, y=y), _MOST_TYPES).astype({"x": np.float32, "y": np.float32})
     points, text = shown.set_index("x")["y"], shown["token"].map(plain_token)
     look = {"symbol": "circle"} | style | {"name": f"{len(shown):,} of {len(types):,} types"}
@@ -97,9 +97,9 @@ def add_types(out: go.Figure, types: pd.DataFrame, x: pd.Series, y: pd.Series, s
 def add_grid(
     out: go.Figure, grid: pd.DataFrame, hover: str, *, middle: float = 0.0, reach: float | None = None, **more: Any
 ) -> None:
-    """A heatmap with the names of rows and columns, the first row above.
+    """Add a heatmap with the names of rows and columns, with the first row at the top.
 
-    Colours go from `middle` − `reach` to `middle` + `reach`, by default the largest magnitude.
+    Colours range from `middle` − `reach` to `middle` + `reach`. The default reach is the largest magnitude.
     """
     if reach is None:
         reach = float(np.nanmax(np.abs(grid.to_numpy()))) or 1.0

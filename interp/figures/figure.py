@@ -1,4 +1,4 @@
-"""The figure that every plot returns: plotly's, which saves itself for a paper too."""
+"""The figure that every plot returns: a plotly figure that can also be saved for a paper."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Figure(go.Figure):
-    """A plotly figure with `save`.
+    """A plotly figure with a method `save`.
 
     Examples:
         >>> import tempfile
@@ -29,7 +29,7 @@ class Figure(go.Figure):
     def save(self, path: str | os.PathLike[str], *, width: float | int = 3.3, style: "PaperStyle" = "paper") -> Path:
         """Write the figure for a paper, as PDF, SVG or PNG; see `interp.figures.paper.save`.
 
-        Raises ValueError as that does, and without the extra `interp[figures]`.
+        Raises the errors of that function, and ValueError without the extra `interp[figures]`.
         """
         check_matplotlib()
         written: Path = find("interp.figures.paper:save")(self, path, width=width, style=style)

@@ -1,6 +1,7 @@
-"""A plotly figure → a file for a paper: so many inches wide, in type of 8 points, with its fonts, nothing cut.
+"""Saves a plotly figure as a file for a paper: with a given width in inches, 8-point type, embedded fonts, and nothing
+cut off.
 
-matplotlib draws it again from what the plotly figure holds, so that no browser is needed.
+matplotlib draws the figure again from the contents of the plotly figure, so no browser is needed.
 """
 
 import os
@@ -41,7 +42,7 @@ PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
 FORMATS = ("pdf", "svg", "png")
 POINTS = 8
-"""The size of all type but indices."""
+"""The size of all type except indices."""
 
 _INCH = 72
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
@@ -81,21 +82,21 @@ def _settings() -> dict[str, Any]:
 
 
 SETTINGS: Any = _settings()
-"""What matplotlib draws with."""
+"""The settings of matplotlib."""
 
 
 @matplotlib.rc_context(SETTINGS)
 def save(
     figure: go.Figure, path: str | os.PathLike[str], *, width: float | int = 3.3, style: PaperStyle = "paper"
 ) -> Path:
-    """Write a figure as PDF, SVG or PNG (300 dots per inch), whichever the path ends in.
+    """Write a figure as PDF, SVG or PNG (300 dots per inch), depending on the ending of the path.
 
     Args:
-        width: in inches; 3.3 for one column of two, 6.8 for both. The height follows from what is drawn.
-        style: `paper` leaves the title to the caption, `titled` writes it above.
+        width: the width in inches: 3.3 for one column of two, 6.8 for both. The height follows from what is drawn.
+        style: `paper` leaves the title to the caption, `titled` writes it above the figure.
 
-    Warns of letters that no font here has. Raises ValueError for another ending, a width outside 2.5 … 20, and a figure
-    with traces other than lines, points, bars, boxes and heatmaps.
+    Warns about letters that no installed font has. Raises ValueError for another ending, for a width outside 2.5 … 20,
+    and for a figure with traces other than lines, points, bars, boxes and heatmaps.
 
     Examples:
         >>> import tempfile
@@ -122,7 +123,7 @@ def save(
 
 @contextmanager
 def _one_warning() -> Iterator[None]:
-    """One warning of all letters without a font, in place of one for each letter and each time it is drawn."""
+    """Give one warning for all letters without a font, instead of one for each letter and each time it is drawn."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", _NO_FONT)
         yield
@@ -133,12 +134,12 @@ def _one_warning() -> Iterator[None]:
         else:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     if letters:
-        what = f"no font here has {' '.join(letters)}, drawn as boxes; install one that interp names, such as Noto Sans"
+        what = f"no installed font has {' '.join(letters)}, drawn as boxes; install a font that has, such as Noto Sans"
         warnings.warn(f"{what} (Debian, Ubuntu: apt install fonts-noto-core fonts-noto-cjk)", stacklevel=3)
 
 
 def caption(figure: go.Figure) -> str:
-    """Title and subtitle as sentences.
+    """The title and subtitle of a figure as sentences.
 
     Examples:
         >>> from interp.figures.style import figure
@@ -160,7 +161,7 @@ def _titles(figure: go.Figure) -> tuple[str, str]:
 
 
 def check_look(width: float | int, style: PaperStyle) -> None:
-    """Raise ValueError for a width that no page has, or an unknown style."""
+    """Raise ValueError for an impossible width or an unknown style."""
     check_choice("style", style, get_args(PaperStyle))
     if not _LEAST_WIDTH <= width <= _MOST_WIDTH:
         raise ValueError(f"width is {width:g} inches; expected {_LEAST_WIDTH:g} to {_MOST_WIDTH:g}")
@@ -168,7 +169,7 @@ def check_look(width: float | int, style: PaperStyle) -> None:
 
 @matplotlib.rc_context(SETTINGS)
 def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper") -> Figure:
-    """The figure as matplotlib draws it. Raises as `save` does."""
+    """The figure as drawn by matplotlib. Raises the errors of `save`."""
     check_look(width, style)
     check_traces(figure.data)
     figure = _coloured(figure)
@@ -207,8 +208,8 @@ def _coloured(figure: go.Figure) -> go.Figure:
 
 
 def _places(figure: go.Figure, width: float) -> dict[tuple[str, str], tuple[int, int]]:
-    """The row and column of each pair of axes that holds something: in the order of the figure, in fewer columns where
-    the page is narrow."""
+    """The row and column of each pair of axes with contents, in the order of the figure, with fewer columns if the page
+    is narrow."""
     pairs = dict.fromkeys((one.xaxis or "x", one.yaxis or "y") for one in figure.data) or [("x", "y")]
     left = {pair: _domain(figure, pair[0])[0] for pair in pairs}
     top = {pair: _domain(figure, pair[1])[1] for pair in pairs}
@@ -228,7 +229,7 @@ def _domain(figure: go.Figure, axis: str) -> tuple[float, float]:
 
 
 def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple[int, int]]) -> list[Plot]:
-    """Axes in their places, labelled at the left and below; of panels without a label, with that of the others."""
+    """Axes in their places, labelled at the left and below. A panel without a label gets that of the others."""
     rows, columns = (1 + max(place[side] for place in places.values()) for side in (0, 1))
     grid, looks = out.add_gridspec(rows, columns), tell_apart(figure.data)
     made: dict[str | None, Any] = {}
@@ -249,19 +250,19 @@ def _axes(out: Figure, figure: go.Figure, places: Mapping[tuple[str, str], tuple
 
 
 def _label(figure: go.Figure, places: Iterable[tuple[str, str]], side: int) -> str:
-    """The first label of an axis that there is."""
+    """The first existing label of an axis."""
     return next((text for pair in places if (text := figure.layout[_key(pair[side])].title.text)), "")
 
 
 def _lies_on(plot: Plot, thing: Any) -> bool:
-    """Whether a shape or an annotation stands in this pair of axes."""
+    """Whether a shape or an annotation belongs to this pair of axes."""
     own = {axis.plotly_name.replace("axis", "") for axis in (plot.x, plot.y)}
     refs = {str(getattr(thing, f"{side}ref") or side).removesuffix(" domain") for side in "xy"}
     return bool(refs & own) and refs <= own | {"paper"}
 
 
 def _note(plot: Plot, note: Any) -> None:
-    """A note at its place; above the axes the name of a panel."""
+    """Draw a note at its place, or above the axes if it is the name of a panel."""
     is_name = str(note.xref).endswith("domain") and str(note.yref).endswith("domain") and note.y == 1
     if is_name:
         plot.axes.set_title(words(note.text), pad=3)
@@ -270,7 +271,7 @@ def _note(plot: Plot, note: Any) -> None:
 
 
 def _in_legend(figure: go.Figure, trace: Any) -> bool:
-    """As plotly has it: one series alone only where it is asked for."""
+    """Whether a trace is in the legend, as in plotly: a single series only if this is asked for."""
     shown = [one for one in figure.data if one.showlegend is not False and one.type != "heatmap"]
     if trace.showlegend is None and len(shown) == 1:
         return False
@@ -278,7 +279,7 @@ def _in_legend(figure: go.Figure, trace: Any) -> bool:
 
 
 def _scales(plot: Plot) -> None:
-    """Kind, range and ticks of both axes, and the grid behind the data."""
+    """Set the kind, range and ticks of both axes, and the grid behind the data."""
     axes = plot.axes
     if not any(trace.type == "heatmap" for trace in plot.traces):
         axes.grid(color="#dddddd", zorder=0)
@@ -318,7 +319,7 @@ def _scales(plot: Plot) -> None:
 
 
 def _decades(of: Any, values: list[np.ndarray]) -> None:
-    """Powers of ten, or 1, 2, 5, 10 … where there are few of them."""
+    """Use ticks at powers of ten, or at 1, 2, 5, 10 … if there are few powers."""
     known = np.concatenate([*values, [np.nan]])
     known = known[known > 0]
     if len(known) and known.max() / known.min() < 300:
@@ -328,7 +329,7 @@ def _decades(of: Any, values: list[np.ndarray]) -> None:
 
 
 def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
-    """Below the figure, in as many columns as fit."""
+    """Draw the legend below the figure, in as many columns as fit."""
     if not handles:
         return
     shown, names = zip(*handles, strict=True)
@@ -348,19 +349,19 @@ def _is_area(handle: Any) -> bool:
 
 
 def _folded(text: str, width: float) -> str:
-    """Text in lines of so many inches."""
+    """Text broken into lines of at most this many inches."""
     return "\n".join(_wrapped(line, max(8, int(width * _INCH / (0.58 * POINTS)))) for line in text.split("\n"))
 
 
 def _wrapped(text: str, letters: int) -> str:
-    """Text in lines of so many letters, of which an index has as many as are seen."""
+    """Text broken into lines of at most this many letters, counting the visible letters of indices."""
     indices = INDEX.finditer(text)
     shown = textwrap.fill(INDEX.sub(lambda found: "\0" * len(found[1]), text), letters, break_long_words=False)
     return re.sub("\0+", lambda _: next(indices)[0], shown)
 
 
 def _fit(out: Figure, plots: list[Plot]) -> None:
-    """Fold what is longer than its axis, and give the axes the height that they need."""
+    """Fold labels that are longer than their axis, and give the axes the height that they need."""
     for plot in plots:
         _name_ticks(plot)
     placed = False
@@ -383,7 +384,7 @@ def _fit(out: Figure, plots: list[Plot]) -> None:
 
 
 def _height(plot: Plot) -> float:
-    """The height of axes in inches: in proportion to their width, or as their labels need it."""
+    """The height of axes in inches, in proportion to their width or as needed by their labels."""
     box = plot.axes.get_window_extent()
     known = plot.categories("y")
     labels = plot.axes.get_yticklabels() if known is not None or plot.y.tickvals is not None else []
@@ -393,7 +394,7 @@ def _height(plot: Plot) -> float:
 
 
 def _labels(plots: list[Plot]) -> Iterator[tuple[Text, float, float]]:
-    """Axis labels and names of panels, each with its length and the room that there is for it."""
+    """Axis labels and names of panels, each with its length and the available room."""
     for plot in plots:
         axes = plot.axes
         yield axes.yaxis.label, axes.yaxis.label.get_window_extent().height, axes.get_window_extent().height
@@ -403,7 +404,9 @@ def _labels(plots: list[Plot]) -> Iterator[tuple[Text, float, float]]:
 
 
 def _fold(label: Text, length: float, room: float) -> bool:
-    """Fold a label that is longer than its axes are high, or wider than its part of the page; whether it was."""
+    """Fold a label that is longer than the height of its axes, or wider than its part of the page. Returns whether it
+    was.
+    """
     text = label.get_text().replace("\n", " ")
     if length <= room + 2 or " " not in text:
         return False
@@ -413,7 +416,7 @@ def _fold(label: Text, length: float, room: float) -> bool:
 
 
 def _name_ticks(plot: Plot) -> None:
-    """Names of categories in two lines where they are long, at the bottom upright where they do not fit beside one
+    """Write long names of categories in two lines, and vertically at the bottom if they do not fit next to one
     another."""
     width = plot.axes.figure.get_figwidth() / plot.axes.get_subplotspec().get_gridspec().ncols
     if _named_ticks(plot, "y"):
@@ -436,7 +439,7 @@ def _named_ticks(plot: Plot, name: str) -> bool:
 
 
 def _thin(plot: Plot) -> bool:
-    """Leave out tick labels that lie on one another, and the numbers of cells too small for them; whether any was."""
+    """Leave out tick labels that overlap, and numbers in cells that are too small. Returns whether any was left out."""
     changed = False
     for axis in (plot.axes.xaxis, plot.axes.yaxis):
         labels = [one for one in axis.get_ticklabels() if one.get_visible() and one.get_text()]
@@ -458,7 +461,7 @@ def _thin(plot: Plot) -> bool:
 
 
 def _place_notes(plot: Plot) -> None:
-    """Notes beside the axes move inside, those above others one line higher."""
+    """Move notes beside the axes inside, and notes above other notes one line higher."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
@@ -473,5 +476,5 @@ def _place_notes(plot: Plot) -> None:
 
 
 def _overlap(boxes: list[Any]) -> bool:
-    """Whether any two boxes lie on one another."""
+    """Whether any two boxes overlap."""
     return any(one.overlaps(two) for i, one in enumerate(boxes) for two in boxes[i + 1 :])

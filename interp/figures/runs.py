@@ -1,4 +1,4 @@
-"""Several runs side by side: key numbers, figures with one trace for each run, and what differs most."""
+"""Several runs side by side: key numbers, figures with one trace per run, and what differs most."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ DEPTH = "relative depth (1: after the last layer)"
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """A row of numbers and a trace in each figure for every run, and one sentence of what differs most."""
+    """A row of numbers and a trace in each figure for every run, and one sentence about what differs most."""
 
     definitions: dict[str, str]
     numbers: pd.DataFrame
@@ -31,7 +31,7 @@ def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Each name that two results or more have, with those."""
+    """Each name that two or more results have, with these results."""
     known = {run: list(names(result)) for run, result in results.items()}
     for name in dict.fromkeys(one for of_run in known.values() for one in of_run):
         having = {run: result for run, result in results.items() if name in known[run]}
@@ -40,7 +40,7 @@ def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) ->
 
 
 def extremes(what: str, values: pd.Series, form: str) -> str:
-    """Between which runs a number varies, and how far, in the digits that are printed."""
+    """A sentence with the runs between which a number varies most, and how far, in the digits that are printed."""
     known = values.dropna().sort_values()
     if known.empty:
         return f"{what} is known of no run."
@@ -56,12 +56,12 @@ def draw_runs(out: Figure, lines: Mapping[str, pd.Series], names: list[str]) -> 
 
 
 def layers_of(run: str, provenance: Mapping[str, Any]) -> int:
-    """How many layers the model of a run has."""
+    """The number of layers of a run's model."""
     if "n_layers" not in provenance:
         raise ValueError(f"the provenance of {run} has no n_layers: another version saved it; run the analysis again")
     return int(provenance["n_layers"])
 
 
 def by_depth(table: Any, n_layers: int) -> Any:
-    """With the relative depth after each layer as index."""
+    """The table with the relative depth after each layer as its index."""
     return table.set_axis((table.index + 1) / n_layers)

@@ -16,8 +16,8 @@ class Contexts:
     """The tokens at which something is largest, which open where the page names it.
 
     Args:
-        told: what they are, in a sentence.
-        tokens: a table (activation, before, token, after, text), see `interp.corpora.contexts.in_context`.
+        told: a sentence that says what they are.
+        tokens: a table (activation, before, token, after, text); see `interp.corpora.contexts.in_context`.
     """
 
     told: str
@@ -26,17 +26,17 @@ class Contexts:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """What a page says of one result.
+    """The part of a page about one result.
 
     Args:
         main: the figure for the top of the page.
-        findings: what was found; the first stands at the top.
-        notes: further sentences, each with its numbers; where nothing was found the first stands at the top.
-        definitions: what each word or symbol means, with its source; the same for every result of the analysis.
-        figures: by a name that serves as a file name.
-        views: circuitsvis views by heading: the name of the component and its properties, tokens as HTML.
-        contexts: by name in sentences, such as "dimension 48" or "neuron 7"; columns of tables called `dim` or `neuron`
-            have the number.
+        findings: what was found. The first finding is shown at the top.
+        notes: further sentences, each with its numbers. If there are no findings, the first note is shown at the top.
+        definitions: the meaning of each word or symbol, with its source; the same for all results of an analysis.
+        figures: figures by name, which is also their file name.
+        views: circuitsvis views by heading: the name of the component and its properties, with tokens as HTML.
+        contexts: contexts by the name used in sentences, such as "dimension 48" or "neuron 7"; table columns called
+            `dim` or `neuron` have the number.
     """
 
     main: str
@@ -50,11 +50,11 @@ class Section:
     contexts: dict[str, Contexts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Figures that another package drew with plotly alone are given `save`."""
+        """Give figures that another package made with plain plotly the method `save`."""
         known = {name: one if isinstance(one, Figure) else Figure(one) for name, one in self.figures.items()}
         object.__setattr__(self, "figures", known)
 
     @property
     def summary(self) -> str:
-        """What stands at the top of the page."""
+        """The sentence at the top of the page."""
         return str(self.findings[0]) if self.findings else self.notes[0]

@@ -1,4 +1,4 @@
-"""One look for every figure: what a colour, a dash and a font mean everywhere, on light paper and on dark."""
+"""One style for all figures: the meaning of colours, dashes and fonts, on light and dark backgrounds."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -61,17 +61,17 @@ DARK = {
 }  # fmt: skip
 DARK |= dict(zip(_RAMP, _ramp(0.98, 0.45), strict=True))
 DARK |= dict(zip(DIVERGING, ["#7cc0ff", "#3f86bf", "#2c4a63", "#2d2e32", "#63402f", "#c2603b", "#ff9c70"], strict=True))
-"""What each colour of a figure becomes on dark paper; as readable there as here."""
+"""The replacement of each colour of a figure on a dark background, with the same contrast."""
 
 
 def plain(text: object) -> str:
-    """Text that plotly shows to the letter; it reads links and other HTML in names, ticks and hover texts."""
+    """Text that plotly shows literally. It would otherwise interpret HTML in names, ticks and hover texts."""
     return escape(str(text), quote=False)
 
 
 def plain_token(token: str) -> str:
-    """A token as `plain` has it; one with letters that go leftwards is set apart from the text beside it, so that a
-    space before it stands on its right."""
+    """A token as in `plain`. One with right-to-left letters is isolated from the text around it, so that a space before
+    it is shown on its right."""
     leftwards = any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in token)
     return f"\u2068{plain(token)}\u2069" if leftwards else plain(token)
 
@@ -90,8 +90,8 @@ def figure(title: str, x: str, y: str, *, subtitle: str = "") -> Figure:
 def panels(
     title: str, x: str, *, subtitle: str = "", names: Sequence[str] | None = None, columns: int | None = None
 ) -> Figure:
-    """Figures of that look side by side, with the same x: two, or one for each name, with a shared y and so many
-    `columns`."""
+    """Panels in that style side by side, with the same x axis: two panels, or one per name, with a shared y axis and
+    this many `columns`."""
     n, space = (2, 0.22) if names is None else (len(names), 0.06)
     wide = columns or n
     rows = -(-n // wide)
@@ -127,17 +127,17 @@ def _layout(title: str, subtitle: str) -> dict[str, Any]:
 
 
 def whole_ticks(n: int) -> dict[str, int]:
-    """The ticks of an axis of n layers, states or heads: whole numbers, all of few."""
+    """The ticks of an axis of n layers, states or heads: whole numbers, and all of them if there are few."""
     return {"tick0": 0, "dtick": 1 if n <= 16 else 4}
 
 
 def ramp(n: int) -> list[str]:
-    """Colours of n ordered things, from the one that stands out most to the faintest."""
+    """Colours for n ordered things, from the most prominent to the faintest."""
     return [_RAMP[round(_STEPS * i / max(1, n - 1))] for i in range(n)]
 
 
 def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
-    """The look of each value of λ or another ordered quantity, the smallest standing out most."""
+    """The style of each value of λ or another ordered quantity. The smallest is the most prominent."""
     ordered = sorted(map(float, scales.unique()))
     return {
         scale: {"name": f"{symbol} = {scale:g}", "color": colour, "dash": DASHES[i % 5], "symbol": SYMBOLS[i % 5]}
@@ -146,24 +146,24 @@ def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
 
 
 def class_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The look of each token class, the same in every figure."""
+    """The style of each token class, the same in every figure."""
     return _styles(names, CLASS_NAME, _CLASS_COLOUR, ["dash" if name == "other" else "solid" for name in names])
 
 
 def decoder_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The look of each decoder, the same in every figure for those with a name of interp's."""
+    """The style of each decoder. Decoders that interp names look the same in every figure."""
     return _styles(names, DECODER_NAME, _DECODER_COLOUR, DASHES[:5])
 
 
 def run_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The look of each run of a comparison, the same in every figure."""
+    """The style of each run of a comparison, the same in every figure."""
     return _styles(names, {}, dict(zip(names, cycle(COLOURS))), DASHES)
 
 
 def _styles(
     names: Sequence[str], shown: Mapping[str, str], colours: Mapping[str, str], dashes: Sequence[str]
 ) -> dict[str, Style]:
-    """Known names keep their colour; others take one of those that are left, in turn. Names are shown to the letter."""
+    """Known names keep their colour, and others take the remaining colours in turn. Names are shown literally."""
     left = cycle(_MORE_COLOURS)
     return {
         name: {

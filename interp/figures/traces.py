@@ -1,4 +1,4 @@
-"""Traces of a plotly figure → artists of matplotlib. A series can be told from the others without colour."""
+"""Draws the traces of a plotly figure with matplotlib. Series can be distinguished without colour."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _GREY = np.array([0.2126, 0.7152, 0.0722])  # luminance of red, green and blue
 
 @dataclass(frozen=True, eq=False)
 class Plot:
-    """A pair of axes, the traces on it, and where each category of an axis lies."""
+    """A pair of axes, the traces on it, and the place of each category of an axis."""
 
     axes: Any
     x: go.layout.XAxis
@@ -71,7 +71,7 @@ INDEX = re.compile(r"\$[_^]\{\\mathrm\{(.*?)\}\}\$")
 
 
 def words(text: object) -> str:
-    """Text of a plotly figure as matplotlib reads it: sub- and superscripts by mathtext, all else to the letter."""
+    """Text of a plotly figure for matplotlib, with sub- and superscripts as mathtext and everything else literal."""
     known = re.sub("[\u2068\u2069]", "", str(text)).replace("$", r"\$")
     known = re.sub("</?[bi]>", "", re.sub(r"<br ?/?>", "\n", known))
     known = re.sub(r"<sub>(.*?)</sub>", r"$_{\\mathrm{\1}}$", known)
@@ -100,14 +100,14 @@ def _width(line: Any) -> float:
 
 
 def named(trace: Any) -> str:
-    """What a series is called: all traces of that name look alike."""
+    """The name of a series. All traces with the same name look alike."""
     return str(trace.legendgroup or trace.name or "")
 
 
 def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
-    """For each series that differs from another one only in its colour, a `symbol`, `dash` or `hatch` of its own.
+    """A distinct `symbol`, `dash` or `hatch` for each series that differs from another only in its colour.
 
-    Of more than six lines without symbols none is changed: they are ordered, and go from dark to light.
+    More than six lines without symbols are not changed: they are ordered from dark to light.
     """
     series: dict[str, Any] = {}
     for one in traces:
@@ -133,15 +133,15 @@ def tell_apart(traces: Iterable[Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_traces(traces: Iterable[Any]) -> None:
-    """Raise ValueError for a kind of trace that is not drawn for paper."""
+    """Raise ValueError for a kind of trace that cannot be drawn for a paper."""
     for kind in (one.type for one in traces):
         if kind not in _DRAWN:
             known = ", ".join(_DRAWN)
-            raise ValueError(f"a {kind!r} trace is not drawn for paper, only {known}; use write_image of plotly")
+            raise ValueError(f"a {kind!r} trace cannot be drawn for a paper, only {known}; use plotly's write_image")
 
 
 def draw(plot: Plot, trace: Any) -> Any:
-    """Draw a trace; returns what stands for it in a legend."""
+    """Draw a trace, and return its handle for the legend."""
     return _DRAWN[trace.type](plot, trace)
 
 
@@ -182,7 +182,7 @@ def _marker(trace: Any, look: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cloud(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
-    """Points by colour, with the scale of the colours."""
+    """Draw points with a colour scale."""
     colours = np.asarray(trace.marker.color, dtype=float)
     scale = ScalarMappable(Normalize(trace.marker.cmin, trace.marker.cmax), _colours(trace.marker.colorscale))
     scale.norm.autoscale_None(colours)
@@ -192,7 +192,7 @@ def _cloud(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
 
 
 def _bars_of_error(plot: Plot, trace: Any, x: np.ndarray, y: np.ndarray) -> None:
-    """Intervals with caps; an estimate may lie outside its interval."""
+    """Draw intervals with caps. An estimate may lie outside its interval."""
     colour = _colour(trace)
     for error, across, lines, cap in (
         (trace.error_y, False, plot.axes.vlines, "_"),
@@ -223,15 +223,15 @@ def _bars(plot: Plot, trace: Any) -> Any:
 
 
 def _filled(plot: Plot, trace: Any) -> dict[str, Any]:
-    """Pale, with a hatch in the colour of the series."""
+    """A pale fill with a hatch in the colour of the series."""
     colour = _colour(trace)
     hatch = plot.looks.get(named(trace), {}).get("hatch", "")
     return {"facecolor": (*colour[:3], 0.25), "edgecolor": colour[:3], "hatch": hatch, "linewidth": 0.7}
 
 
 def _boxes(plot: Plot, trace: Any) -> Any:
-    """Median, quartiles and the furthest points within 1.5 interquartile ranges of them, as plotly has them; the points
-    beside one another in their order."""
+    """Draw median, quartiles and the furthest points within 1.5 interquartile ranges of them, as in plotly, with the
+    points next to one another in their order."""
     groups = list(dict.fromkeys(named(one) for one in plot.traces if one.type == "box"))
     width = 0.8 / len(groups)
     x, y = plot.places(trace, "x"), np.asarray(trace.y, dtype=float)
@@ -278,7 +278,7 @@ def _edges(centres: np.ndarray) -> np.ndarray:
 
 
 def _colours(scale: Any) -> Colormap:
-    """A scale of colours whose brightness only rises or only falls; for one with two dark ends, cividis."""
+    """A colour scale whose brightness only rises or only falls. A scale with two dark ends is replaced by cividis."""
     if scale is not None:
         css = sample_colorscale([list(one) for one in scale], list(np.linspace(0, 1, 65)))
         colours = [css_colour(one)[:3] for one in css]
@@ -300,7 +300,7 @@ _DRAWN = {"scatter": _scatter, "bar": _bars, "box": _boxes, "heatmap": _grid}
 
 
 def draw_shape(plot: Plot, shape: Any) -> Any:
-    """A line across the axes; plotly's others are not in use."""
+    """Draw a line across the axes. Other shapes of plotly are not used."""
     style = {"color": css_colour(shape.line.color), "linewidth": _POINT * _width(shape.line), "zorder": 1.5}
     style["linestyle"] = dashes(shape.line.dash)
     if str(shape.xref).startswith("x") and not str(shape.xref).endswith("domain"):
@@ -309,7 +309,7 @@ def draw_shape(plot: Plot, shape: Any) -> Any:
 
 
 def draw_note(plot: Plot, note: Any) -> None:
-    """A text at a place of the axes."""
+    """Draw a text at a place of the axes."""
     ends: dict[str, tuple[float, Any]] = {}
     for name, axis, value in (("x", plot.x, note.x), ("y", plot.y, note.y)):
         inside = str(getattr(note, f"{name}ref")).endswith(("domain", "paper"))

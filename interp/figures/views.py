@@ -1,7 +1,7 @@
-"""What notebooks and pages show beside plotly's own figures: circuitsvis views of tokens, and figures as images.
+"""What notebooks and pages show in addition to plotly figures: circuitsvis views of tokens, and figures as images.
 
-circuitsvis takes tokens for HTML: `<s>` would strike out what follows, and `</script>` end the script that the tokens
-of a view stand in.
+circuitsvis interprets tokens as HTML: `<s>` would strike out what follows, and `</script>` would end the script that
+contains the tokens of a view.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ __all__ = ["as_html", "show_images"]
 
 
 def as_html(tokens: Iterable[str]) -> list[str]:
-    """Tokens for a circuitsvis view, which shows them to the letter."""
+    """Tokens for a circuitsvis view, escaped so that it shows them literally."""
     return [escape(token, quote=False) for token in tokens]
 
 
@@ -29,9 +29,10 @@ class _OnWhite(PngRenderer):
 
 
 def show_images() -> None:
-    """From now on a notebook shows plotly figures as PNG images; as plotly does where that cannot be done.
+    """Make a notebook show plotly figures as PNG images from now on. Figures are shown as usual if this is not
+    possible.
 
-    It needs kaleido and Chrome or Chromium (on the `PATH`, or where `BROWSER_PATH` says).
+    It needs kaleido, and Chrome or Chromium (on the `PATH` or in `BROWSER_PATH`).
     """
     try:
         go.Figure().to_image("png")

@@ -147,8 +147,7 @@ def bias_effect(model: Model, text: Text, options: FrequencyOptions) -> Passes[B
         ValueError: the model does not have a bias; scales are repeated or not finite; unigram counts belong to another
             vocabulary; the text has no position to read; there are fewer than 39 controls, or one band; or directions
             or outlier dimensions are asked for of a folded model, or one that soft-caps its logits.
-        RuntimeError: directions, controls or outlier dimensions are asked for while the prediction head has other
-        hooks.
+        RuntimeError: directions, controls or outlier dimensions are asked for while the head has other hooks.
 
     Examples:
         >>> import interp

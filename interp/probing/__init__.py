@@ -1,4 +1,4 @@
-"""Question 4: which few dimensions hold a grammatical distinction?"""
+"""Question 4: which few dimensions encode a grammatical distinction?"""
 
 import lazy_loader
 

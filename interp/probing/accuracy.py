@@ -1,4 +1,4 @@
-"""Does a model itself prefer the grammatical sentence of a minimal pair, and does it need a probe's neurons for it?"""
+"""Whether a model itself prefers the grammatical sentence of a minimal pair, and needs a probe's neurons for that."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -37,8 +37,8 @@ _NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
 
 
 class Judged(NamedTuple):
-    """Shares of pairs in which the good sentence is preferred, mean difference of the two scores, and mean
-    log-probability of all sentences, nats."""
+    """The share of pairs in which the good sentence is preferred, the mean difference of the two scores, and the mean
+    log-probability of all sentences, in nats."""
 
     accuracy: float
     margin: float
@@ -46,7 +46,7 @@ class Judged(NamedTuple):
 
     @classmethod
     def of(cls, table: pd.DataFrame, score: Score) -> "Judged":
-        """From the table of `sentence_scores`, of the good sentences before the bad ones."""
+        """From the table of `sentence_scores`, with the good sentences before the bad ones."""
         good, bad = np.split(table[score].to_numpy(), 2)
         return cls(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
 
@@ -62,21 +62,21 @@ def minimal_pair_accuracy(
     progress: bool = True,
     directory: Any = None,
 ) -> Passes[pd.DataFrame]:
-    """The share of pairs of each task whose good sentence has the higher score (ties are wrong).
+    """The share of pairs of each task whose good sentence has the higher score (ties count as wrong).
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
-        scores: by which score, see `sentence_scores`: the log-probability's `sum`, or that `per_token`, `per_character`
-            or `per_byte`. Per unit, a sentence is no worse for being longer.
+        scores: the scores to judge by (see `sentence_scores`): the log-probability's `sum`, or the log-probability
+            `per_token`, `per_character` or `per_byte`, which do not penalise longer sentences.
         whole_words, bos, progress, directory: see `sentence_scores`.
 
-    Returns a row for each score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
-    difference, difference_low, difference_high, p, p_adjusted, n_pairs): the accuracy with Wilson's 95 % interval, and
-    its difference from that by the first of the scores, with an adjusted interval over pairs and McNemar's exact test,
-    p adjusted over the tasks of a score (see `interp.probing.uncertainty`).
+    Returns one row per score and task, in the order of the tasks in `pairs` (task, score, accuracy, low, high,
+    difference, difference_low, difference_high, p, p_adjusted, n_pairs). The accuracy has Wilson's 95 % interval. Its
+    difference from the accuracy by the first score has an adjusted interval over pairs and McNemar's exact test, with p
+    adjusted over the tasks of a score (see `interp.probing.uncertainty`).
 
-    Raises ValueError for a table without BLiMP's columns, unknown scores or one twice, TypeError for a table with a
-    missing UID, and what `sentence_scores` raises.
+    Raises ValueError for a table without BLiMP's columns, and for unknown or repeated scores; TypeError for a table
+    with a missing UID; and the errors of `sentence_scores`.
 
     Examples:
         >>> import interp
@@ -105,34 +105,34 @@ def ablation_effect(
     seed: int = 0,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Take a probe's neurons out of the residual stream: does the model still prefer the good sentence?
+    """Remove a probe's neurons from the residual stream: does the model still prefer the good sentence?
 
-    The neurons are set to zero, or to their means over every token of the tested sentences, at all positions of their
-    state (`interp.hooks.ablate_dims`). Beside the `found` neurons stand `draws` sets as large of other neurons, at
-    `random`, and `matched`: for each found neuron one of the five unused others whose root mean square is nearest to
-    its own. With `by_perplexity` there are as many random neurons as cost the same log-probability of the sentences
-    (set `perplexity`): 1, 2, 4 … 16 times as many are taken, each time the same and more, and the numbers are those
-    between two such sets, by a line in the log-probability; a draw that costs less even then is left out, and all of
-    them where the found neurons cost nothing.
+    The neurons are set to zero, or to their means over all tokens of the tested sentences, at all positions of their
+    state (`interp.hooks.ablate_dims`). The `found` neurons are compared with `draws` sets of equally many other
+    neurons: `random` ones, and `matched` ones, where each found neuron is replaced by one of the five unused neurons
+    whose root mean square is nearest to its own. With `by_perplexity` there is also the set `perplexity`, with as many
+    random neurons as cost the same log-probability of the sentences. For this, nested sets of 1, 2, 4 … 16 times as
+    many neurons are removed, and values are interpolated between two sets, linearly in the log-probability. A draw that
+    costs less even with the largest set is left out, and there are no draws if the found neurons cost nothing.
 
-    Tasks are skipped where the model itself prefers fewer than .6 of the good sentences, since there is no judgement to
-    take away. Tested are a task's test pairs, which its probe has not seen.
+    Tasks on which the model itself prefers fewer than .6 of the good sentences are skipped, because there is no
+    judgement to remove. The test pairs of a task are used, which its probe has not seen.
 
     Args:
         pairs: the table that the probes' states were collected from.
-        probes: from `interp.probing.probe`, one per task.
-        limit: at most so many test pairs per task.
-        score, whole_words, bos: what is preferred, see `minimal_pair_accuracy`.
-        by_perplexity: whether to match sets in perplexity too; several times the work.
+        probes: probes from `interp.probing.probe`, one per task.
+        limit: the largest number of test pairs per task.
+        score, whole_words, bos: how sentences are compared; see `minimal_pair_accuracy`.
+        by_perplexity: whether to match sets in perplexity too, which takes several times as long.
 
     Returns the table `ablation` (task, state, mode, set, draw, n_neurons, magnitude, accuracy_before, accuracy_after,
     margin_before, margin_after, log_probability_before, log_probability_after, n_pairs). magnitude is the mean root
-    mean square of the neurons, margin the mean difference of the two scores (of `log p(good) − log p(bad)`) and
+    mean square of the neurons, margin the mean difference of the two scores (of `log p(good) − log p(bad)`), and
     log_probability the mean over all sentences, in nats.
 
-    Raises ValueError for a probe of another width or of a state that the model does not have, one that reads no neuron
-    or more than half of them, one whose task the pairs do not have, unknown modes, draws or a limit below 1, a seed
-    outside 0 … 2**63 − 1, an unknown score, and as `sentence_scores` does.
+    Raises ValueError for a probe of another width or of a state that the model does not have, for a probe that reads no
+    neuron or more than half of them, for a probe whose task is not among the pairs, for unknown modes or an unknown
+    score, for draws or a limit below 1, and for a seed outside 0 … 2**63 − 1; and the errors of `sentence_scores`.
 
     Examples:
         >>> import interp
@@ -169,8 +169,8 @@ def ablation_effect(
 
 
 class _Task(NamedTuple):
-    """A task's test sentences as a model judges them, whole and without some neurons; mean and root mean square of
-    every dimension over their tokens; and what the model makes of them before the neurons are taken out."""
+    """The judgements of a model on a task's test sentences, with all neurons or without some; the mean and root mean
+    square of every dimension over their tokens; and what the model computes before the neurons are removed."""
 
     model: Model
     probe: Probe
@@ -193,7 +193,7 @@ class _Task(NamedTuple):
         whole_words: bool,
         bos: bool | None,
     ) -> "_Task | None":
-        """None if the model has no judgement to take away."""
+        """The task, or None if the model has no judgement to remove."""
         sentences = [*chosen["sentence_good"], *chosen["sentence_bad"]]
         scoring = partial(sentence_scores.passes, model, sentences, whole_words=whole_words, bos=bos)
         before = Judged.of(execute(model, scoring(), progress=False), score)
@@ -237,8 +237,8 @@ def _of_task(
 
 
 def _as_costly(task: _Task, mode: Mode, found: Judged, order: list[int]) -> tuple[list[int], Judged] | None:
-    """The first neurons of an order that cost as much log-probability as the found ones, and what is measured there;
-    None if these cost nothing, or even the most cost less."""
+    """The first neurons of an order that cost as much log-probability as the found ones, and what is measured with
+    them; None if the found ones cost nothing, or if even the largest set costs less."""
     if found.log_probability >= task.before.log_probability:
         return None
     n, last = 0, task.before
@@ -257,7 +257,7 @@ def _as_costly(task: _Task, mode: Mode, found: Judged, order: list[int]) -> tupl
 def _moments(
     model: Model, sentences: list[str], state: int, bos: bool | None
 ) -> tuple[Float[np.ndarray, " d_model"], Float[np.ndarray, " d_model"]]:
-    """Mean and root mean square of every dimension over the tokens, each sentence read alone."""
+    """Mean and root mean square of every dimension over the tokens, with each sentence read by itself."""
     bos = (model.cfg.default_prepend_bos if bos is None else bos) and not is_encoder(model)
     profile = DimensionProfile(model, token_classes(model, None))
     observe(model, batches(model, sentences, layout="texts", bos=bos, batch_size=_ROWS), profile, progress=False)
@@ -269,7 +269,7 @@ def _moments(
 def _matched(
     dims: Sequence[int], others: np.ndarray, size: Float[np.ndarray, " d_model"], rng: np.random.Generator
 ) -> list[int]:
-    """For each dimension, the largest first, one of the unused others of nearest magnitude."""
+    """For each dimension, the largest first, one of the unused other dimensions that are nearest in magnitude."""
     free, logs, found = list(others), np.log(size + 1e-12), []
     for dim in sorted(dims, key=lambda dim: -size[dim]):
         nearest = np.argsort(np.abs(logs[free] - logs[dim]), kind="stable")[:_NEAREST]

@@ -1,4 +1,4 @@
-"""What probing a model costs, from its config and the pairs alone."""
+"""The cost of probing a model, from its config and the pairs alone."""
 
 import timeit
 from collections.abc import Mapping
@@ -26,15 +26,16 @@ _LOGITS_AT_ONCE = 2**21  # see interp.probing.accuracy
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.probing.study` with these options.
 
-    Bytes of hidden states, and floating-point operations (a multiplication and an addition are two) of the trained and
-    the untrained model. `forward_sentences` are the blocks' matrix products for all sentences; `sparse` those of the L0
-    probes, `4 N d` per step and column (N training sentences); `columns` are λ, seeds and controls. What is done at one
-    state alone (transfer, general probes, ablation) is not counted, nor are dense probes, of which random neurons take
-    120 per task and state, and more where the top ones are above chance. Tokens are reckoned at 4/3 of the words, and
-    one appended. Of the untrained model, which lies beside the trained one, there is one sparse probe per task, state
-    and seed. An atlas reads the sentences once more, and those of the controls of bundled tasks.
+    It has the bytes of hidden states, and the floating-point operations (a multiplication and an addition are two) for
+    the trained and the untrained model. `forward_sentences` counts the matrix products of the blocks for all sentences,
+    and `sparse` those of the L0 probes, `4 N d` per step and column (with N training sentences); `columns` are λ, seeds
+    and controls. Work at only one state (transfer, general probes, ablation) is not counted, and neither are dense
+    probes: random neurons take 120 of these per task and state, and more if the top ones are above chance. The number
+    of tokens is estimated as 4/3 of the words, plus one that is appended. The untrained model, which is held in
+    addition to the trained one, has one sparse probe per task, state and seed. An atlas reads the sentences once more,
+    and those of the controls of bundled tasks.
 
-    Raises ValueError without pairs, and as `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
+    Raises ValueError without pairs, and the errors of `interp.corpora.pairs.load` and `interp.models.shapes.shape`.
     """
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
@@ -90,8 +91,8 @@ _OPTIONS = ProbingOptions.__dataclass_fields__
 
 
 def _fitted(size: Shape, n_sentences: int, n_tasks: int, columns: int) -> int:
-    """Bytes of the probes of a state: its states as they were, in parts, and rotated; each column's weights, gates and
-    their moments; dense probes in float64."""
+    """The bytes of the probes of a state: its vectors as collected, in parts, and rotated; the weights, gates and
+    moments of each column; and dense probes in float64."""
     states = 4 * n_sentences * size.d_model
     probes = 4 * 12 * n_tasks * columns * size.d_model
     dense = 8 * 4 * _TRAIN * n_sentences * size.d_model
@@ -99,6 +100,6 @@ def _fitted(size: Shape, n_sentences: int, n_tasks: int, columns: int) -> int:
 
 
 def rate() -> float:
-    """Floating-point operations per second of a float32 matrix product of 1,024³ here, on the GPU if there is one."""
+    """Floating-point operations per second of a float32 matrix product of 1,024³ on this machine, on its GPU if any."""
     a = torch.randn(_TIMED_SIZE, _TIMED_SIZE, device="cuda" if torch.cuda.is_available() else "cpu")
     return 2 * _TIMED_SIZE**3 / min(timeit.repeat(lambda: float((a @ a)[0, 0]), number=1, repeat=5))

@@ -1,5 +1,5 @@
-"""How many random neurons are worth the top ones: the accuracy of random sets by their size, and where it reaches that
-of the dimensions of the largest |t|."""
+"""How many random neurons are worth the top ones: the accuracy of random sets by size, and the size at which it reaches
+that of the dimensions with the largest |t|."""
 
 import math
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ _ROUNDING = 1e-12
 
 
 def n_top(d: int) -> int:
-    """The top 1 % of d dimensions, one at least: 40 of 4,096, 7 of 768, 1 of 192."""
+    """The number of the top 1 % of d dimensions, at least one: 40 of 4,096, 7 of 768, 1 of 192."""
     return max(1, d // 100)
 
 
 def grid(first: int, last: int) -> list[int]:
-    """Whole numbers from the first to the last, each at most 1.25 times the one before it (or one more), and every
-    doubling of the first."""
+    """Whole numbers from the first to the last, including every doubling of the first. Each is at most 1.25 times the
+    one before it, or one more."""
     ks = [first] if first <= last else []
     while ks and ks[-1] < last:
         doubled = first * 2 ** (math.floor(math.log2(ks[-1] / first)) + 1)
@@ -39,16 +39,16 @@ def grid(first: int, last: int) -> list[int]:
 
 
 def above_chance(right: Float[np.ndarray, "tasks pairs"]) -> Float[np.ndarray, " tasks"]:
-    """The one-sided 99 % lower end of each accuracy."""
+    """The one-sided 99 % lower bound of each accuracy."""
     return share_interval(right, confidence=_LEVEL)[0]
 
 
 def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The tables `random_k` and `equivalence` of some tasks, see `Sweep`.
+    """The tables `random_k` and `equivalence` of some tasks; see `Sweep`.
 
-    Random sets are drawn from outside the top, 20 for each task, each larger one with the smaller ones in it. 1, 2, 4 …
-    32 times the top's number are fitted for every task; all sizes for those whose top is above chance, until the random
-    sets reach it in 99 % of the resamples.
+    Random sets are drawn from the dimensions outside the top, 20 per task, and each larger set contains the smaller
+    ones. Sizes of 1, 2, 4 … 32 times the top are fitted for every task. For tasks whose top is above chance, all sizes
+    are fitted until the random sets reach it in 99 % of the resamples.
     """
     top, n_tasks = n_top(group.d), len(group.tasks)
     best, rest = np.split(ranked(group, "welch"), [top], axis=1)
@@ -77,8 +77,8 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def reach(ks: Sequence[int], accuracy: Float[np.ndarray, " k"], level: float) -> float:
-    """Where an isotonic fit of the accuracies reaches a level, by a line in log k between two sizes; ∞ where it does
-    not."""
+    """The size at which an isotonic fit of the accuracies reaches a level, linear in log k between two sizes; ∞ if it
+    does not."""
     fitted = isotonic_regression(accuracy).x
     above = np.flatnonzero(fitted >= level - _ROUNDING)
     if not len(above):
@@ -94,7 +94,7 @@ def reach(ks: Sequence[int], accuracy: Float[np.ndarray, " k"], level: float) ->
 def _worth(
     curves: dict[int, Float[np.ndarray, " resample"]], levels: Float[np.ndarray, " resample"], top: int
 ) -> tuple[float, float, float, bool]:
-    """Ratio, its interval, and whether the sizes end before the ratio or its upper end; NaN without a curve."""
+    """The ratio, its interval, and whether the sizes end before the ratio or its upper end; NaN without a curve."""
     if not curves:
         return math.nan, math.nan, math.nan, False
     ks, last = list(curves), max(curves) / top

@@ -1,8 +1,8 @@
-"""Many probes as one problem: tasks side by side, and λ, seeds and controls as columns of each.
+"""Many probes fitted as one problem: tasks side by side, with λ, seeds and controls as columns of each.
 
-`X` is `[tasks, samples, d]`, labels `[tasks, samples, columns]`; the data of a task is read once for all its columns.
-Probes have no intercept: `p = σ(X (w ⊙ m))`. Gates are hard-concrete, a differentiable stand-in for choosing dimensions
-(Louizos, Welling, Kingma 2018, "Learning Sparse Neural Networks through L0 Regularization", §2.2).
+`X` is `[tasks, samples, d]`, and labels are `[tasks, samples, columns]`. The data of a task is read once for all its
+columns. Probes have no intercept: `p = σ(X (w ⊙ m))`. Gates are hard-concrete, a differentiable substitute for choosing
+dimensions (Louizos, Welling, Kingma 2018, "Learning Sparse Neural Networks through L0 Regularization", §2.2).
 """
 
 import math
@@ -36,7 +36,7 @@ _ROUNDING = 1e-12  # of an objective in float64: near the minimum a step may see
 def sample_gate(
     log_alpha: Float[Tensor, "*dims"], uniform: Float[Tensor, "*#dims"]
 ) -> tuple[Float[Tensor, "*dims"], Float[Tensor, "*dims"]]:
-    """`clip(σ((log u − log(1 − u) + a)/β)(ζ − γ) + γ, 0, 1)`, u uniform on (0, 1), and its derivative by a."""
+    """`clip(σ((log u − log(1 − u) + a)/β)(ζ − γ) + γ, 0, 1)` with u uniform on (0, 1), and its derivative by a."""
     noise = uniform.log() - torch.log1p(-uniform)
     s = ((noise + log_alpha) / BETA).sigmoid_()
     stretched = s * (ZETA - GAMMA) + GAMMA
@@ -46,12 +46,12 @@ def sample_gate(
 
 
 def deterministic_gate(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-    """`clip(σ(a)(ζ − γ) + γ, 0, 1)`: no noise, and no β. A gate above 0 is open."""
+    """`clip(σ(a)(ζ − γ) + γ, 0, 1)`, without noise and without β. A gate above 0 is open."""
     return (torch.sigmoid(log_alpha) * (ZETA - GAMMA) + GAMMA).clamp(0, 1)
 
 
 def open_probability(log_alpha: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-    """`P(z ≠ 0) = σ(a − β log(−γ/ζ))`; its mean over dimensions is the penalty."""
+    """`P(z ≠ 0) = σ(a − β log(−γ/ζ))`. Its mean over dimensions is the penalty."""
     return torch.sigmoid(log_alpha - BETA * math.log(-GAMMA / ZETA))
 
 
@@ -86,20 +86,22 @@ def fit_sparse(
     steps: int = STEPS,
     tick: Tick = lambda: None,
 ) -> Sparse:
-    """L0 probes by hard-concrete gates: minimise `λ · BCE + (1 − λ) · mean_d P(z ≠ 0)` (Louizos et al. 2018).
+    """Fit L0 probes with hard-concrete gates: minimise `λ · BCE + (1 − λ) · mean_d P(z ≠ 0)` (Louizos et al. 2018).
 
-    Each column has a λ and a seed. Weights and gates start near 0 and open (log α = 2, both with SD .01);
-    Adam at .05 falling to zero along a cosine, over `steps` full-batch steps, with one draw of the gates' noise per
-    step. Columns of the same seed share their noise, so that a probe comes out the same alone and beside others.
+    Each column has a λ and a seed. Weights start near 0 and gates start open (log α = 2), both with SD .01. The
+    optimiser is Adam with a learning rate that decreases from .05 to zero along a cosine, over `steps` full-batch
+    steps, with one draw of the gates' noise per step. Columns with the same seed share their noise, so a probe is the
+    same whether it is fitted alone or together with others.
 
     Args:
         l0_strengths: λ of each column, in (0, 1].
-        seeds: of each column.
-        weights: of the samples in each column's BCE, a weighted mean; all alike by default. 0 leaves a sample out.
+        seeds: the seed of each column.
+        weights: the weights of the samples in each column's BCE, which is a weighted mean. Default: equal weights. A
+            weight of 0 leaves a sample out.
         tick: called after each step.
 
-    Raises ValueError for λ outside (0, 1], fewer steps than one, a seed outside 0 … 2**63 − 1 and lists that do not fit
-    the columns; TypeError for steps and seeds that are no whole numbers.
+    Raises ValueError for λ outside (0, 1], fewer steps than one, a seed outside 0 … 2**63 − 1, and lists that do not
+    fit the columns. Raises TypeError for steps and seeds that are not whole numbers.
     """
     steps, seeds = whole_number(steps, "steps", least=1), [check_seed(seed) for seed in seeds]
     if not len(l0_strengths) == len(seeds) == y.shape[2]:
@@ -142,7 +144,7 @@ def fit_dense(
 ) -> Float[Tensor, "tasks columns d"]:
     """L2 logistic regression without intercept: minimise `½‖w‖² + C Σ log(1 + exp(−ỹ x·w))`, by Newton's method.
 
-    In float64; where there are fewer samples than dimensions, in the space that the samples span.
+    It is computed in float64, and in the space that the samples span if there are fewer samples than dimensions.
     """
     X, y = X.double(), y.double()
     tasks, n, d = X.shape
@@ -189,8 +191,8 @@ def welch(
 ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
     """Welch's t and two-sided p of every dimension, in float64 from two-pass variances (ddof 1); Student's if `pooled`.
 
-    A dimension that is constant within each class has t = ±∞ and p = 0 where the two constants differ, else t = 0 and
-    p = 1.
+    A dimension that is constant within each class has t = ±∞ and p = 0 if the two constants differ, and otherwise t = 0
+    and p = 1.
     """
     good, bad = good.astype(np.float64), bad.astype(np.float64)
     varies = (np.ptp(good, axis=0) > 0) | (np.ptp(bad, axis=0) > 0)
@@ -206,14 +208,14 @@ def welch(
 def scores(
     good: Float[np.ndarray, "good d"], bad: Float[np.ndarray, "bad d"], selector: Selector, *, seed: int = 0
 ) -> Float[np.ndarray, " d"]:
-    """How strongly each dimension tells good from bad, larger is more; 0 where it is constant, ∞ where it is constant
-    within each class but not the same (`difference` and `mutual_information` stay finite).
+    """How strongly each dimension tells good from bad. It is 0 for a constant dimension, and ∞ for one that is constant
+    within each class but differs between them (except for `difference` and `mutual_information`, which stay finite).
 
     | selector | score |
     |---|---|
-    | `welch`, `paired` | the size of Welch's t, and of the t of the differences within pairs |
-    | `difference` | the size of the difference of means |
-    | `f` | the ANOVA F, for two classes the square of Student's t |
+    | `welch`, `paired` | the magnitude of Welch's t, and of the t of the differences within pairs |
+    | `difference` | the magnitude of the difference of means |
+    | `f` | the ANOVA F, which for two classes is the square of Student's t |
     | `mutual_information` | scikit-learn's nearest-neighbour estimate |
     """
     good, bad = good.astype(np.float64), bad.astype(np.float64)
@@ -229,7 +231,7 @@ def scores(
 
 
 def top(values: Float[np.ndarray, " d"], k: int) -> Bool[np.ndarray, " d"]:
-    """The k largest, the first of equals. Raises ValueError for k outside 1 … d."""
+    """The k largest values, with the first in ties. Raises ValueError for k outside 1 … d."""
     if not 1 <= k <= len(values):
         raise ValueError(f"k must be 1 … {len(values)} dimensions, found {k}")
     chosen = np.zeros(len(values), dtype=bool)

@@ -1,5 +1,5 @@
-"""Tasks split into training, validation and test, and side by side: their states, labels, and how well a probe reads
-them."""
+"""Tasks side by side, split into training, validation and test: their states, their labels, and the accuracy of
+probes."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -28,7 +28,7 @@ _ENDS = (0.6, 0.8)  # of the training and validation pairs
 
 
 class Split(NamedTuple):
-    """Numbers of the pairs of one task, in the table of all pairs."""
+    """The numbers of the pairs of one task in the table of all pairs."""
 
     train: Int[np.ndarray, " train"]
     validation: Int[np.ndarray, " validation"]
@@ -36,9 +36,9 @@ class Split(NamedTuple):
 
 
 def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
-    """60 : 20 : 20 of a task's pairs, both sentences of a pair on the same side.
+    """Split the pairs of a task 60 : 20 : 20, keeping the two sentences of a pair together.
 
-    Split by sentence, the twin of a test sentence with the other label would be in training.
+    If sentences were split, the training set could contain the twin of a test sentence, with the other label.
 
     Raises ValueError for fewer than ten pairs.
     """
@@ -50,7 +50,7 @@ def split_pairs(pairs: pd.DataFrame, task: str) -> Split:
 
 
 def split_tasks(pairs: pd.DataFrame, tasks: Several[str] | None) -> dict[str, Split]:
-    """The split of each task, or of all. Raises ValueError for one that the pairs do not have, or none."""
+    """The split of each of these tasks, by default of all. Raises ValueError for an unknown task, and for no tasks."""
     known = list(dict.fromkeys(pairs["UID"]))
     chosen = known if tasks is None else list_of_strings(listed(tasks), "tasks")
     if unknown := sorted(set(chosen) - set(known)):
@@ -59,7 +59,7 @@ def split_tasks(pairs: pd.DataFrame, tasks: Several[str] | None) -> dict[str, Sp
 
 
 def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
-    """The splits, those of equal size together: they can be fitted as one problem."""
+    """The splits, grouped by size, because splits of equal size can be fitted as one problem."""
     groups: dict[tuple[int, ...], dict[str, Split]] = {}
     for task, split in splits.items():
         groups.setdefault(tuple(map(len, split)), {})[task] = split
@@ -67,7 +67,9 @@ def of_equal_size(splits: dict[str, Split]) -> list[dict[str, Split]]:
 
 
 def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " test"]:
-    """The share of each test pair's two sentences that an L2 logistic regression (C = 1) on word counts gets right."""
+    """For each test pair, the share of its two sentences that an L2 logistic regression (C = 1) on word counts gets
+    right.
+    """
     columns = ["sentence_good", "sentence_bad"]
     sides = [pairs.iloc[rows][columns].to_numpy().ravel(order="F") for rows in (split.train, split.test)]
     words = CountVectorizer(token_pattern=r"\S+")
@@ -78,19 +80,19 @@ def words_right(pairs: pd.DataFrame, split: Split) -> Float[np.ndarray, " test"]
 
 
 def bag_of_words(pairs: pd.DataFrame, split: Split) -> float:
-    """Test accuracy of an L2 logistic regression (C = 1) on word counts: what a probe must beat to say anything."""
+    """Test accuracy of an L2 logistic regression (C = 1) on word counts, which a probe must beat to be informative."""
     return float(words_right(pairs, split).mean())
 
 
 class Group:
     """Tasks of one state with equally many pairs, side by side.
 
-    `X`, `X_validation` and `X_test` are `[tasks, samples, d]`, good samples before bad, standardised with the mean and
-    SD of the training samples unless `raw`; `t` and `p` are Welch's, of the training states as they were, `rms` their
-    root mean square over samples and dimensions; `test` the numbers of the test pairs.
+    `X`, `X_validation` and `X_test` are `[tasks, samples, d]`, with good samples before bad ones, standardised with the
+    mean and SD of the training samples unless `raw`. `t` and `p` are Welch's for the training states as collected, and
+    `rms` is their root mean square over samples and dimensions. `test` has the numbers of the test pairs.
 
     Args:
-        unit: of raw states: divided by `rms`, one number per task, or left in the model's own unit (`none`).
+        unit: whether raw states are divided by their `rms`, one number per task, or left in the model's unit (`none`).
         rotation: an orthogonal matrix `[d, d]` that the standardised states are multiplied by.
     """
 
@@ -125,14 +127,14 @@ class Group:
         self.n_test = self.X_test.shape[1] // 2
 
     def part(self, which: Sequence[int]) -> "Group":
-        """Some of the tasks, by number, to fit and test other probes on."""
+        """Some of the tasks, given by number, to fit and test other probes on."""
         part = copy(self)
         part.tasks = [self.tasks[task] for task in which]
         part.X, part.X_test = (x[list(which)] for x in (self.X, self.X_test))
         return part
 
     def labels(self, n: int, control: Control = "none", seed: int = 0) -> Float[Tensor, " samples"]:
-        """1 for good, 0 for bad, of n pairs; swapped within half of the pairs for `flip`."""
+        """The labels of n pairs, 1 for good and 0 for bad; for `flip`, they are swapped within half of the pairs."""
         swap = np.random.default_rng([seed, n]).random(n) < 0.5 if control == "flip" else np.zeros(n, dtype=bool)
         return torch.from_numpy(np.concatenate([~swap, swap]).astype(np.float32)).to(self.X)
 
@@ -146,21 +148,21 @@ class Group:
     def unscaled(
         self, coefficients: Float[Tensor, "tasks columns d"]
     ) -> tuple[Float[np.ndarray, "tasks columns d"], Float[np.ndarray, "tasks columns"]]:
-        """Directions and offsets on the states' own scale, of probes on standardised states."""
+        """Directions and offsets on the states' own scale, for probes of standardised states."""
         directions = coefficients.double().cpu().numpy() / self.spread[:, None]
         return directions, -(directions * self.mean[:, None]).sum(2)
 
     def right(
         self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0
     ) -> Float[np.ndarray, "tasks pairs"]:
-        """Of each test pair the share of its two sentences on the right side."""
+        """For each test pair, the share of its two sentences on the right side."""
         return self._hits(self.X_test, weight, control, seed)[0]
 
     def rows(
         self, weight: Float[Tensor, "tasks d"], control: Control = "none", seed: int = 0, **about: Any
     ) -> pd.DataFrame:
-        """One row per task: accuracy of test sentences and pairs, each with its 95 % interval (`share_interval`), and
-        of validation sentences."""
+        """One row per task: the accuracies on test sentences and on pairs, each with a 95 % interval
+        (`share_interval`), and on validation sentences."""
         n_open = (weight != 0).sum(1).cpu().numpy()
         about |= {"task": self.tasks, "seed": seed, "control": control, "n_test": 2 * self.n_test, "n_open": n_open}
         about |= {"open_fraction": n_open / self.d, "rms": self.rms}
@@ -184,12 +186,13 @@ class Group:
 def hits(
     good: Float[np.ndarray, "*dims"], bad: Float[np.ndarray, "*dims"]
 ) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
-    """Of the scores of pairs: the share of sentences on the right side of 0, and whether good is above bad (ties ½)."""
+    """For the scores of pairs, the share of sentences on the right side of 0, and whether good is above bad (ties:
+    ½)."""
     return ((good > 0).astype(float) + (bad <= 0)) / 2, (good > bad) + 0.5 * (good == bad)
 
 
 def ranked(group: Group, selector: Selector) -> Int[np.ndarray, "tasks d"]:
-    """The dimensions of each task, those that score highest first."""
+    """The dimensions of each task in order of decreasing score."""
     values = [scores(x[: group.n], x[group.n :], selector) for x in group.X.cpu().numpy()]
     return np.argsort(-np.stack(values), axis=1, kind="stable")
 

@@ -1,4 +1,4 @@
-"""Which sentence of a minimal pair a model itself prefers, by several scores."""
+"""The sentence of a minimal pair that a model itself prefers, by several scores."""
 
 from collections.abc import Sequence
 from typing import get_args
@@ -22,8 +22,8 @@ _OF_DIFFERENCE = {"probe": "score", "low": "difference_low", "high": "difference
 def judged(
     model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: bool | None
 ) -> Passes[pd.DataFrame]:
-    """Whether the good sentence of each pair has the higher score (ties are wrong): a row for each pair (task, pair), a
-    column for each score, 1 or 0."""
+    """Whether the good sentence of each pair has the higher score (ties count as wrong), as 1 or 0, with one row per
+    pair (task, pair) and one column per score."""
     check_pairs(pairs)
     names = check_scores(scores)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
@@ -36,24 +36,24 @@ def judged(
 def check_judged(
     model: Model, pairs: pd.DataFrame, *, scores: Sequence[Score], whole_words: bool, bos: bool | None
 ) -> None:
-    """Raise as `judged` does for what cannot be judged, before anything is read."""
+    """Raise the errors of `judged` for what cannot be judged, before anything is read."""
     check_scores(scores)
     both = [*pairs["sentence_good"], *pairs["sentence_bad"]]
     TokenScores(Sentences(model, both, whole_words=whole_words, bos=bos), whole_words=whole_words)
 
 
 def check_scores(scores: Sequence[str]) -> list[str]:
-    """Scores, each once. Raises ValueError for none, an unknown one, or one twice."""
+    """The scores. Raises ValueError if there are none, or if a score is unknown or repeated."""
     names = list_of_strings(scores, "scores")
     for name in names:
         check_choice("score", name, get_args(Score))
     if len(set(names)) < len(names):
-        raise ValueError(f"scores has one twice: {', '.join(names)}; give each once")
+        raise ValueError(f"scores has a score twice: {', '.join(names)}; give each score once")
     return names
 
 
 def by_task(right: pd.DataFrame) -> pd.DataFrame:
-    """The table of `interp.probing.minimal_pair_accuracy`, from that of `judged`."""
+    """The table of `interp.probing.minimal_pair_accuracy`, computed from that of `judged`."""
     rows = []
     for score in right.columns.drop(["task", "pair"]):
         for task, part in right.groupby("task", sort=False)[score]:
@@ -65,8 +65,8 @@ def by_task(right: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_tasks(right: pd.DataFrame) -> pd.DataFrame:
-    """The same as means over tasks, with intervals by a bootstrap of tasks, then of pairs within them; and on how many
-    tasks a score judges better or worse than the first one."""
+    """The accuracies as means over tasks, with intervals by a bootstrap of tasks and then of pairs within them, and the
+    number of tasks on which a score judges better or worse than the first one."""
     hits, against = right.assign(state=0), _against_first(right)
     means, differences = averaged(hits, against)
     differences = differences.join(counted(compared(hits, against)), on=["state", "probe", "against"])

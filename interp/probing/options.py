@@ -1,4 +1,4 @@
-"""What `interp probing` is asked with."""
+"""The options and the declaration of `interp probing`."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, get_args

@@ -1,4 +1,4 @@
-"""One fitted probe on a model: its score at every token, and the recipe that moves along it."""
+"""A fitted probe on a model: its score at every token, and the recipe that moves the residual stream along it."""
 
 import math
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ __all__ = ["Probe", "check_probe", "pair_scores", "probe", "steer", "token_score
 class Probe:
     """A linear probe of one hidden state, on the state's own scale: `score(x) = direction · x + offset`.
 
-    For a probe with weights w and gates m on states standardised by mean μ and SD σ: `direction` is `(w ⊙ m)/σ` and
-    `offset` is `−direction · μ`. A score above 0 says good; σ(score) is the probability that the probe gives it.
+    For a probe with weights w and gates m on states standardised by mean μ and SD σ, `direction` is `(w ⊙ m)/σ` and
+    `offset` is `−direction · μ`. A score above 0 means good, and σ(score) is the probability of good.
     """
 
     task: str
@@ -38,7 +38,7 @@ class Probe:
 
     @property
     def dims(self) -> list[int]:
-        """The neurons that it reads."""
+        """The neurons that the probe reads."""
         return [int(dim) for dim in np.flatnonzero(self.direction)]
 
     def score(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
@@ -47,10 +47,10 @@ class Probe:
 
 
 def probe(found: Sweep, task: str, state: int) -> Probe:
-    """The sparse probe of a task and state from the table `neurons` of a sweep of the residual stream.
+    """The sparse probe of a task and state, from the table `neurons` of a sweep of the residual stream.
 
-    Raises ValueError for a task or state that the table does not have, a table that lacks dimensions of it or has them
-    twice, and for a sweep of MLP neurons or heads.
+    Raises ValueError for a task or state that is not in the table, for a table with missing or repeated dimensions, and
+    for a sweep of MLP neurons or heads.
 
     Examples:
         >>> import interp
@@ -77,16 +77,17 @@ def probe(found: Sweep, task: str, state: int) -> Probe:
 
 
 def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
-    """Raise a probe's score by `shift` at every position, along the probe: `x + shift · v/‖v‖²`, `v = (w ⊙ m)/σ`.
+    """Raise a probe's score by `shift` at every position, by moving along it: `x + shift · v/‖v‖²` with `v = (w ⊙
+    m)/σ`.
 
-    It is the smallest change of the residual stream that does so. One position alone (an appended EOS) could not
-    change the probability of the sentence before it.
+    This is the smallest change of the residual stream that does so. All positions are changed, because a change at a
+    single one (an appended EOS) could not affect the probability of the sentence before it.
 
     Args:
-        shift: in the score's units, nats of log-odds.
+        shift: the change of the score, in nats of log-odds.
 
-    Raises ValueError for a probe of another width, a state that the model does not have, a probe without neurons, or
-    a shift that is not finite.
+    Raises ValueError for a probe of another width, for a state that the model does not have, for a probe without
+    neurons, and for a shift that is not finite.
 
     Examples:
         >>> from interp.hooks import capture
@@ -113,17 +114,18 @@ def steer(model: Model, probe: Probe, shift: float | int) -> Recipe:
 def token_scores(
     model: Model, probe: Probe, sentence: str, *, bos: bool | None = None
 ) -> tuple[list[str], Float[np.ndarray, " pos"]]:
-    """The tokens of a sentence as the model reads them, special ones too, and the probe's score at each. Tokens are
-    shown as people read them (`interp.models.spelling.token_names`).
+    """The tokens of a sentence as the model reads them, including special ones, and the probe's score at each. Tokens
+    are in readable form (`interp.models.spelling.token_names`).
 
-    The probe was trained where its states were collected (the appended EOS, say): at other tokens it is read out of
-    its range, which shows where a distinction appears, no probabilities.
+    The probe was trained at the position where its states were collected (such as an appended EOS). At other tokens it
+    is used outside of its range, so scores show where a distinction appears, but are not probabilities.
 
     Args:
-        bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
+        bos: put the beginning-of-sequence token first. Default: as TransformerLens does for this model.
 
-    Raises ValueError for a model without tokenizer, a sentence without a token or longer than the context, and a probe
-    of another width or of a state that the model does not have; TypeError for what is no sentence.
+    Raises ValueError for a model without a tokenizer, for a sentence that has no tokens or is longer than the context,
+    and for a probe of another width or of a state that the model does not have. Raises TypeError if the sentence is not
+    a string.
 
     Examples:
         >>> import interp
@@ -146,16 +148,16 @@ def token_scores(
 def pair_scores(model: Model, pairs: pd.DataFrame, probes: Sequence[Probe], *, bos: bool | None = None) -> pd.DataFrame:
     """The score of each probe at every token of the first pair of its task (see `token_scores`).
 
-    Returns the table `views` (task, state, sentence, position, token, score), `sentence` good or bad.
+    Returns the table `views` (task, state, sentence, position, token, score), where `sentence` is good or bad.
 
-    Raises ValueError for a probe whose task has no pair, and what `token_scores` raises.
+    Raises ValueError for a probe whose task has no pairs, and the errors of `token_scores`.
     """
     check_pairs(pairs)
     first = pairs.drop_duplicates("UID").set_index("UID")
     rows: list[tuple[object, ...]] = []
     for one in probes:
         if one.task not in first.index:
-            raise ValueError(f"no pair of task {one.task!r}; found {', '.join(first.index)}")
+            raise ValueError(f"there is no pair of task {one.task!r}; found {', '.join(first.index)}")
         for sentence in ("good", "bad"):
             tokens, scores = token_scores(model, one, first[f"sentence_{sentence}"][one.task], bos=bos)
             rows += zip(repeat(one.task), repeat(one.state), repeat(sentence), count(), tokens, scores.tolist())
@@ -167,6 +169,6 @@ def check_probe(model: Model, probe: Probe) -> None:
     check_model(model)
     reads, width = len(probe.direction), model.cfg.d_model
     if reads != width:
-        found = f"the probe of {probe.task} reads {reads} dimensions, the residual stream has {width}"
+        found = f"the probe of {probe.task} reads {reads} dimensions, but the residual stream has {width}"
         raise ValueError(f"{found}; it belongs to another model")
     state_name(model, probe.state)

@@ -1,6 +1,6 @@
-"""How probable a model finds sentences, and their words.
+"""The probability that a model gives to sentences and to their words.
 
-Every score is a sum over tokens of their log-probabilities, which one pass collects (`TokenScores`).
+Every score is a sum of the log-probabilities of tokens, which one pass collects (`TokenScores`).
 """
 
 import json
@@ -39,13 +39,14 @@ _TOKENS_AT_ONCE = 8_192
 
 
 class Sentences:
-    """Sentences as a model reads them, each alone. Every token of theirs has a place: its number among those of all.
+    """Sentences as a model reads them, each by itself. Every token has a place, its number among the tokens of all
+    sentences.
 
     Args:
         bos: see `interp.probing.sentence_scores`.
-        whole_words: an encoder does not see the rest of a masked token's word.
+        whole_words: whether the rest of a masked token's word is hidden from an encoder.
 
-    Raises as `interp.probing.sentence_scores` does.
+    Raises the errors of `interp.probing.sentence_scores`.
     """
 
     def __init__(self, model: Model, texts: Sequence[str], *, bos: bool | None = None, whole_words: bool = False):
@@ -72,17 +73,19 @@ class Sentences:
 
     @property
     def scored(self) -> Bool[np.ndarray, " token"]:
-        """Which tokens have a probability: all, or, where nothing stands before it, all but the first of a sentence."""
+        """Which tokens have a probability: all of them, or all but the first of a sentence if nothing comes before
+        it."""
         scored = np.ones(len(self.ids), dtype=bool)
         scored[self.firsts] = self.before > 0
         return scored
 
     def summed(self, values: Float[np.ndarray, " token"] | Bool[np.ndarray, " token"]) -> NDArray[Any]:
-        """Sums of values of tokens by sentence."""
+        """The sums of token values by sentence."""
         return np.asarray(np.add.reduceat(values, self.firsts))
 
     def batches(self) -> Batches:
-        """The longest sentences first; of an encoder those of one length together, a row for each token, masked."""
+        """Batches with the longest sentences first. For an encoder, sentences of equal length are together, with one
+        row per token, in which it is masked."""
         rows = json.dumps([self.rows, self.words]).encode()
         settings = {
             "corpus": f"{len(self.texts):,} sentences", "fingerprint": xxhash.xxh3_128(rows).hexdigest(),
@@ -98,7 +101,7 @@ class Sentences:
             yield replace(batch, n_texts=len(chosen), stretches=numbers).to(self.model.W_U.device)
 
     def _masked(self, chosen: Int[np.ndarray, " sentence"]) -> Batch:
-        """A row for each token of sentences of one length, in which it is masked."""
+        """One row for each token of sentences of equal length, in which it is masked."""
         ids = np.array([self.rows[i] for i in chosen])
         n, length = len(ids), ids.shape[1] - 2
         here = torch.eye(length, dtype=torch.bool).expand(n, length, length)
@@ -113,13 +116,13 @@ class Sentences:
 
     @cached_property
     def aligned(self) -> list[Aligned]:
-        """Where the tokens of each sentence stand in it. Raises ValueError as `interp.corpora.alignment.aligned`."""
+        """The places of the tokens of each sentence. Raises the errors of `interp.corpora.alignment.aligned`."""
         return aligned(self.tokenizer, self.texts)
 
 
 def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArray[np.int64]]:
-    """The numbers of rows to score together, the longest first: with few enough logits, or without `d_vocab` of one
-    length, with few enough tokens in the rows that masking each in turn makes."""
+    """The numbers of the rows to score together, longest first, such that there are few enough logits. Without
+    `d_vocab`, rows of equal length such that masking each token in turn gives few enough tokens."""
     order = np.argsort(-lengths, kind="stable")
     while len(order):
         longest = int(lengths[order[0]])
@@ -130,15 +133,15 @@ def _together(lengths: NDArray[np.int64], d_vocab: int | None) -> Iterator[NDArr
 
 
 class TokenScores(Observer):
-    """The log-probability of every token of sentences, in nats, at its place; of a causal model with `whole_words`
-    also that of a word ending after it.
+    """The log-probability of every token of sentences, in nats, at its place. For a causal model with `whole_words`,
+    also the log-probability that a word ends after it.
 
     Args:
-        sentences: which are read.
+        sentences: the sentences to read.
         whole_words: see `interp.probing.sentence_scores`.
 
-    Raises ValueError for a causal model's tokenizer without a token that begins with a space, and sentences without a
-    space.
+    Raises ValueError for a causal model whose tokenizer has no tokens that begin with a space, and for sentences
+    without spaces.
 
     Examples:
         >>> from interp import observe
@@ -184,7 +187,7 @@ class TokenScores(Observer):
         self._waiting.append((name, places.cpu(), values.double().cpu()))
 
     def commit(self) -> None:
-        """Each token is read once, so only its place is written."""
+        """Write only the places of the tokens that were read, because each token is read once."""
         for name, places, values in self._waiting:
             self.state[name][places] = values
         super().commit()
@@ -195,7 +198,8 @@ class TokenScores(Observer):
 
     @property
     def log_probabilities(self) -> Float[np.ndarray, " token"]:
-        """Of each token, in nats; NaN where it has none. With `whole_words` a causal model's have their word's end.
+        """The log-probability of each token, in nats; NaN if it has none. With `whole_words`, those of a causal model
+        include the end of their word.
 
         Raises ValueError if one is not finite.
         """
@@ -212,7 +216,7 @@ class TokenScores(Observer):
 
 
 def _marked(sentences: Sentences) -> Bool[np.ndarray, " d_vocab"]:
-    """Which tokens begin with a space, before a word or alone, by what they say."""
+    """Which tokens begin with a space, before a word or alone, according to their text."""
     ids = sorted(set(sentences.tokenizer.get_vocab().values()))
     marked = np.zeros(sentences.model.W_U.shape[1], dtype=bool)
     for token_id, said in zip(ids, Spelling(sentences.tokenizer).said(ids), strict=True):
@@ -237,42 +241,43 @@ def sentence_scores(
     progress: bool = True,
     directory: Any = None,
 ) -> Passes[pd.DataFrame]:
-    """Each sentence's log-probability in nats, in sum and divided by its length.
+    """Each sentence's log-probability in nats, as a sum and divided by its length.
 
-    Causal models: `Σ_t log p(w_t | w_<t)`. Encoders: the pseudo-log-likelihood `Σ_t log p(w_t | w_∖t)`, each token
-    masked in turn (Salazar et al. 2020, ACL, 2699-2712).
+    For causal models this is `Σ_t log p(w_t | w_<t)`. For encoders it is the pseudo-log-likelihood `Σ_t log p(w_t |
+    w_∖t)`, with each token masked in turn (Salazar et al. 2020, ACL, 2699-2712).
 
-    With `whole_words` an encoder sees of the word of a masked token only what stands before it (`within_word_l2r` of
-    Kauf and Ivanova 2023, ACL, 925-935): seen, the rest of a rare word gives its pieces away. Words are those of the
-    tokenizer (`interp.corpora.alignment.aligned`), MeCab's in Japanese BERTs. A causal model's words then end where the
-    next one may begin: with B the tokens that begin with a space, a word w after the words c has
+    With `whole_words`, an encoder sees only the part of a masked token's word that comes before it (`within_word_l2r`
+    of Kauf and Ivanova 2023, ACL, 925-935), because the rest of a rare word would give its pieces away. Words are those
+    of the tokenizer (`interp.corpora.alignment.aligned`), and those of MeCab in Japanese BERTs. For a causal model, the
+    end of a word, where the next word may begin, is then scored with it. With B the tokens that begin with a space, a
+    word w after the words c has
 
         log p(w | c) = Σ_t log p(w_t | c, w_<t) + log Σ_b∈B p(b | c, w) − log Σ_b∈B p(b | c)
 
-    (Pimentel and Meister 2024, EMNLP, 18358-18375; Oh and Schuler 2024, EMNLP, 3464-3472), the last term left out for
-    the first word of a sentence, which no space precedes. In sum over a sentence only the end of its last word is left,
-    and without a beginning-of-sequence token the division by that of its first. B goes by
-    what tokens say, `␣the` of any tokenizer and the space of ByT5; it is for languages that write spaces.
+    (Pimentel and Meister 2024, EMNLP, 18358-18375; Oh and Schuler 2024, EMNLP, 3464-3472), without the last term for
+    the first word of a sentence, which no space precedes. In the sum over a sentence, only the end of its last word
+    remains, and without a beginning-of-sequence token also the term for the end of its first. B is determined by the
+    text of tokens (`␣the` with any tokenizer, the space of ByT5). This is for languages written with spaces.
 
     Args:
-        sentences: strings; each is read alone.
+        sentences: strings, each of which is read by itself.
         whole_words: see above.
-        bos: put the beginning-of-sequence token first, so that the first token is scored too. By default what
-            TransformerLens knows of the model (`cfg.default_prepend_bos`); without it the first token is
-            unscored. An encoder reads `[CLS] … [SEP]`.
+        bos: put the beginning-of-sequence token first, so that the first token is scored too. Without it, the first
+            token is not scored. Default: as TransformerLens does for this model (`cfg.default_prepend_bos`). An encoder
+            reads `[CLS] … [SEP]`.
         progress, directory: see `interp.run.passes.execute`.
 
-    Returns a row for each sentence (sentence, n_tokens, n_unknown, n_characters, n_bytes, sum, per_token,
-    per_character, per_byte): n_tokens are those that are scored, n_unknown those that the tokenizer does not know,
-    characters are Unicode code points of the sentence as it was given, bytes those of its UTF-8. The scores are the sum
-    and its quotients by the three.
+    Returns one row per sentence (sentence, n_tokens, n_unknown, n_characters, n_bytes, sum, per_token, per_character,
+    per_byte). n_tokens counts the tokens that are scored, n_unknown those that the tokenizer does not know,
+    n_characters the Unicode code points of the sentence as given, and n_bytes its bytes in UTF-8. The scores are the
+    sum, and the sum divided by each of the three lengths.
 
     Raises:
-        ValueError: a model without tokenizer (or an encoder without `[MASK]`), a sentence without a token to score,
-            or one longer than the context, no sentence, sentences of which all tokens are unknown, a tokenizer of
-            another model; with `whole_words` an encoder's tokenizer that does not say where its words are, a causal
-            model's without a token that begins with a space, and sentences without a space.
-        TypeError: what is no model, or no list of strings.
+        ValueError: the model has no tokenizer (or is an encoder without `[MASK]`) or that of another model; there are
+            no sentences; a sentence has no token to score or is longer than the context; or all tokens are unknown.
+            With `whole_words` also: the tokenizer of an encoder does not say where its words are, that of a causal
+            model has no tokens that begin with a space, or no sentence has a space.
+        TypeError: `model` is not a model, or `sentences` is not a list of strings.
 
     Examples:
         >>> import interp
@@ -308,23 +313,23 @@ def word_surprisal(
     progress: bool = True,
     directory: Any = None,
 ) -> Passes[pd.DataFrame]:
-    """The surprisal of every word of sentences, or of every region, in nats: `−Σ log p` of its tokens.
+    """The surprisal of every word, or of every region, of sentences in nats: `−Σ log p` over its tokens.
 
-    A string's words are what its spaces separate, or, of a tokenizer that cuts Japanese into words
-    (`BertJapaneseTokenizer`), those words. A list of strings is a sentence in regions: put together they are the
-    sentence, spaces and all, `["The keys", " to the cabinet", " are"]`; so can any language be divided that puts no
-    space between words.
+    The words of a string are separated by its spaces, or are those of a tokenizer that cuts Japanese into words
+    (`BertJapaneseTokenizer`). A list of strings is a sentence divided into regions, which together give the sentence,
+    including spaces: `["The keys", " to the cabinet", " are"]`. Any language without spaces between words can be
+    divided in this way.
 
     Args:
-        sentences: strings, and lists of the regions of one.
+        sentences: strings, or lists of the regions of one sentence.
         whole_words, bos, progress, directory: see `sentence_scores`.
 
-    Returns a row for each word (sentence, word, text, n_tokens, surprisal): sentence and word are numbers, text is the
-    word. NaN where its first token has no probability, which is that of a sentence without anything before it.
+    Returns one row per word (sentence, word, text, n_tokens, surprisal), where sentence and word are numbers and text
+    is the word. The surprisal is NaN if its first token has no probability, because nothing comes before it.
 
-    Raises ValueError for a token that stands in two regions, a tokenizer that does not say where its tokens stand in a
-    text (`interp.corpora.alignment.aligned`), and as `sentence_scores` does; TypeError for what is neither a string nor
-    a list of strings.
+    Raises ValueError for a token that belongs to two regions, and for a tokenizer that does not say where its tokens
+    are in a text (`interp.corpora.alignment.aligned`). Raises TypeError for anything but strings and lists of strings.
+    Also raises the errors of `sentence_scores`.
 
     Examples:
         >>> import interp
@@ -353,7 +358,7 @@ def word_surprisal(
 
 
 def _several(sentences: Any) -> list[Any]:
-    """Sentences, or lists of their regions, one or more."""
+    """One or more sentences, or lists of their regions."""
     if isinstance(sentences, str) or not isinstance(sentences, Sequence):
         found = f"the string {sentences[:40]!r}" if isinstance(sentences, str) else type(sentences).__name__
         raise TypeError(f"sentences must be a list of strings, or of lists of regions, found {found}")
@@ -361,7 +366,7 @@ def _several(sentences: Any) -> list[Any]:
 
 
 def _words(sentences: Sentences, number: int) -> list[str]:
-    """The words of a sentence, each with the spaces before it; the last with those after it too."""
+    """The words of a sentence, each with the spaces before it; the last also with those after it."""
     text = sentences.texts[number]
     if cuts_words(sentences.tokenizer):
         one = sentences.aligned[number]
@@ -372,7 +377,7 @@ def _words(sentences: Sentences, number: int) -> list[str]:
 
 
 def _regions(sentences: Sentences, number: int, parts: Sequence[str]) -> Int[np.ndarray, " token"]:
-    """The region that each token of a sentence stands in, spaces before it left aside."""
+    """The region that each token of a sentence belongs to, ignoring the spaces before it."""
     text, ends = sentences.texts[number], np.cumsum([len(part) for part in parts])
     found = []
     for start, end in sentences.aligned[number].offsets:

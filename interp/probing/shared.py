@@ -1,4 +1,4 @@
-"""What tasks share: probes of one read on another, neurons in common, and a probe of grammaticality in general."""
+"""What tasks share: probes of one task applied to another, common neurons, and a probe of grammaticality in general."""
 
 from collections.abc import Sequence
 from itertools import repeat
@@ -39,21 +39,21 @@ def transfer(
     seed: int = 0,
     device: str | None = None,
 ) -> pd.DataFrame:
-    """Every task's probe on every task's test pairs, one matrix product a tested task and state.
+    """Apply every task's probe to every task's test pairs, with one matrix product per tested task and state.
 
-    A probe keeps its own task's standardisation. `pair_accuracy` (good scored above bad) does not see a shift of the
-    task mean, which moves the threshold of `accuracy`.
+    A probe keeps the standardisation of its own task. `pair_accuracy` (good scored above bad) is not affected by a
+    shift of the task mean, which moves the threshold of `accuracy`.
 
     Args:
-        tasks, states: which; all by default.
-        l0_strengths: λ of the sparse probes; beside them stands the dense one (L2, C = 1). λ = 1 leaves all gates
-            open, the paper's dense baseline.
+        tasks, states: the tasks and states to use. Default: all.
+        l0_strengths: λ of the sparse probes, which are fitted in addition to the dense probe (L2, C = 1). λ = 1 leaves
+            all gates open, and is the paper's dense baseline.
         raw, unit, steps, seed, device: see `sweep`.
 
-    Returns the table `transfer` (train_task, test_task, state, method, l0_strength, C, accuracy, pair_accuracy):
-    method `l0`, with its λ, or `dense`, with its C.
+    Returns the table `transfer` (train_task, test_task, state, method, l0_strength, C, accuracy, pair_accuracy). The
+    method is `l0`, with its λ, or `dense`, with its C.
 
-    Raises as `sweep` does.
+    Raises the errors of `sweep`.
 
     Examples:
         >>> import interp
@@ -89,7 +89,7 @@ def transfer(
 
 
 def _kinds(l0_strengths: Sequence[float | int]) -> pd.DataFrame:
-    """What tells the probes of a task apart: a row for each sparse one, and the last for the dense one."""
+    """What distinguishes the probes of a task: one row per sparse probe, and a last row for the dense probe."""
     sparse = [("l0", float(l0_strength), np.nan) for l0_strength in l0_strengths]
     return pd.DataFrame([*sparse, ("dense", np.nan, 1.0)], columns=["method", "l0_strength", "C"])
 
@@ -103,17 +103,17 @@ def _measured(
 
 
 def overlap(neurons: pd.DataFrame) -> pd.DataFrame:
-    """Which tasks share neurons: of each pair of tasks, the Jaccard index of their open gates and the cosine of w ⊙ m.
+    """Which tasks share neurons: for each pair of tasks, the Jaccard index of their open gates and the cosine of w ⊙ m.
 
-    `jaccard` is |A ∩ B| / |A ∪ B|; `expected` its mean over random sets of the same sizes (|A ∩ B| hypergeometric).
-    NaN where no gate is open.
+    `jaccard` is |A ∩ B| / |A ∪ B|, and `expected` is its mean over random sets of the same sizes (with |A ∩ B|
+    hypergeometric). It is NaN if no gate is open.
 
     Args:
         neurons: the table of `sweep`.
 
     Returns the table `overlap` (task_a, task_b, state, jaccard, expected, cosine), each pair once.
 
-    Raises ValueError for a table that lacks dimensions or has them twice.
+    Raises ValueError for a table with missing or repeated dimensions.
 
     Examples:
         >>> neurons = pd.DataFrame({"task": ["a", "a", "a", "b", "b", "b"], "state": 4, "dim": [0, 1, 2, 0, 1, 2]})
@@ -155,17 +155,17 @@ def general(
     seed: int = 0,
     device: str | None = None,
 ) -> pd.DataFrame:
-    """Is there grammaticality in general? Each task's test pairs read by probes that have never seen the task.
+    """Is there grammaticality in general? The test pairs of each task are judged by probes that have not seen the task.
 
-    For each task a probe is trained on `others` (all other tasks), `same_field` and `other_fields`, and `same_term`
-    (BLiMP's `field` and `linguistics_term`; the task itself always left out), on 100 training pairs of each task, fewer
-    where it has fewer. States are standardised with the mean and SD of all these pairs, the left-out task's sentences
-    included, its labels not.
+    For each task, probes are trained on `others` (all other tasks), `same_field`, `other_fields` and `same_term` (by
+    BLiMP's `field` and `linguistics_term`), always without the task itself. Each task contributes 100 training pairs,
+    or all if it has fewer. States are standardised with the mean and SD of all these pairs, including the sentences of
+    the left-out task, but not its labels.
 
     Returns the table `general` (task, field, linguistics_term, state, trained_on, n_tasks, method, l0_strength, C,
-    accuracy, pair_accuracy, n_open): one row for each set that has a task.
+    accuracy, pair_accuracy, n_open), with one row per set that has any task.
 
-    Raises ValueError for fewer than two tasks, and as `sweep` does.
+    Raises ValueError for fewer than two tasks, and the errors of `sweep`.
     """
     check_unit(raw, unit)
     splits = split_tasks(collected.pairs, tasks)
@@ -203,7 +203,7 @@ def general(
 
 
 def _left_out(about: pd.DataFrame) -> list[tuple[str, str, Bool[np.ndarray, " tasks"]]]:
-    """For each task the sets of other tasks to train on."""
+    """For each task, the sets of other tasks to train on."""
     fields, terms, found = about["field"].to_numpy(), about["linguistics_term"].to_numpy(), []
     for number, (task, field, term) in enumerate(about.itertuples()):
         other = np.arange(len(about)) != number

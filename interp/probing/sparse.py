@@ -1,4 +1,4 @@
-"""One sparse probe with scikit-learn's interface."""
+"""A single sparse probe with scikit-learn's interface."""
 
 from typing import Any, Literal, get_args
 
@@ -19,23 +19,23 @@ __all__ = ["SparseProbe"]
 class SparseProbe(ClassifierMixin, BaseEstimator):
     """A linear probe without intercept that reads few dimensions: `p = σ(w ⊙ m · x)`.
 
-    `"l0"` learns the gates m (`interp.probing.fitting.fit_sparse`); `"topk"` opens the k dimensions of the largest
-    Welch t and fits an L2 logistic regression (C = 1) on them (Gurnee et al. 2023); `"dense"` opens all. Inputs are
-    standardised with the training mean and SD unless `raw`: on raw states a probe without intercept takes a dimension
-    with a large mean for one.
+    `"l0"` learns the gates m (`interp.probing.fitting.fit_sparse`). `"topk"` opens the k dimensions with the largest
+    Welch t, and fits an L2 logistic regression (C = 1) to them (Gurnee et al. 2023). `"dense"` opens all dimensions.
+    Inputs are standardised with the training mean and SD unless `raw`. On raw states, a probe without intercept uses a
+    dimension with a large mean as an intercept.
 
-    Attributes learned: `coef_` w ⊙ m `[d]`, on standardised inputs; `gate_` m `[d]`; `mean_`, `scale_`; `classes_`;
-    `n_open_`; `n_features_in_`.
+    Learned attributes are `coef_` (w ⊙ m, `[d]`, for standardised inputs), `gate_` (m, `[d]`), `mean_`, `scale_`,
+    `classes_`, `n_open_` and `n_features_in_`.
 
     Args:
         method: how dimensions are chosen.
-        l0_strength: λ in (0, 1] of `"l0"`: small opens few gates.
-        k: dimensions of `"topk"`.
+        l0_strength: λ of `"l0"`, in (0, 1]. A small value opens few gates.
+        k: the number of dimensions of `"topk"`.
         raw: do not standardise the inputs.
-        unit: what raw inputs are divided by: `"rms"` their root mean square over samples and dimensions, one number,
-            so that λ and C do not depend on the inputs' unit; `"none"` nothing.
-        steps: of the optimiser of `"l0"`.
-        seed: of its weights, gates and noise.
+        unit: what raw inputs are divided by: with `"rms"` by their root mean square over samples and dimensions, a
+            single number, so that λ and C do not depend on the unit of the inputs; with `"none"` by nothing.
+        steps: the number of optimiser steps of `"l0"`.
+        seed: the seed for its weights, gates and noise.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> "SparseProbe":
         """Fit to samples `[n, d]` and two classes.
 
-        Raises ValueError for NaN, for other than two classes, an unknown method, λ outside (0, 1], fewer steps than
-        one, a seed outside 0 … 2**63 − 1, an unknown unit and k > d.
+        Raises ValueError for NaN, for any number of classes other than two, an unknown method or unit, λ outside (0,
+        1], fewer steps than one, a seed outside 0 … 2**63 − 1, and k > d.
         """
         check_choice("unit", self.unit, get_args(Unit))
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
@@ -99,7 +99,7 @@ class SparseProbe(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> Float[np.ndarray, " n"]:
-        """`(w ⊙ m) · x` of each sample; above 0 is the second class."""
+        """`(w ⊙ m) · x` for each sample. A value above 0 means the second class."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
         return ((X - self.mean_) / self.scale_) @ self.coef_

@@ -45,10 +45,10 @@ SENTENCES_PER_SHARD = 8_192
 class States:
     """One vector for each sentence of each pair, by state.
 
-    `pairs` is the table they were read from; `states` their numbers (0 the embeddings, L + 1 after block L; block
-    numbers for neurons and heads); `width` the length of a vector. `load(state)` gives `[pairs, 2, width]`, good
-    before bad. `rows` are the token ids of the sentences, good and bad in turns; `tokens` has those at which each
-    dimension is largest, where `collect` was asked for them.
+    `pairs` is the table that was read. `states` are the numbers of the states: 0 for the embeddings and L + 1 after
+    block L, or block numbers for neurons and heads. `width` is the length of a vector. `load(state)` returns
+    `[pairs, 2, width]`, with good before bad. `rows` are the token ids of the sentences, good and bad in turn. `tokens`
+    has the tokens at which each dimension is largest, if `collect` was asked for them.
     """
 
     pairs: pd.DataFrame
@@ -62,14 +62,14 @@ class States:
 
     @property
     def tasks(self) -> list[str]:
-        """In the order of the pairs."""
+        """The tasks, in the order of the pairs."""
         return list(dict.fromkeys(self.pairs["UID"]))
 
     def load(self, state: int) -> Float[np.ndarray, "pairs 2 width"]:
         """The vectors of one state.
 
-        Raises ValueError for a state that was not collected, a damaged shard, vectors of other pairs than `pairs`, and
-        values that are not finite.
+        Raises ValueError for a state that was not collected, for a damaged shard, if the vectors do not belong to
+        `pairs`, and for values that are not finite.
         """
         if state not in self.states:
             raise ValueError(f"state {state} was not collected; found {', '.join(map(str, self.states))}")
@@ -80,7 +80,7 @@ class States:
         else:
             vectors = self._kept[state]
         if len(vectors) != len(self.pairs):
-            found = f"state {state} was collected from {len(vectors)} pairs, the table beside it has {len(self.pairs)}"
+            found = f"state {state} was collected from {len(vectors)} pairs, but `pairs` has {len(self.pairs)}"
             raise ValueError(f"{found}; collect the pairs that are wanted, or name their tasks")
         _check_finite(vectors, state)
         return vectors
@@ -101,27 +101,27 @@ def collect(
     memory: float | int = 2e9,
     progress: bool = True,
 ) -> States:
-    """Read one vector per sentence and layer from a model, in one pass, keeping nothing else.
+    """Read one vector per sentence and layer from a model, in one pass, without keeping anything else.
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
-        states: of the residual stream: 0 … n_layers (0: the embeddings); all by default.
-        layers: of neurons and heads: block numbers; all by default.
-        position: `"eos"`: at an end-of-sequence token that is appended (an encoder's `[SEP]`), the default of causal
-            models; `"last"`: at the last token of the sentence; `"mean"` over all its tokens, special ones too;
-            `"cls"`: at an encoder's `[CLS]`, its default.
+        states: hidden states of the residual stream, 0 (the embeddings) … n_layers. Default: all.
+        layers: block numbers, for neurons and heads. Default: all.
+        position: where a sentence is read. `"eos"` is an appended end-of-sequence token (an encoder's `[SEP]`), and the
+            default for causal models. `"last"` is the last token of the sentence, and `"mean"` the mean over all its
+            tokens, including special ones. `"cls"` is an encoder's `[CLS]`, and its default.
         of: the `"residual"` stream, MLP `"neurons"` after the activation, or the outputs of attention `"heads"` (z,
-            all heads of a layer side by side).
-        bos: put the beginning-of-sequence token first; by default what TransformerLens knows of the model.
-        largest: keep of each dimension the 20 tokens of all sentences at which it is largest
+            with all heads of a layer side by side).
+        bos: put the beginning-of-sequence token first. Default: as TransformerLens does for this model.
+        largest: keep for each dimension the 20 tokens of all sentences at which it is largest
             (`interp.probing.contexts.neuron_tokens`).
-        directory: for safetensors shards; a run that was killed resumes with the shard it was at.
-        memory: bytes that may be kept without a directory.
+        directory: a directory for safetensors shards. A run that was killed resumes with the shard it was writing.
+        memory: the number of bytes that may be kept without a directory.
 
-    Raises ValueError for a table without pairs, a sentence longer than the context or without a token, a tokenizer of
-    another model, a layer that does not exist, states that are not finite or too large for `memory`, a directory of
-    another run, or a directory while hooks are active on the model; TypeError for what is no model, no table, no
-    sentence or no whole number.
+    Raises ValueError for a table without pairs, for a sentence that is longer than the context or has no tokens, for
+    the tokenizer of another model, for a layer that does not exist, for states that are not finite or too large for
+    `memory`, for a directory of another run, and for a directory while hooks are active on the model. Raises TypeError
+    for arguments of another type.
 
     Examples:
         >>> import interp
@@ -147,7 +147,7 @@ def collect(
     }  # fmt: skip
     size = 4.0 * len(rows) * sites.width * len(sites.names)
     if directory is None and size > memory:
-        raise ValueError(f"the states take {size / 1e9:.1f} GB, memory is {memory / 1e9:.1f} GB; give a directory")
+        raise ValueError(f"the states take {size / 1e9:.1f} GB, but memory is {memory / 1e9:.1f} GB; give a directory")
     found = States(pairs.reset_index(drop=True), tuple(sites.names), sites.width, settings, rows)
     with tqdm(total=len(rows), unit="sentence", disable=None if progress else True, desc="collecting") as bar:
         if directory is None:
@@ -181,7 +181,8 @@ def _merged(tokens: LargestTokens, shards: Sequence[Checkpoint]) -> LargestToken
 
 
 class Sites(NamedTuple):
-    """Where vectors are read: hook points by state, or by layer for neurons and heads; their width; the position."""
+    """Where vectors are read: the hook points by state (or by layer for neurons and heads), their width, the
+    position."""
 
     names: dict[int, str]
     width: int
@@ -191,7 +192,7 @@ class Sites(NamedTuple):
 def sites_of(
     model: Model, states: Several[int] | None, layers: Several[int] | None, of: Of, position: Position
 ) -> Sites:
-    """Where `collect` reads. Raises ValueError for states or layers that do not exist, or of the other kind."""
+    """Where `collect` reads. Raises ValueError for states or layers that do not exist or do not fit `of`."""
     cfg = model.cfg
     what, given, other = ("state", states, layers) if of == "residual" else ("layer", layers, states)
     if other is not None:
@@ -211,9 +212,9 @@ def sites_of(
 def state_rows(
     model: Model, sentences: Sequence[str], position: Position, *, bos: bool | None = None
 ) -> list[list[int]]:
-    """Token ids of every sentence with the special ones that its states are read with.
+    """The token ids of every sentence, with the special tokens that its states are read with.
 
-    Raises as `collect` does.
+    Raises the errors of `collect`.
     """
     check_weights(model)
     if position == "cls" and not is_encoder(model):
@@ -223,7 +224,8 @@ def state_rows(
 
 
 def _unknown_share(model: Model, rows: list[list[int]]) -> float | None:
-    """Of the sentences' tokens, special ones aside; raises and warns as `check_known` does."""
+    """The share of unknown tokens in the sentences, without special tokens. Raises and warns as `Unknown.check`
+    does."""
     tokenizer = tokenizer_of(model)
     special = {*tokenizer.all_special_ids} - {unknown_id(tokenizer)}
     ids = np.array([token_id for row in rows for token_id in row if token_id not in special])
@@ -249,7 +251,7 @@ def _read(
     first: int = 0,
     shard: Checkpoint | None = None,
 ) -> dict[str, Float[Tensor, "sentences width"]]:
-    """The vectors of all rows, whose numbers begin with `first`. A shard keeps them, at Ctrl-C those read so far, and
+    """The vectors of all rows, whose numbers begin with `first`. A shard stores them, on Ctrl-C those read so far, and
     the next call resumes from it."""
     known, done = ({}, 0) if shard is None else shard.load()
     held = {} if tokens is None else tokens.state
@@ -287,7 +289,7 @@ def _check_finite(values: Float[np.ndarray, "..."], state: object) -> None:
 
 
 def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int], Batch]]:
-    """Rows in order of length, in batches that stay small with their right padding, and which rows are in each."""
+    """Batches of rows in order of length, which need little padding on the right, with the numbers of their rows."""
     groups: list[list[int]] = [[]]
     for i in sorted(range(len(rows)), key=lambda i: len(rows[i])):
         if groups[-1] and (len(groups[-1]) + 1) * len(rows[i]) > TOKENS_AT_ONCE:
@@ -298,7 +300,7 @@ def batches_of(model: Model, rows: list[list[int]]) -> Iterator[tuple[list[int],
 
 
 def read_at(model: Model, mask: Int[Tensor, "batch pos"], position: Position) -> Int[Tensor, " batch"]:
-    """The position at which each row is read, its last one for `mean`."""
+    """The position at which each row is read; for `mean`, its last position."""
     last = mask.sum(1) - 1
     return {"cls": 0 * last, "last": last - int(is_encoder(model))}.get(position, last)
 

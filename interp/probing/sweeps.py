@@ -1,4 +1,4 @@
-"""All probes of a set of states: methods × tasks × λ or k × seeds × controls, layer by layer."""
+"""All probes of a set of states: methods × tasks × λ or k × seeds × controls, one state at a time."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,28 +39,30 @@ _SHOWN = {
 
 @dataclass(frozen=True, eq=False)
 class Sweep(Result):
-    """What `sweep` found.
+    """The result of `sweep`.
 
     - `probes` (task, state, method, l0_strength, k, C, seed, control, accuracy, accuracy_low, accuracy_high,
       pair_accuracy, pair_accuracy_low, pair_accuracy_high, validation_accuracy, bag_of_words, n_open, open_fraction,
-      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`, each missing
-      for the other methods; low and high are Wilson's 95 % intervals (`interp.probing.uncertainty.share_interval`);
-      rms is the root mean square of the training states, as the model has them, over sentences and dimensions.
-    - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs,
-      Benjamini–Hochberg over the dimensions of a task and state, the `l0` probe of the first seed and λ = .2 (or the λ
-      nearest), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
-    - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %; 1, 2, 4 … 32 times
-      its number for every task, and sizes between for those of which `equivalence` has a ratio.
+      expected_open, n_test, rms): l0_strength is λ of `l0`, k belongs to `topk:selector` and C to `dense`; each is
+      missing for the other methods. low and high are Wilson's 95 % intervals
+      (`interp.probing.uncertainty.share_interval`). rms is the root mean square of the training states, in the model's
+      unit, over sentences and dimensions.
+    - `neurons` (task, state, dim, t, p_adjusted, gate, weight, mean, scale): Welch's t on the training pairs, p
+      adjusted over the dimensions of a task and state (Benjamini and Hochberg), the `l0` probe with the first seed and
+      λ = .2 (or the nearest λ), and the training mean and SD that it standardises with (SD ∞ for a constant dimension).
+    - `random_k` (task, state, k, draw, accuracy): k dimensions drawn from outside the top 1 %. k is 1, 2, 4 … 32 times
+      the number of the top for every task, with sizes in between if `equivalence` has a ratio for the task.
     - `equivalence` (task, state, ratio, low, high, censored, n_top, top_accuracy, top_low): how many times as many
-      random dimensions reach the accuracy of the top 1 % (⌊d/100⌋, one at least): where an isotonic fit of the mean
-      over 20 draws does, on sizes by factors of at most 1.25; 1 where as many do already. low and high are a 95 %
-      interval from a joint bootstrap of test pairs and draws. NaN where `top_low`, the one-sided 99 % lower end of the
-      top's accuracy, is not above chance. `censored` is true where all the dimensions that there are do not reach it,
-      at the point or at the upper end: then ratio or high is only a lower bound.
-    - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): of each test
-      pair (its row in the table of pairs) the share of its two sentences that each probe has on the right side; `l0` at
-      λ = .2 or the nearest, mean over seeds, `topk` at the largest k; NaN for what was not fitted.
-    - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): of |t| and the gates at each λ.
+      random dimensions reach the accuracy of the top 1 % (⌊d/100⌋, at least one), according to an isotonic fit of the
+      mean over 20 draws, on sizes that grow by factors of at most 1.25. It is 1 if equally many already do. low and
+      high are a 95 % interval from a joint bootstrap of test pairs and draws. The ratio is NaN if `top_low`, the
+      one-sided 99 % lower bound of the top's accuracy, is not above chance. `censored` is true if not even all
+      dimensions reach it, for the point or for the upper end; then ratio or high is only a lower bound.
+    - `hits` (task, state, pair, dense, l0, topk, dense_flipped, l0_rotated, topk_rotated, bag_of_words): for each test
+      pair (its row in the table of pairs), the share of its two sentences that each probe gets right. `l0` is at λ = .2
+      or the nearest, as a mean over seeds, and `topk` at the largest k. Values of probes that were not fitted are NaN.
+    - `agreement` (task, state, l0_strength, spearman, spearman_max, auroc): the agreement of |t| with the gates at each
+      λ.
     """
 
     analysis: ClassVar[str] = "sweep"
@@ -104,33 +106,34 @@ def sweep(
     directory: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Sweep:
-    """Fit every probe of every task and state; all of a state as one batched problem.
+    """Fit every probe of every task and state, with all probes of a state as one batched problem.
 
-    Pairs are split 60 : 20 : 20 into training, validation and test, pair by pair, by a seed of their own; the test
-    pairs give `accuracy` (score above 0 or not) and `pair_accuracy` (good above bad, equal scores count half). States
-    are standardised with the training mean and SD unless `raw`. `bag_of_words` is the accuracy of an L2 logistic
-    regression on word counts with the same split. Controls: `flip` swaps the labels within half of the pairs, so that
-    there is nothing to learn but the sentences themselves; `rotation` fits `l0` and `topk` in a random orthogonal
-    basis of the standardised states: a probe that needs as many dimensions there reads a subspace, no neurons (a
-    dense probe is the same in every basis).
+    Pairs are split 60 : 20 : 20 into training, validation and test by a separate seed, and the sentences of a pair stay
+    together. The test pairs give `accuracy` (whether the score is above 0) and `pair_accuracy` (whether good is above
+    bad; equal scores count half). States are standardised with the training mean and SD unless `raw`. `bag_of_words` is
+    the accuracy of an L2 logistic regression on word counts with the same split. There are two controls. `flip` swaps
+    labels within half of the pairs, so that nothing can be learned except the sentences themselves. `rotation` fits
+    `l0` and `topk` in a random orthogonal basis of the standardised states: a probe that needs equally many dimensions
+    there reads a subspace and not particular neurons. (A dense probe is the same in every basis.)
 
     Args:
-        tasks, states: which; all by default.
+        tasks, states: the tasks and states to use. Default: all.
         l0_strengths: λ of `l0`.
-        ks: of `topk`; those above the width are refused.
-        controls: `"none"` is no control; `flip` is of `l0` and `dense`, `rotation` of `l0` and `topk`.
-        seeds: of gates, weights and noise of `l0`: each a fit of its own, side by side with the others.
-        raw: fit on the states as they are; then a probe without intercept uses a dimension with a large mean for one.
-        unit: what raw states are divided by: `"rms"` one number per task and state, the root mean square of its
-            training states over sentences and dimensions, so that λ and C mean the same at every depth; `"none"`
-            nothing, as in the paper, where the result depends on the unit of the residual stream (a warning says so).
-        directory: keep each finished state here, and resume from them.
+        ks: k of `topk`. Values above the width are refused.
+        controls: `"none"` (no control), `flip` (for `l0` and `dense`) and `rotation` (for `l0` and `topk`).
+        seeds: the seeds for gates, weights and noise of `l0`. Each seed is a separate fit, side by side with others.
+        raw: fit on raw states. A probe without intercept then uses a dimension with a large mean as an intercept.
+        unit: what raw states are divided by. `"rms"` is one number per task and state, the root mean square of its
+            training states over sentences and dimensions, so that λ and C mean the same at every depth. With `"none"`
+            they are not divided, as in the paper; the result then depends on the unit of the residual stream, and there
+            is a warning.
+        directory: a directory that stores each finished state, to resume from.
 
-    Warns where, on raw states, at some λ and state no gate opens for any task.
+    Warns if, on raw states, no gate opens for any task at some λ and state.
 
-    Raises ValueError for a task of fewer than 10 pairs, k above the width, λ outside (0, 1], no method or control,
-    unknown names, fewer steps than one, or a seed outside 0 … 2**63 − 1; TypeError for k, seeds or steps that are no
-    whole numbers.
+    Raises ValueError for a task with fewer than 10 pairs, k above the width, λ outside (0, 1], missing methods or
+    controls, unknown names, fewer steps than one, and a seed outside 0 … 2**63 − 1. Raises TypeError for k, seeds or
+    steps that are not whole numbers.
 
     Examples:
         >>> import interp
@@ -149,7 +152,7 @@ def sweep(
     splits = split_tasks(collected.pairs, tasks)
     numbers = [whole_number(state, "state") for state in (collected.states if states is None else listed(states))]
     if not numbers:
-        raise ValueError("states is empty; name a state or more, or leave it out for all of them")
+        raise ValueError("states is empty; name at least one state, or leave it out for all of them")
     asked = {"tasks": list(splits), **options, "raw": raw, "unit": unit}
     asked["steps"] = whole_number(steps, "steps", least=1)
     words = {task: words_right(collected.pairs, split) for task, split in splits.items()}
@@ -172,7 +175,8 @@ def sweep(
 def checked_options(width: int, **given: Any) -> dict[str, Any]:
     """The lists among the options of `sweep`, by name.
 
-    Raises ValueError for what it cannot do on states of this width, TypeError for k or seeds that are not whole.
+    Raises ValueError for options that are impossible with states of this width, and TypeError for k or seeds that are
+    not whole numbers.
     """
     options = {name: listed(values) for name, values in given.items()}
     for name, kind in (("methods", Method), ("controls", Control), ("selectors", Selector)):
@@ -188,16 +192,16 @@ def checked_options(width: int, **given: Any) -> dict[str, Any]:
 
 
 def check_unit(raw: bool, unit: str) -> None:
-    """Raise ValueError for an unknown unit; warn where the result depends on that of the residual stream."""
+    """Raise ValueError for an unknown unit, and warn if the result depends on the unit of the residual stream."""
     check_choice("unit", unit, get_args(Unit))
     if raw and unit == "none":
         what = "states are neither standardised nor divided by their root mean square"
         depends = "which gates open, and the accuracy, depend on the unit of the residual stream"
-        warn(f"{what}: {depends}; unit='rms' keeps the basis and takes that away")
+        warn(f"{what}: {depends}; unit='rms' keeps the basis and removes that dependence")
 
 
 def _warn_of_closed_gates(probes: pd.DataFrame, neurons: pd.DataFrame) -> None:
-    """Where every gate of every task is shut, though the state is no constant."""
+    """Warn if all gates of all tasks are closed although the state is not constant."""
     varies = neurons.groupby("state")["t"].agg(lambda t: t.abs().max() > 0)
     plain = probes[(probes["method"] == "l0") & (probes["control"] == "none")]
     most = plain.groupby(["l0_strength", "state"])["n_open"].max().reset_index()
@@ -209,18 +213,18 @@ def _warn_of_closed_gates(probes: pd.DataFrame, neurons: pd.DataFrame) -> None:
 
 
 def shown_l0_strength(l0_strengths: Iterable[float]) -> float:
-    """The λ whose gates the table of neurons holds: .2, or the nearest."""
+    """The λ whose gates are in the table of neurons: .2, or the nearest."""
     return min(l0_strengths, key=lambda l0_strength: abs(l0_strength - SHOWN_L0_STRENGTH))
 
 
 def check_neurons(neurons: pd.DataFrame) -> None:
-    """Raise ValueError for a table `neurons` in which a task and state has not each dimension once, 0 … d − 1."""
+    """Raise ValueError for a table `neurons` in which a task and state does not have each dimension 0 … d − 1 once."""
     check_table(neurons, "neurons", ["task", "state", "dim", "gate", "weight"], ["task", "state", "dim"])
     width = neurons["dim"].max() + 1
     sizes = neurons.groupby(["task", "state"], sort=False).size()
     for (task, state), size in sizes[sizes != width].items():
         missing = f"{size} of the {width} dimensions of task {task!r} at state {state}"
-        raise ValueError(f"neurons has {missing}; give the whole table, as the sweep made it")
+        raise ValueError(f"neurons has {missing}; give the unmodified table of the sweep")
 
 
 def _tables(
@@ -232,7 +236,7 @@ def _tables(
     tick: Tick,
     state: int,
 ) -> dict[str, pd.DataFrame]:
-    """All tables of one state; tasks of the same size are fitted together."""
+    """All tables of one state. Tasks of the same size are fitted together."""
     vectors, controls = states.load(state), settings["controls"]
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in _COLUMNS}
     for some, rotated in product(of_equal_size(splits), sorted({False, "rotation" in controls})):
@@ -256,7 +260,7 @@ def _tables(
 
 
 def _right(group: Group, kind: str, right: Float[np.ndarray, "tasks pairs"]) -> pd.DataFrame:
-    """A row for each task and test pair."""
+    """One row per task and test pair."""
     tasks = np.repeat(group.tasks, group.n_test)
     return pd.DataFrame({"task": tasks, "pair": group.test.ravel(), "kind": kind, "right": right.ravel()})
 
@@ -268,7 +272,7 @@ def _rotation(d: int) -> Float[np.ndarray, "d d"]:
 
 
 def _fitted(group: Group, controls: Sequence[Control], settings: dict[str, Any], tick: Tick) -> _Parts:
-    """Tables of some controls, in one basis, each with the name of the table that it is a part of."""
+    """Tables of some controls in one basis, each with the name of the table that it is part of."""
     methods, rotated = settings["methods"], "rotation" in controls  # dense probes are the same in every basis
     if "l0" in methods and controls:
         yield from _sparse(group, controls, settings, tick)
@@ -322,7 +326,8 @@ def _sparse(group: Group, controls: Sequence[Control], settings: dict[str, Any],
 
 
 def _agreement(t: Float[np.ndarray, " d"], gate: Float[np.ndarray, " d"]) -> dict[str, float]:
-    """Spearman of |t| and the gates, its largest value under the gates' ties, and the AUROC of |t| for open gates."""
+    """Spearman's correlation of |t| and the gates, its largest value given the gates' ties, and the AUROC of |t| for
+    open gates."""
     _, counts = np.unique(gate, return_counts=True)
     n = float(len(gate))
     most = np.sqrt(max(0.0, 1 - ((counts**3.0) - counts).sum() / (n**3 - n)))

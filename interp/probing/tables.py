@@ -1,4 +1,4 @@
-"""Question 4 in whole, on one model and one table of minimal pairs."""
+"""The whole of question 4, for one model and one table of minimal pairs."""
 
 import os
 from dataclasses import dataclass
@@ -51,30 +51,33 @@ _COMPARED = [
 
 @dataclass(frozen=True, eq=False)
 class ProbingStudy(Atlas, Sweep):
-    """What `study` found: the tables of `sweep`, those of one state, and with `atlas` those of `map_units`.
+    """The result of `study`: the tables of `sweep`, tables for one state, and with `atlas` those of `map_units`.
 
-    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): what is tested, and the
-      share of test pairs whose good sentence the model itself finds more probable, by `provenance["score"]`.
+    - `tasks` (task, field, linguistics_term, n_pairs, bag_of_words, model_accuracy, n_judged): the tasks, and the share
+      of test pairs whose good sentence the model itself finds more probable, according to `provenance["score"]`.
     - `judgements` (task, score, accuracy, low, high, n_pairs, difference, difference_low, difference_high, p,
-      p_adjusted): that share by each score, and its difference from that one; see `minimal_pair_accuracy`.
+      p_adjusted): that share for each score, and its difference from the share by `provenance["score"]`; see
+      `minimal_pair_accuracy`.
     - `judgement_means` (score, accuracy, low, high, difference, difference_low, difference_high, above, below,
-      n_tasks): the same as means over tasks, with intervals as in `means`, and on how many tasks a score judges better
-      or worse than that one, at an adjusted p of .05.
-    - `means` (state, probe, accuracy, low, high, sd): mean accuracy over tasks of each column of `hits`, with its 95 %
-      interval by a bootstrap of tasks, then of test pairs within them; sd is the standard deviation over seeds.
-    - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): of two of them, pair by pair;
-      on how many tasks one is above or below the other by `comparisons`, at an adjusted p of .05.
-    - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task, see
+      n_tasks): the same as means over tasks, with intervals as in `means`, and the number of tasks on which a score
+      judges better or worse than `provenance["score"]`, at an adjusted p of .05.
+    - `means` (state, probe, accuracy, low, high, sd): the mean over tasks of each column of `hits`, with its 95 %
+      interval by a bootstrap of tasks and then of test pairs within them. sd is the standard deviation over seeds.
+    - `differences` (state, probe, against, difference, low, high, above, below, n_tasks): the difference of two means,
+      pair by pair, and the number of tasks on which one is above or below the other according to `comparisons`, at an
+      adjusted p of .05.
+    - `comparisons` (task, state, probe, against, difference, low, high, p, p_adjusted): the same for each task; see
       `interp.probing.uncertainty.compared`.
-    - `transfer`, `general`, `overlap`, `ablation`: see the functions; all at `provenance["state"]`.
-    - `views` (task, state, sentence, position, token, score): the sparse probe at every token of a test pair, the first
-      of each of the three tasks on which the probes of `provenance["l0_strength"]` are most accurate.
-    - `contexts`: of each neuron that a sparse probe reads at `provenance["state"]` the 20 tokens of the sentences at
-      which its magnitude is largest, see `interp.probing.contexts.neuron_tokens`.
+    - `transfer`, `general`, `overlap`, `ablation`: see the functions of these names. All are at `provenance["state"]`.
+    - `views` (task, state, sentence, position, token, score): the score of the sparse probe at every token of a test
+      pair, for the first pair of each of the three tasks on which the probes with `provenance["l0_strength"]` are most
+      accurate.
+    - `contexts`: for each neuron that a sparse probe reads at `provenance["state"]`, the 20 tokens of the sentences at
+      which its magnitude is largest; see `interp.probing.contexts.neuron_tokens`.
 
-    In `probes`, control `untrained` is the same architecture with random weights; `hits` has its probes too
+    In `probes`, the control `untrained` is the same architecture with random weights. `hits` has its probes too
     (`dense_untrained`, `l0_untrained`, `topk_untrained`). `equivalence` has the accuracy of its top as
-    `untrained_accuracy`, and no ratio where `top_low` is not above that.
+    `untrained_accuracy`, and no ratio if `top_low` is not above that.
     """
 
     analysis: ClassVar[str] = "probing"
@@ -112,12 +115,13 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def largest_k(self) -> float:
-        """The largest k of the top-k probes; NaN where there are none."""
+        """The largest k of the top-k probes; NaN if there are none."""
         return _largest_k(self.probes)
 
     @property
     def by_state(self) -> pd.DataFrame:
-        """Mean accuracies over tasks for each state: dense, sparse, the largest k, the controls, and words alone."""
+        """Mean accuracies over tasks for each state: dense, sparse and largest-k probes, the controls, and words
+        alone."""
         probes, (sparse, k) = self.probes, (self.provenance["l0_strength"], self.largest_k)
         shown = probes[probes["l0_strength"].fillna(sparse).eq(sparse) & (probes["k"].isna() | probes["k"].eq(k))]
         means = shown.groupby(["method", "control", "state"])[["accuracy", "open_fraction"]].mean()
@@ -132,7 +136,8 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def ablated(self) -> pd.DataFrame:
-        """Mean changes over tasks by mode and set; in how many tasks the found neurons cost more than every match."""
+        """Mean changes over tasks by mode and set, and the number of tasks in which the found neurons cost more than
+        every matched set."""
         table = changes(self.ablation)
         out = _means(table, ["mode", "set"], ["n_neurons", "magnitude", "accuracy", "margin"])
         least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack().reindex(columns=["found", "matched"])
@@ -153,7 +158,7 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def never_seen(self) -> pd.DataFrame:
-        """Probes of other tasks on a task they have not seen, means over tasks by what they were trained on."""
+        """The accuracy of probes on tasks that they have not seen, as means over tasks by what they were trained on."""
         return _means(self.general, ["method", "trained_on"], ["accuracy", "pair_accuracy", "n_open"])
 
 
@@ -163,7 +168,7 @@ def _largest_k(probes: pd.DataFrame) -> float:
 
 
 def _means(table: pd.DataFrame, by: list[str], measures: list[str]) -> pd.DataFrame:
-    """Means over tasks by group, after the number of tasks."""
+    """Means over tasks by group, preceded by the number of tasks."""
     groups = table.groupby(by, sort=False)
     means = groups[measures].mean()
     means.insert(0, "n_tasks", groups["task"].nunique())
@@ -178,17 +183,17 @@ def changes(ablation: pd.DataFrame) -> pd.DataFrame:
 
 @asks(ProbingOptions)
 def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: ProbingOptions) -> Passes[ProbingStudy]:
-    """States, probes with controls, and at one state what tasks share and what ablation does.
+    """Collect states, fit probes with controls, and at one state study what tasks share and what ablation does.
 
-    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. The best state is
-    where the dense probes (or else all probes) are most accurate on the validation pairs, on average over tasks.
+    `pairs` is a table from `interp.corpora.pairs`, or anything `interp.corpora.pairs.load` reads. The best state is the
+    one at which the dense probes (or else all probes) are most accurate on the validation pairs, averaged over tasks.
 
-    The rest as in `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the nearest
-    of `l0_strengths`) and the first seed; they are left out where `l0` is not among the methods, and the first three
-    for a single task. Ablation is done on at most 100 test pairs of each task of which the model itself gets .6 and
-    whose probe opens a gate or more, and at most half of them.
+    For everything else see `collect` and `sweep`. Transfer, general probe, overlap and ablation use λ = .2 (or the
+    nearest of `l0_strengths`) and the first seed. They are left out if `l0` is not among the methods, and the first
+    three also for a single task. Ablation uses at most 100 test pairs of each task. A task is used if the model itself
+    gets at least .6 of its pairs right, and if its probe opens at least one gate and at most half of them.
 
-    Raises ValueError as the functions it is made of, and for a state that is not among the states.
+    Raises the errors of the functions it uses, and ValueError for a state that is not among the states.
 
     Examples:
         >>> import interp
@@ -256,7 +261,7 @@ def study(model: Model, pairs: pd.DataFrame | str | os.PathLike[str], options: P
 
 
 def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes[dict[str, pd.DataFrame]]:
-    """The tables of the atlas, empty where it is not asked for; the bundled pairs have controls."""
+    """The tables of the atlas, which are empty if it is not asked for. The bundled pairs have controls."""
     if not options.atlas:
         return atlas_tables(None)
     swapped: dict[controls.Swap, pd.DataFrame] = {}
@@ -277,7 +282,7 @@ def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame
 
 
 def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[str, Any]:
-    """The probes of the untrained model: those that stand beside the model's own."""
+    """The options for the probes of the untrained model, which are compared with the model's own."""
     methods, ks = chosen["methods"], chosen["ks"][:0]
     if "topk" in methods:
         ks = [max(chosen["ks"])]
@@ -288,7 +293,7 @@ def _by_chance(chosen: dict[str, Any], l0_strength: float, width: int) -> dict[s
 
 
 def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
-    """The tables that have the untrained model's probes beside the model's own, and what follows from both."""
+    """The tables that have both the untrained model's probes and the model's own, and what follows from both."""
     probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
     names, where = ["dense", "l0", "topk"], ["task", "state", "pair"]
     hits = found.hits.merge(by_chance.hits[[*where, *names]], on=where, suffixes=("", "_untrained"))
@@ -304,7 +309,7 @@ def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
 
 
 def _over_seeds(probes: pd.DataFrame, means: pd.DataFrame) -> pd.Series:
-    """The SD over seeds of the mean over tasks, of the sparse probes among the means."""
+    """The SD over seeds of the mean over tasks, for the sparse probes among the means."""
     strength = shown_l0_strength(probes["l0_strength"].dropna().unique().tolist() or [SHOWN_L0_STRENGTH])
     sparse = probes[probes["l0_strength"] == strength]
     by_seed = sparse.groupby(["control", "state", "seed"])["accuracy"].mean()
@@ -314,7 +319,7 @@ def _over_seeds(probes: pd.DataFrame, means: pd.DataFrame) -> pd.Series:
 
 
 def _worth(found: Sweep, by_chance: Sweep) -> pd.DataFrame:
-    """The table `equivalence`, without ratios where the untrained model's top is as good."""
+    """The table `equivalence`, without ratios for which the untrained model's top is as good."""
     table, top = found.equivalence, by_chance.probes.query("method == 'topk:welch'")
     by_chance_of = top.set_index(["task", "state", "k"])["accuracy"]
     untrained_accuracy = by_chance_of.reindex(pd.MultiIndex.from_frame(table[["task", "state", "n_top"]])).to_numpy()
@@ -327,7 +332,7 @@ def _worth(found: Sweep, by_chance: Sweep) -> pd.DataFrame:
 def _across_tasks(
     states: States, found: Sweep, state: int, l0_strength: float, fitting: dict[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """What tasks share at a state; tables without rows for a single task, or without sparse probes."""
+    """What tasks share at a state. The tables are empty for a single task, or without sparse probes."""
     neurons = found.neurons[found.neurons["state"] == state]
     tables = {"overlap": overlap(neurons)}
     if neurons["task"].nunique() < 2:
@@ -345,7 +350,7 @@ def _best(probes: pd.DataFrame) -> int:
 
 
 def _most_accurate(probes: pd.DataFrame, state: int, l0_strength: float) -> list[str]:
-    """The tasks on which sparse probes that read a neuron do best."""
+    """The tasks on which sparse probes that read at least one neuron are most accurate."""
     sparse = "method == 'l0' and control == 'none' and l0_strength == @l0_strength and state == @state and n_open > 0"
     ordered = probes.query(sparse).sort_values("accuracy", ascending=False, kind="stable")
     return ordered["task"].drop_duplicates().head(_VIEWED).tolist()

@@ -1,4 +1,4 @@
-"""How sure accuracies on minimal pairs are: intervals, exact tests, and means over tasks."""
+"""Uncertainty of accuracies on minimal pairs: intervals, exact tests, and means over tasks."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -33,9 +33,9 @@ def share_interval(
 ) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
     """Wilson's interval of an accuracy, from the share of each pair that is right.
 
-    The two sentences of a pair are no independent observations: n is `p(1 − p)` over the estimated variance of the
-    mean over pairs, at least the number of pairs and at most that of sentences (the effective sample size of a
-    clustered survey). With `sentences=1` n is the number of pairs, and the interval scipy's.
+    The two sentences of a pair are not independent observations. So n is `p(1 − p)` divided by the estimated variance
+    of the mean over pairs, but at least the number of pairs and at most that of sentences (the effective sample size of
+    a clustered survey). With `sentences=1`, n is the number of pairs, and the interval equals scipy's.
     """
     n, share = right.shape[-1], np.asarray(right.mean(-1))
     variance, spread = np.asarray(right.var(-1) / n), share * (1 - share)
@@ -47,12 +47,14 @@ def share_interval(
 def difference_interval(
     difference: Float[np.ndarray, "*dims pairs"],
 ) -> tuple[Float[np.ndarray, "*dims"], Float[np.ndarray, "*dims"]]:
-    """95 % interval of a difference of two accuracies on the same pairs, from the difference on each pair: the normal
-    one of these pairs and two more, on one of which the first is half a pair better and on one the second.
+    """95 % interval of a difference of two accuracies on the same pairs, from the difference on each pair. It is the
+    normal interval for these pairs and two more: one on which the first is half a pair better, and one on which the
+    second is.
 
-    After Bonett and Price, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on Paired
-    Data", Journal of Educational and Behavioral Statistics 37, 2012, who add one to each count of pairs that differ;
-    half of one here, a sentence. A bootstrap of few pairs is too narrow, and without width where no two differ.
+    This follows Bonett and Price, "Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on
+    Paired Data", Journal of Educational and Behavioral Statistics 37, 2012, who add one to each count of pairs that
+    differ; here it is a half, for one sentence. A bootstrap of few pairs is too narrow, and has no width if no pair
+    differs.
 
     Examples:
         >>> low, high = difference_interval(np.zeros(20))
@@ -67,11 +69,11 @@ def difference_interval(
 
 
 def mcnemar(a: Float[np.ndarray, "*dims pairs"], b: Float[np.ndarray, "*dims pairs"]) -> Float[np.ndarray, "*dims"]:
-    """McNemar's exact test, two-sided: of the pairs on which a and b differ, is either right more often?
+    """McNemar's exact two-sided test: on the pairs on which a and b differ, is one of them right more often?
 
-    `min(1, 2 P(X ≤ min(n_a, n_b)))`, X binomial with n_a + n_b trials of ½ (McNemar 1947); p = 1 where they never
-    differ. Where sentences are scored, a pair counts for the one that has more of its two sentences right, so that
-    the trials are independent.
+    p is `min(1, 2 P(X ≤ min(n_a, n_b)))`, where X is binomial with n_a + n_b trials of ½ (McNemar 1947), and 1 if they
+    never differ. If sentences are scored, a pair counts for the one that gets more of its two sentences right, so that
+    trials are independent.
     """
     above, below = (a > b).sum(-1), (a < b).sum(-1)
     p = 2 * stats.binom.cdf(np.minimum(above, below), above + below, 0.5)
@@ -80,7 +82,7 @@ def mcnemar(a: Float[np.ndarray, "*dims pairs"], b: Float[np.ndarray, "*dims pai
 
 @lru_cache(maxsize=4)  # tasks and comparisons ask for the same ones, whose drawing takes longer than what they weight
 def resampled(n: int, seed: int = 0) -> Float[np.ndarray, "resample n"]:
-    """Weights of 1,000 bootstrap resamples of n observations, each row with sum 1; read-only."""
+    """Weights of 1,000 bootstrap resamples of n observations. Each row has sum 1. The array is read-only."""
     draws = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
     weights = np.asarray(draws / n, dtype=np.float64)
     weights.flags.writeable = False
@@ -88,10 +90,10 @@ def resampled(n: int, seed: int = 0) -> Float[np.ndarray, "resample n"]:
 
 
 def task_means(right: Sequence[Float[np.ndarray, "pairs measures"]]) -> Float[np.ndarray, "resample measures"]:
-    """Bootstrap of a mean over tasks: resample the tasks, then within each the pairs, each draw of a task anew.
+    """Bootstrap of a mean over tasks: resample tasks, and for each drawn task resample its pairs again.
 
-    The measures of a task keep their pairs together, so a column of differences gives paired ones. With one task only
-    its pairs are resampled.
+    The measures of a task are resampled together, so columns of differences give paired differences. With a single
+    task, only its pairs are resampled.
     """
     rng, n = np.random.default_rng(0), len(right)
     within = np.stack([resampled(len(one), seed) @ one for seed, one in enumerate(right)])  # [task, resample, measure]
@@ -100,7 +102,9 @@ def task_means(right: Sequence[Float[np.ndarray, "pairs measures"]]) -> Float[np
 
 
 def off_diagonal(matrix: Float[np.ndarray, "tasks tasks"]) -> tuple[float, float, float]:
-    """The mean of what is off the diagonal, and its 95 % interval by a bootstrap of the tasks, rows with columns."""
+    """The mean of the off-diagonal elements, and its 95 % interval by a bootstrap of tasks (rows together with
+    columns).
+    """
     n = len(matrix)
     counts = np.vstack([np.ones(n), n * resampled(n)])
     other = np.where(np.eye(n, dtype=bool), 0.0, matrix)
@@ -111,9 +115,9 @@ def off_diagonal(matrix: Float[np.ndarray, "tasks tasks"]) -> tuple[float, float
 
 
 def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Means over tasks of each column of `hits` and of differences of two, state by state, with 95 % intervals by
-    `task_means` (of the accuracies of one task by `share_interval`): (state, probe, accuracy, low, high) and (state,
-    probe, against, difference, low, high)."""
+    """Means over tasks of each column of `hits`, and of differences of two columns, by state, with 95 % intervals by
+    `task_means` (or by `share_interval` for the accuracies of a single task): (state, probe, accuracy, low, high) and
+    (state, probe, against, difference, low, high)."""
     means, differences = [], []
     for state, part in hits.groupby("state", sort=False):
         known = part.drop(columns=["task", "state", "pair"]).dropna(axis=1)
@@ -135,9 +139,9 @@ def averaged(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> tuple[pd.D
 
 
 def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Each task's accuracy by one column of `hits` minus that by another, state by state.
+    """For each task and state, the accuracy by one column of `hits` minus that by another.
 
-    Intervals by `difference_interval` over test pairs, p by `mcnemar`, adjusted over the tasks of a state and
+    Intervals are by `difference_interval` over test pairs. p is by `mcnemar`, adjusted over the tasks of a state and
     comparison (Benjamini and Hochberg 1995). Returns (task, state, probe, against, difference, low, high, p,
     p_adjusted).
     """
@@ -149,8 +153,8 @@ def compared(hits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> pd.DataFra
 
 
 def counted(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """On how many tasks one is above, or below, another by `compared`, at an adjusted p of .05: (above, below, n_tasks)
-    by state, probe and against."""
+    """The number of tasks on which one column is above or below another according to `compared`, at an adjusted p of
+    .05: (above, below, n_tasks) by state, probe and against."""
     by = ["state", "probe", "against"]
     told = comparisons[comparisons["p_adjusted"] < ALPHA]
     counts = comparisons.groupby(by).size().rename("n_tasks").to_frame()

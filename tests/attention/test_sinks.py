@@ -294,7 +294,7 @@ class TestRefusals:
             attention.study(load_toy("gpt2"), IDS, sinks=True, epsilon=epsilon, progress=False)
 
     def test_an_epsilon_that_needs_longer_rows(self, load_toy):
-        message = r"epsilon = 0.05 is told in rows of 105 tokens .* longer than the model's context of 24"
+        message = r"epsilon = 0.05 needs rows of 105 tokens .* longer than the model's context of 24"
         with pytest.raises(ValueError, match=message):
             read(load_toy("gpt2"), corpora.batches(load_toy("gpt2"), IDS), epsilon=0.05)
 

@@ -82,7 +82,7 @@ def test_however_the_text_is_read(load_toy, tmp_path):
         interp.probing.collect(model, pairs.assign(sentence_good="猫", sentence_bad="が"), progress=False)
     with pytest.raises(ValueError, match="all 6 tokens read from texts are"):
         interp.generation.prompts(model, ["猫 が 好き です ね よ"], n=1, prompt_tokens=2, new_tokens=4)
-    with pytest.raises(ValueError, match="of texts are"):
+    with pytest.raises(ValueError, match="from texts are"):
         interp.corpora.count_unigrams(model, ["猫"])
 
 

@@ -218,13 +218,13 @@ class TestNotHere:
         study = mapped(model, corpora.batches(model, IDS, mask_rate=0.5))
         absent = study.provenance["atlas"]["absent"]
         assert set(absent) == {"outlier dimensions", "neurons", "sink keys"}
-        assert "a dense layer stands between" in absent["sink keys"]
+        assert "there is a dense layer between" in absent["sink keys"]
         assert set(study.atlas["of_b"]) == {"word frequency", "output embeddings"}
         assert study.subspaces[["name_a", "name_b"]].to_numpy().tolist() == [["word frequency", "principal axes"]]
 
     def test_of_rows_too_short_for_a_sink(self, load_toy):
         absent = mapped(load_toy("llama"), IDS[:, :5]).provenance["atlas"]["absent"]
-        assert absent["sink keys"] == "a sink at epsilon = 0.3 is told in rows of 10 tokens or more, and there was none"
+        assert absent["sink keys"] == "a sink at epsilon = 0.3 needs rows of 10 tokens or more, and there was none"
         assert absent["b_LN"] == "the final norm has no bias, or it is 0"
 
     def test_of_heads_that_attend_elsewhere(self, load_toy):

@@ -118,7 +118,7 @@ def test_a_file_is_the_same_each_time_and_has_its_title(tmp_path):
 
 def test_letters_without_a_font_are_told_once(tmp_path):
     out = figure("𒀀𒀁", "𒀀", "y").add_scatter(x=[0, 1], y=[0, 1])
-    with pytest.warns(UserWarning, match="no font here has 𒀀 𒀁, drawn as boxes") as told:
+    with pytest.warns(UserWarning, match="no installed font has 𒀀 𒀁, drawn as boxes") as told:
         out.save(tmp_path / "one.pdf", style="titled")
     assert len(told) == 1
 
@@ -146,7 +146,7 @@ def test_a_caption_has_whole_sentences():
         ("ends in '.jpg'; expected .pdf, .svg, .png", lambda path: lines(GREY).save(path / "one.jpg")),
         ("width is 33 inches; expected 2.5 to 20", lambda path: lines(GREY).save(path / "one.pdf", width=33)),
         ("'large'", lambda path: lines(GREY).save(path / "one.pdf", style="large")),
-        ("a 'violin' trace is not drawn", lambda path: Figure().add_violin(y=[1, 2]).save(path / "one.pdf")),
+        ("a 'violin' trace cannot be drawn", lambda path: Figure().add_violin(y=[1, 2]).save(path / "one.pdf")),
     ],
 )
 def test_what_cannot_be_saved_leaves_nothing(said, call, tmp_path):

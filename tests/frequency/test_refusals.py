@@ -23,7 +23,11 @@ CASES: dict[str, Case] = {
         "different finite numbers",
         lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, scales=[np.nan], **quiet),
     ),
-    "no scale": (BAD, "at least one", lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, scales=[], **quiet)),
+    "no scale": (
+        BAD,
+        "one or more different finite numbers",
+        lambda w: frequency.bias_effect(w.model("gpt2"), w.texts, scales=[], **quiet),
+    ),
     "another vocabulary": (
         BAD,
         "over 5 types",

@@ -277,7 +277,7 @@ def test_bad_input(gpt2, load_toy):
         ("w1 w2", "expected a list of prompts.*found the string 'w1 w2'"),
         (["w1", ""], "prompt 1 is empty"),
         ([[]], "prompt 0 is empty"),
-        ([[3, 67]], "token ids 3 … 67, this model 0 … 66"),
+        ([[3, 67]], "token ids 3 … 67, expected 0 … 66"),
         ([[1] * 25], "prompt 0, 25 tokens, and 5 new ones exceed the context of 24"),
         ([[1], [1] * 20], "prompt 1, 20 tokens, and 5 new ones exceed the context of 24"),
     ):

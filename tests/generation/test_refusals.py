@@ -86,7 +86,7 @@ CASES: dict[str, Case] = {
     "measures of a text": (TYPE, "whole number, found 'w'", lambda w: generation.text_metrics(["w1 w2"])),
     "measures of negative ids": (
         BAD,
-        "have token ids -1 … 2, the unigram counts (counts) are of 0 … 66",
+        "have token ids -1 … 2, but the unigram counts (counts) have 0 … 66",
         lambda w: generation.text_metrics([[2, -1]], unigram=w.counts),
     ),
     "measures of other ids": (

@@ -372,11 +372,11 @@ def test_bad_input():
         probing.map_units(model, table, folds=8, progress=False)
     with pytest.raises(ValueError, match="folds must be at least 2, found 1"):
         probing.map_units(model, table, folds=1, progress=False)
-    with pytest.raises(ValueError, match=r"controls \(words\) has no partner of b"):
+    with pytest.raises(ValueError, match=r"controls \(words\) has no pairs for b"):
         probing.map_units(model, table, controls=toy_pairs(("a",)), progress=False)
-    with pytest.raises(ValueError, match="partners of c, which are none of the tasks"):
+    with pytest.raises(ValueError, match="pairs for c, which are not among the tasks"):
         probing.map_units(model, table, controls=toy_pairs(("a", "b", "c")), progress=False)
-    with pytest.raises(ValueError, match=r"controls \(numbers\) has no partner of a"):
+    with pytest.raises(ValueError, match=r"controls \(numbers\) has no pairs for a"):
         probing.map_units(model, table, controls={"words": table, "numbers": toy_pairs(("b",))}, progress=False)
     encoder = toy(model.tokenizer, encoder=True, n_layers=1)
     same_start = table.assign(sentence_good="w9 " + table["sentence_good"], sentence_bad="w9 " + table["sentence_bad"])

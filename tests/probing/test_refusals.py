@@ -129,14 +129,14 @@ CASES: dict[str, Case] = {
         "two rows for {'task': 't', 'state': 1, 'dim': 0}",
         lambda w: (found := swept()) and probing.probe(replace(found, neurons=pd.concat([found.neurons] * 2)), "t", 1),
     ),
-    "an ablation of another width": (BAD, "reads 15 dimensions, the residual", lambda w: ablate(w, read_by(15))),
+    "an ablation of another width": (BAD, "reads 15 dimensions, but the residual", lambda w: ablate(w, read_by(15))),
     "an ablation of a state that is not": (BAD, "are 0 … 2, found 3", lambda w: ablate(w, read_by(state=3))),
     "scores of a task that is not": (
         BAD,
         "no pair of task 'z'; found t, u",
         lambda w: probing.probes.pair_scores(w.model("gpt2"), pair_table(), read_by(task="z")),
     ),
-    "fewer pairs than vectors": (BAD, "from 40 pairs, the table beside it has 20", lambda w: fewer_pairs().load(1)),
+    "fewer pairs than vectors": (BAD, "from 40 pairs, but `pairs` has 20", lambda w: fewer_pairs().load(1)),
     "a sweep of fewer pairs": (BAD, "collected from 40 pairs", lambda w: probing.sweep(fewer_pairs(), **fast)),
     "a transfer of fewer pairs": (BAD, "collected from 40 pairs", lambda w: probing.transfer(fewer_pairs(), steps=5)),
     "fewer pairs than shards": (

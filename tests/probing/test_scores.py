@@ -355,7 +355,7 @@ def test_text_that_is_all_unknown(made: Any) -> None:
     ("scores", "error", "message"),
     [
         (["total"], ValueError, "unknown score 'total'; expected one of sum, per_token, per_character, per_byte"),
-        (["sum", "sum"], ValueError, "has one twice"),
+        (["sum", "sum"], ValueError, "has a score twice"),
         ([], ValueError, "scores is empty"),
         ("sum", TypeError, "scores must be a list of strings, found the string 'sum'"),
     ],

@@ -198,7 +198,7 @@ def test_steering_refuses(load_toy: Callable[..., Any]) -> None:
     for shift in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="shift must be a finite number, found"):
             probing.steer(model, random_probe(1), shift)
-    with pytest.raises(ValueError, match="reads 9 dimensions, the residual stream has 16"):
+    with pytest.raises(ValueError, match="reads 9 dimensions, but the residual stream has 16"):
         probing.steer(model, Probe("t", 1, np.ones(9), 0.0), 1.0)
     with pytest.raises(ValueError, match="reads no neuron"):
         probing.steer(model, Probe("t", 1, np.zeros(WIDTH), 0.0), 1.0)

@@ -242,10 +242,10 @@ class Texts:
 
 def _paragraphs(texts: Iterable[str], name: str) -> list[str]:
     if isinstance(texts, str):
-        raise ValueError(f"{name} is one string; expected a sequence of strings, one a paragraph")
+        raise ValueError(f"{name} is one string; expected a sequence of strings, one per paragraph")
     kept = [text for text in texts if text.strip()]
     if not kept:
-        raise ValueError(f"{name} holds no text; expected a sequence of strings, one a paragraph")
+        raise ValueError(f"{name} holds no text; expected a sequence of strings, one per paragraph")
     return kept
 
 

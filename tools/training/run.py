@@ -141,7 +141,10 @@ def settings_of(
     every: int | None,
     **changes: Unpack[Settings],
 ) -> dict[str, Any]:
-    """What decides the weights of a run but for the threads, as `train` records it; raises as `train` does."""
+    """Everything except threads that decides the weights of a run, as `train` records it.
+
+    Raises the same errors as `train`.
+    """
     if kind not in SETTINGS:
         raise ValueError(f"kind is {kind!r}; expected 'gpt2' or 'bert'")
     settings: dict[str, Any] = {**SETTINGS[kind], **changes}
@@ -217,7 +220,7 @@ class Run:
         kept = settings["checkpoints"]
         self.kept = {0, *(self.steps * 2**k // 128 for k in range(8))} if kept is None else set(kept)
         if not self.kept <= set(range(self.steps + 1)):
-            raise ValueError(f"checkpoints are {kept}, the last step is {self.steps}; pass steps from 0 to that")
+            raise ValueError(f"checkpoints are {kept}, but the last step is {self.steps}; pass steps from 0 to that")
         self.model = _build(settings)
         if settings["bf16"]:
             self.model.set_attn_implementation("eager")  # backward in bfloat16: twice as fast as sdpa on a CPU
@@ -392,7 +395,7 @@ def load_resume(path: Path) -> dict[str, Any]:
     known, saved = content[:_CHECKSUM], content[_CHECKSUM:]
     if checksum(saved).encode() != known:
         raise ValueError(
-            f"{path} is damaged (the checksum does not match); delete what is in {path.parent} and start anew"
+            f"{path} is damaged (the checksum does not match); delete what is in {path.parent} and start again"
         )
     return dict(torch.load(io.BytesIO(saved), weights_only=True))
 

@@ -1,10 +1,10 @@
-"""One atlas of directions: what three papers find in a model, word frequency in the prediction head, outlier dimensions
-and attention, token probability in output embeddings, compared in one space.
+"""One atlas of directions. It compares, in one space, what three papers find in a model: word frequency in the
+prediction head, outlier dimensions and attention, and token probability in output embeddings.
 
-The space is that of the unembedding's input h, in which most of it is: b_LN, E[h], the slopes of log α and log u on the
-output embeddings, and principal axes of these. What is in the residual stream x comes there, but for the scale of the
-final norm, as `(x − mean x) ⊙ γ`: dimensions keep their places, and what neurons write and what draws keys towards
-those of sinks are taken through it.
+The space is that of the unembedding's input h, where most directions already are: b_LN, E[h], the slopes of log α and
+log u on the output embeddings, and the principal axes of these. Vectors x of the residual stream are mapped to it by
+`(x − mean x) ⊙ γ`, up to the scale of the final norm. So dimensions keep their places, and this map is applied to what
+neurons write and to the directions that draw keys towards those of sinks.
 """
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Cosines of directions, overlaps of subspaces, and what they are where one is turned by a random rotation.
+"""Cosines of directions, overlaps of subspaces, and their distributions when one of the two is rotated at random.
 
-A rotation R that is drawn evenly (by Haar measure) takes a direction anywhere on the sphere, so that
+A uniformly drawn rotation R (by Haar measure) takes a direction anywhere on the sphere, so
 
     cos²(a, R b) ~ Beta(½, (d − 1)/2).
 
@@ -21,7 +21,7 @@ _LEVEL = 0.95
 
 
 def cosines(a: Float[np.ndarray, "#n d_model"], b: Float[np.ndarray, "#n d_model"]) -> Float[np.ndarray, " n"]:
-    """The cosine of each row of one with the row of the other, or with its only row.
+    """The cosine of each row of one array with the same row of the other, or with its only row.
 
     Examples:
         >>> cosines(np.array([[1.0, 0.0], [2.0, 2.0]]), np.array([[0.0, 3.0]])).round(3).tolist()
@@ -33,9 +33,9 @@ def cosines(a: Float[np.ndarray, "#n d_model"], b: Float[np.ndarray, "#n d_model
 
 
 def overlaps(a: Float[np.ndarray, "#n k d_model"], b: Float[np.ndarray, "#n m d_model"]) -> Float[np.ndarray, " n"]:
-    """The overlap of the spans of k and of m vectors, of each row or with the only row of the other.
+    """The overlap of the spans of k and of m vectors, row by row, or with the only row of the other array.
 
-    Vectors are taken to be linearly independent.
+    Vectors must be linearly independent.
 
     Examples:
         >>> plane, line = np.array([[[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]]), np.array([[[0.0, 1.0, 1.0]]])
@@ -49,7 +49,7 @@ def overlaps(a: Float[np.ndarray, "#n k d_model"], b: Float[np.ndarray, "#n m d_
 
 
 def large_cosine(d_model: int) -> float:
-    """The |cosine| that a random direction has with a given one in 5 of 100 draws.
+    """The |cosine| that a random direction exceeds, with a given one, in 5 of 100 draws.
 
     Examples:
         >>> round(large_cosine(768), 3)
@@ -59,7 +59,7 @@ def large_cosine(d_model: int) -> float:
 
 
 def p_of_cosine(cosine: float, d_model: int) -> float:
-    """How often a random direction has as large a |cosine| with a given one, in closed form.
+    """The probability that a random direction has at least this |cosine| with a given one, in closed form.
 
     Examples:
         >>> round(p_of_cosine(-0.07075, 768), 2)
@@ -71,8 +71,8 @@ def p_of_cosine(cosine: float, d_model: int) -> float:
 def random_overlaps(
     d_model: int, largest: int, *, draws: int = 999, seed: int = 0
 ) -> Float[np.ndarray, "draws largest largest"]:
-    """Products of the first dimensions with randomly rotated ones, from which overlaps of subspaces of at most so many
-    dimensions come: those of k and of m dimensions are `(found[:, :k, :m]² ).sum((1, 2)) / min(k, m)`.
+    """Products of the first dimensions with randomly rotated ones. They give the random overlaps of subspaces of up to
+    `largest` dimensions: for k and m dimensions these are `(found[:, :k, :m]²).sum((1, 2)) / min(k, m)`.
 
     Examples:
         >>> found = random_overlaps(64, 8)

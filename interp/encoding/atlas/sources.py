@@ -1,8 +1,8 @@
-"""What the directions of an atlas come from: one pass over the fitted text, beside others.
+"""The sources of an atlas's directions: one pass over the fitted text, together with other analyses.
 
-A sink's key has its direction in a head; in the residual stream it is where the stream has to move for keys of that
-head to grow fastest towards the sink's, apart from others: with k the mean key at the first position less that of all
-other positions, `γ ⊙ W_K k`. Keys are taken before RoPE, which leaves the first position's as it is.
+The key of a sink has a direction within its head. Its direction in the residual stream is the one in which the stream
+must move for keys of that head to grow fastest towards the sink's key: `γ ⊙ W_K k`, where k is the mean key at the
+first position minus that at all other positions. Keys are taken before RoPE, which does not change the first position.
 """
 
 from collections.abc import Sequence
@@ -37,20 +37,20 @@ __all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look"]
 _EPSILON = 0.3  # of attention, as in interp attention --sinks
 _WHY_NO_FREQUENCY = {
     "b_LN": "the final norm has no bias, or it is 0",
-    "unigram": "no more types occur in the counts than there are dimensions",
+    "unigram": "the counts have no more types than there are dimensions",
 }
 _EVERY = TokenClasses(("any",), torch.zeros_like)
 
 
 class Spread(NamedTuple):
-    """Groups of texts that are left out one after the other: how many positions each has, and how many texts."""
+    """The groups of texts that are left out in turn: how many positions each has, and how many texts."""
 
     sizes: Float[np.ndarray, " groups"]
     texts_per_group: int
 
     def ends(self, values: Float[np.ndarray, " draws"]) -> tuple[float, float]:
-        """The ends of the 95 % interval of a value: that of the whole text, and then those without each group; alone
-        where the text has no part in it."""
+        """The ends of the 95 % interval of a value, given for the whole text and then without each group; or given
+        alone if it does not depend on the text."""
         without = np.broadcast_to(values[1:] if len(values) > 1 else values, len(self.sizes))
         found = jackknife(values[0], without, self.sizes, self.texts_per_group)
         return float(found.low), float(found.high)
@@ -58,13 +58,13 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """What a pass finds, of the whole text and then without each group of texts; of the whole alone where there are too
-    few groups for intervals.
+    """The findings of a pass, for the whole text and then without each group of texts; only for the whole text if there
+    are too few groups for intervals.
 
-    `frequency` are `b_LN`, `-A`, `E[h]` and `unigram`, one row where the text has no part in it; `dims` the outlier
-    dimensions of the residual stream, the first by rank; `heads` the layers and key heads with a sink at the first
-    position, the one that draws most first, and `keys` the directions of these keys in the unembedding's input.
-    `absent` says why something is not there.
+    `frequency` has `b_LN`, `-A`, `E[h]` and `unigram`, with one row for those that do not depend on the text. `dims`
+    are the first outlier dimensions of the residual stream by rank. `heads` are the layers and key heads with a sink at
+    the first position, in decreasing order of its attention, and `keys` are the directions of these keys in the
+    unembedding's input. `absent` says why something is missing.
     """
 
     frequency: dict[str, Float[np.ndarray, "_ d_model"]]
@@ -76,8 +76,8 @@ class Seen:
 
 
 class DirectionSums(Observer):
-    """Sums, by group of texts, of the unembedding's input where it is read, and of the keys of layers at the first
-    position of a row and at all others."""
+    """Sums, by group of texts, of the unembedding's input at positions that are read, and of the keys of layers at the
+    first position of a row and at all others."""
 
     def __init__(self, model: Model, layers: Sequence[int]) -> None:
         super().__init__(model.W_U.device, layers=list(layers))
@@ -109,13 +109,13 @@ class DirectionSums(Observer):
         self.add_rows(f"{layer}.keys", sums, batch)
 
     def mean_input(self, *, grouped: bool) -> Float[np.ndarray, "draws d_model"]:
-        """E[h] of the whole text, and with `grouped` that without each group."""
+        """E[h] over the whole text, and with `grouped` also without each group."""
         read = self.state["positions"] > 0
         total, n = (_draws(self.state[name][read], grouped=grouped) for name in ("input", "positions"))
         return (total / n[:, None]).cpu().numpy()
 
     def keys_apart(self, layer: int, *, grouped: bool) -> Float[Tensor, "draws head d_head"]:
-        """The mean key at the first position less that at all others, of the whole text and without each group."""
+        """The mean key at the first position minus that at all others, over the whole text and without each group."""
         read = self.state["positions"] > 0
         total, n = (_draws(self.state[name][read], grouped=grouped) for name in (f"{layer}.keys", "tokens"))
         first, others = (total / n[..., None, None]).unbind(1)
@@ -123,26 +123,26 @@ class DirectionSums(Observer):
 
 
 def _draws(sums: Float[Tensor, "groups *shape"], *, grouped: bool) -> Float[Tensor, "draws *shape"]:
-    """The sum of all groups, and with `grouped` those of all but each."""
+    """The sum of all groups, and with `grouped` also the sums without each group."""
     whole = sums.sum(0, keepdim=True)
     return torch.cat([whole, torch.as_tensor(summed_others(sums.cpu().numpy())).to(whole)]) if grouped else whole
 
 
 def check_unhooked(model: Model) -> None:
-    """Raise RuntimeError while somebody has hooks on the prediction head."""
+    """Raise RuntimeError while the prediction head has hooks."""
     if head_is_hooked(model):
         what = "an atlas compares directions of the prediction head's input"
         raise RuntimeError(f"{what}, and other hooks are active on the prediction head; remove these")
 
 
 def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
-    """What an atlas is made of, from one pass over the text of a fit.
+    """The sources of an atlas, from one pass over the text of a fit.
 
     Args:
         u: the unigram distribution.
-        most: how many outlier dimensions and heads are kept, at most.
+        most: the largest number of outlier dimensions and heads to keep.
 
-    Raises RuntimeError while somebody else has hooks on the prediction head.
+    Raises RuntimeError while the prediction head has other hooks.
     """
     check_unhooked(model)
     absent = _why_absent(model)
@@ -170,15 +170,15 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
 
 
 def _why_absent(model: Model) -> dict[str, str]:
-    """What a model cannot have in its atlas, and why."""
+    """What the atlas of a model cannot have, and why."""
     if is_encoder(model):
-        why = "a dense layer stands between the residual stream and the unembedding, which has dimensions of its own"
+        why = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
         return {"outlier dimensions": why, "sink keys": why}
     refused = why_impossible(model)
     if refused is not None:
         return {"sink keys": refused}
     if model.cfg.n_ctx < fewest_queries(_EPSILON):
-        return {"sink keys": f"a sink is told in rows of {fewest_queries(_EPSILON)} tokens or more"}
+        return {"sink keys": f"sinks need rows of {fewest_queries(_EPSILON)} tokens or more"}
     return {}
 
 
@@ -195,8 +195,8 @@ def _frequency(
 
 
 def _sink_heads(sinks: Sinks, most: int) -> tuple[list[tuple[int, int]], str]:
-    """Layers and key heads of which a query head has a sink at the first position, the one that draws most first; and
-    why there is none."""
+    """The layers and key heads with a query head that has a sink at the first position, in decreasing order of its
+    attention; and the reason if there are none."""
     try:
         first = sinks.table.query("first_position == 0")
     except ValueError as error:  # no row was long enough
@@ -212,7 +212,7 @@ def _sink_heads(sinks: Sinks, most: int) -> tuple[list[tuple[int, int]], str]:
 def _of_keys(
     model: Model, sums: DirectionSums, heads: Sequence[tuple[int, int]], *, grouped: bool
 ) -> Float[np.ndarray, "draws heads d_model"]:
-    """The directions of the keys of heads, as the unembedding's input has them."""
+    """The directions of the keys of heads in the space of the unembedding's input."""
     apart = {layer: sums.keys_apart(layer, grouped=grouped) for layer in dict(heads)}
     towards = {layer: qk_circuit(model, layer).towards(keys) for layer, keys in apart.items()}
     head, found = raw_head(model), torch.stack([towards[layer][:, number] for layer, number in heads], 1)

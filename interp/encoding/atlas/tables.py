@@ -1,4 +1,4 @@
-"""The tables of an atlas: cosines of directions and overlaps of subspaces, each with its interval and beside random
+"""The tables of an atlas: cosines of directions and overlaps of subspaces, with intervals and compared with random
 rotations."""
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ _BY_CONSTRUCTION = {
 
 
 class Member(NamedTuple):
-    """A direction of the unembedding's input, or a subspace of it, spanned by k vectors: of the whole text and then
-    without each group of texts, or one set where the text has no part in them."""
+    """A direction in the space of the unembedding's input, or a subspace spanned by k vectors: for the whole text and
+    then without each group of texts, or a single set if it does not depend on the text."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ class Member(NamedTuple):
 
 
 def most_dims(d_model: int) -> int:
-    """How many dimensions a subspace has at most: 10, and no more than a quarter of all.
+    """The largest number of dimensions of a subspace: 10, but at most a quarter of all dimensions.
 
     Examples:
         >>> most_dims(768), most_dims(16)
@@ -67,8 +67,8 @@ def most_dims(d_model: int) -> int:
 def members(model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame) -> tuple[list[Member], list[Member]]:
     """The directions of an atlas, in the order of the figure, and its subspaces.
 
-    E[h] is in no subspace: outlier dimensions are those of a large mean, and would hold it whatever they have to do
-    with word frequency.
+    E[h] is in no subspace: outlier dimensions are defined by a large mean, so they would contain it whether or not they
+    are related to word frequency.
 
     Args:
         neurons: the table of `interp.encoding.frequency_neurons`, or an empty one.
@@ -93,14 +93,14 @@ def members(model: Model, fit: Fit, seen: Seen, neurons: pd.DataFrame) -> tuple[
 
 
 def chosen_neurons(neurons: pd.DataFrame, most: int) -> list[int]:
-    """Those of the table `neurons` that change the loss most through the unigram direction."""
+    """The neurons in the table `neurons` that change the loss most through the unigram direction."""
     known = neurons.reindex(columns=["neuron", "through_unigram"]).dropna()
     found = known.sort_values("through_unigram", key=np.abs, ascending=False, kind="stable")["neuron"]
     return [int(one) for one in found.head(most)]
 
 
 def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons d_model"]:
-    """What neurons of the last MLP write, as the unembedding's input has it."""
+    """What neurons of the last MLP write, in the space of the unembedding's input."""
     if not neurons:
         return np.zeros((0, model.cfg.d_model))
     weights = view(model).W_out(model.cfg.n_layers - 1)[list(neurons)].detach().to(model.W_U.device)
@@ -109,7 +109,7 @@ def _written(model: Model, neurons: Sequence[int]) -> Float[np.ndarray, "neurons
 
 
 def _first(names: Sequence[str], of: Member) -> list[Member]:
-    """The first vectors of a subspace, each a direction."""
+    """The first vectors of a subspace, each as a direction."""
     return [Member(name, of.kind, of.vectors[:, [number]]) for number, name in enumerate(names[:_SHOWN])]
 
 
@@ -128,10 +128,10 @@ def pair_table(directions: Sequence[Member], spread: Spread) -> pd.DataFrame:
     """Cosines of every two directions (name_a, name_b, of_a, of_b, cosine, cosine_low, cosine_high, null_95,
     by_construction, p, p_adjusted).
 
-    `of_a` and `of_b` are what the directions are of: word frequency, output embeddings or attention. `null_95` is the
-    |cosine| that a random rotation of one of them exceeds 5 times in 100, `p` how often it comes to as much, and
-    `p_adjusted` that by Benjamini and Hochberg over all pairs. Intervals are by leaving out groups of texts, NaN of too
-    few. A pair that is near or at right angles `by_construction` is not tested.
+    `of_a` and `of_b` say what the directions belong to: word frequency, output embeddings or attention. `null_95` is
+    the |cosine| that a random rotation of one of them exceeds 5 times in 100, `p` is the probability of at least this
+    value, and `p_adjusted` is corrected over all pairs (Benjamini and Hochberg). Intervals come from leaving out groups
+    of texts, and are NaN if there are too few. A pair that is close or orthogonal `by_construction` is not tested.
 
     Examples:
         >>> one, other = Member("b_LN", "b_LN", np.eye(1, 64)[None]), Member("-A", "-A", np.ones((1, 1, 64)))
@@ -153,11 +153,11 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
     """Overlaps of every two subspaces (name_a, name_b, n_dims_a, n_dims_b, overlap, overlap_low, overlap_high,
     null_mean, null_high, by_construction, p, p_adjusted).
 
-    `null_mean` and `null_high` are the mean and the 97.5 % point over random rotations of one of them; the others as in
-    `pair_table`.
+    `null_mean` and `null_high` are the mean and the 97.5 % point over random rotations of one of the subspaces. The
+    other columns are as in `pair_table`.
 
     Args:
-        seed: of the rotations.
+        seed: the seed for the rotations.
 
     Examples:
         >>> one, other = Member("one", "neuron", np.eye(2, 64)[None]), Member("other", "PC", np.eye(4, 64)[None])
@@ -177,13 +177,13 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
 
 
 def _interval(values: Float[np.ndarray, " draws"], spread: Spread, *, least: float) -> tuple[float, float, float]:
-    """The value of the whole text, and the ends of its interval."""
+    """The value for the whole text, and the ends of its interval."""
     low, high = spread.ends(values)
     return float(values[0]), float(np.maximum(low, least)), float(np.minimum(high, 1.0))
 
 
 def _tested(table: pd.DataFrame, of: Sequence[Member], p: Sequence[float]) -> pd.DataFrame:
-    """With p-values of the pairs that are not what they are by construction, and these adjusted."""
+    """The table with p-values, also adjusted, for the pairs that are not related by construction."""
     kinds = [(a.kind, b.kind) for a, b in combinations(of, 2)]
     known = np.array([pair in _BY_CONSTRUCTION for pair in kinds], dtype=bool)
     values = np.where(known, np.nan, p)
@@ -195,12 +195,14 @@ def _tested(table: pd.DataFrame, of: Sequence[Member], p: Sequence[float]) -> pd
 def atlas_tables(
     model: Model, fit: Fit, seen: Seen | None, neurons: pd.DataFrame, *, seed: int
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
-    """The tables `atlas` and `subspaces` of a study, empty where nobody asked; and what its provenance says of them."""
+    """The tables `atlas` and `subspaces` of a study, which are empty if not asked for, and their part of the
+    provenance.
+    """
     if seen is None:
         return {"atlas": pd.DataFrame(columns=PAIRS), "subspaces": pd.DataFrame(columns=SUBSPACES)}, {}
     directions, subspaces = members(model, fit, seen, neurons)
     chosen = chosen_neurons(neurons, most_dims(model.cfg.d_model))
-    absent = seen.absent | ({} if chosen else {"neurons": why_no_neurons(model) or "none was read"})
+    absent = seen.absent | ({} if chosen else {"neurons": why_no_neurons(model) or "no neuron was read"})
     about = {"dims": seen.dims, "neurons": chosen, "heads": [list(one) for one in seen.heads], "absent": absent}
     return {
         "atlas": pair_table(directions, seen.spread),

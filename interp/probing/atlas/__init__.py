@@ -1,4 +1,4 @@
-"""Which units of a model tell the sentences of minimal pairs apart, and whether tasks share them: an atlas of residual
-dimensions, MLP neurons and outputs of heads, from sums of one pass."""
+"""An atlas of units (residual dimensions, MLP neurons and outputs of heads): which of them distinguish the sentences of
+minimal pairs, and which of them tasks share, from sums of one pass."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What the atlas of a model takes, from the model's sizes."""
+"""The cost of the atlas of a model, from the model's sizes."""
 
 from interp.models.shapes import Shape
 from interp.probing.atlas.sums import BINS, bytes_of_sums
@@ -12,9 +12,9 @@ __all__ = ["atlas_pass", "kept_on_disk"]
 
 
 def atlas_pass(size: Shape, *, n_tasks: int, folds: int, rows: int, longest: int) -> Pass:
-    """The pass over the sentences of all tasks, controls counted: the sums of those that are read side by side; the top
-    units of every task with labels flipped, and mean differences of the residual stream; of a batch the values of a
-    place in float64, their bins, and its histogram."""
+    """The pass over the sentences of all tasks and controls. It holds the sums of the tasks that are read side by side,
+    the top units of every task with labels flipped, and mean differences of the residual stream; and for a batch, the
+    values of a place in float64, their bins and its histogram."""
     kinds, draws = _units(size), 1 + FLIPS
     sets = sum(4 * len(SCORES) * 2 * folds * draws * n_top(number) for number in kinds.values())
     kept = n_tasks * (sets + 4 * kinds["residual"] * (draws + 2 * folds))

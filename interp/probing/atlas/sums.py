@@ -1,10 +1,10 @@
-"""Sums over the minimal pairs of one task, unit by unit, from which the atlas is made.
+"""Sums over the minimal pairs of one task, by unit, from which the atlas is made.
 
 A *unit* is a dimension of the residual stream at a hidden state, an MLP neuron after its activation, or a dimension of
-the output z of an attention head. With g and b its values for the good and the bad sentence of a pair, the sums of each
-fold of the pairs are: the moments of g − b and of g + b, from which paired and Welch's t follow; `Σ ± (g − b)` with
-random signs, which gives the same t with the labels flipped within pairs; `Σ sign(g − b)`; and a histogram of g and one
-of b. No state of a sentence is kept.
+the output z of an attention head. Let g and b be its values for the good and the bad sentence of a pair. For each fold
+of the pairs, the sums are the moments of g − b and of g + b, from which paired and Welch's t follow; `Σ ± (g − b)` with
+random signs, which gives the same t with labels flipped within pairs; `Σ sign(g − b)`; and histograms of g and of b. No
+state of a sentence is kept.
 """
 
 import json
@@ -30,11 +30,11 @@ from interp.run.observers import Observer, fingerprint
 __all__ = ["BINS", "Place", "Scale", "UnitSums", "bytes_of_sums", "folds_of", "pair_batches", "places", "scaled_bins"]
 
 BINS = 32
-"""Of a histogram: of equal shares of a normal distribution with the unit's mean and SD."""
+"""The number of bins of a histogram, with equal shares of a normal distribution with the unit's mean and SD."""
 
 
 class Place(NamedTuple):
-    """Where units are read: a hidden state of the residual stream, or the block of neurons or heads."""
+    """A place where units are read: a hidden state of the residual stream, or a block's neurons or heads."""
 
     of: Of
     at: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 def places(model: Model) -> list[Place]:
-    """Every place of a model that has units; a mixture of experts has no MLP neurons."""
+    """Every place of a model that has units. A mixture of experts has no MLP neurons."""
     cfg, seen = model.cfg, view(model)
     found = [Place("residual", state, state_name(model, state), cfg.d_model) for state in range(cfg.n_layers + 1)]
     layers = range(cfg.n_layers)
@@ -59,12 +59,12 @@ def places(model: Model) -> list[Place]:
 
 
 def folds_of(n_pairs: int, folds: int, seed: int = 0) -> Int[np.ndarray, " pairs"]:
-    """The fold of each pair: as many in each, at random."""
+    """The fold of each pair, drawn at random, with equally many pairs in each fold."""
     return np.asarray(np.random.default_rng([seed, n_pairs]).permutation(np.arange(n_pairs) % folds))
 
 
 def bytes_of_sums(units: int, folds: int, flips: int) -> int:
-    """Bytes of `UnitSums` for so many units."""
+    """The bytes of `UnitSums` for this many units."""
     return 8 * units * folds * (2 * moments.ROWS[1] + flips + 1 + 2 * BINS)
 
 
@@ -78,10 +78,10 @@ def pair_batches(
     """Batches of whole pairs, each of one task, the good sentence before the bad.
 
     Args:
-        rows: token ids of all sentences, two for each pair.
-        tasks: which pairs of the table each task has.
+        rows: token ids of all sentences, two per pair.
+        tasks: the pairs of the table that each task has.
         position: where a sentence is read.
-        settings: what decides which sentences these are.
+        settings: the settings that identify these sentences.
     """
     pairs = np.concatenate(list(tasks))
     ids = xxhash.xxh3_128(json.dumps([rows[2 * pair + side] for pair in pairs for side in (0, 1)]).encode())
@@ -135,7 +135,7 @@ class _OfTask(Observer):
         self.take(place, chosen.float(), numbers)
 
     def take(self, place: Place, values: Float[Tensor, "rows width"], numbers: Int[Tensor, " pairs"]) -> None:
-        """Add what the units at a place are for some pairs of the task, by number: good, bad, good, bad …"""
+        """Add the values of the units at a place for some pairs of the task, given by number: good, bad, good, bad …"""
         raise NotImplementedError
 
 
@@ -152,7 +152,7 @@ class Scale(_OfTask):
         self.add(place.key, moments.by_group(wide, wide.new_ones(len(wide), 1)))
 
     def of(self, place: Place) -> tuple[Float[Tensor, " width"], Float[Tensor, " width"]]:
-        """Mean and SD, 1 where nothing varies."""
+        """Mean and SD; the SD is 1 if nothing varies."""
         sd = moments.variance(self.state[place.key])[0].sqrt()
         return moments.mean(self.state[place.key])[0].float(), torch.where(sd > 0, sd, 1.0).float()
 
@@ -161,11 +161,11 @@ class UnitSums(_OfTask):
     """The sums of a task; see the module.
 
     Args:
-        pairs: their numbers in the table of all pairs.
-        fold: of each pair.
-        flips: how often the labels are flipped at random within pairs.
-        scale: of a sample of the same task.
-        seed: of the flips.
+        pairs: the numbers of the pairs in the table of all pairs.
+        fold: the fold of each pair.
+        flips: how often labels are flipped at random within pairs.
+        scale: the scale from a sample of the same task.
+        seed: the seed for the flips.
     """
 
     def __init__(
@@ -215,6 +215,6 @@ class UnitSums(_OfTask):
 def scaled_bins(
     values: Float[Tensor, "rows width"], mean: Float[Tensor, " width"], sd: Float[Tensor, " width"]
 ) -> Int[Tensor, "rows width"]:
-    """The bin of each value: `⌊BINS · Φ((x − mean) / sd)⌋`, the outermost without end."""
+    """The bin of each value: `⌊BINS · Φ((x − mean) / sd)⌋`. The outermost bins are unbounded."""
     share = torch.special.ndtr((values - mean) / sd)
     return (BINS * share).long().clamp(0, BINS - 1)

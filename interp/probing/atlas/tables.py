@@ -1,4 +1,4 @@
-"""The atlas of a model: which units tell good sentences from bad, task by task, and which of them tasks share."""
+"""The atlas of a model: which units tell good sentences from bad in each task, and which of them tasks share."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ __all__ = ["FLIPS", "FOLDS", "Atlas", "TaskKey", "atlas_tables", "bytes_at_once"
 __all__ += ["unit_passes"]
 
 FLIPS = 40
-"""Times that labels are flipped at random within pairs; the smallest p is 1/41."""
+"""How often labels are flipped at random within pairs. The smallest p is 1/41."""
 FOLDS = 2
 _AT_ONCE = 256 * 2**20  # bytes of sums that are held side by side
 _LEVEL = 0.05
@@ -59,7 +59,7 @@ _SIMILARITY = ["at", "task_a", "control_a", "task_b", "control_b", "cosine", "nu
 
 
 class TaskKey(NamedTuple):
-    """A task, and `none`, or `words` or `numbers` for the control that takes its place."""
+    """A task, with `none`, or with `words` or `numbers` for a control of the task."""
 
     task: str
     control: str
@@ -67,39 +67,40 @@ class TaskKey(NamedTuple):
 
 Found: TypeAlias = Mapping[TaskKey, TaskUnits]
 Controls: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
-"""Pairs that are no grammar, by what is swapped in them; a table is of words."""
+"""Pairs whose difference is not grammatical, by what is swapped in them. A single table is taken for swapped words."""
 
 
 @dataclass(frozen=True, eq=False)
 class Atlas(Result):
-    """What `map_units` found.
+    """The result of `map_units`.
 
-    A unit is a number at a place: `of` the `residual` stream, at a hidden state; of MLP `neurons` after the activation,
-    or of the outputs z of attention `heads`, all dimensions of a block's heads side by side, at a block (`at`). The top
-    units are the 1 % of each kind, over all places, with the largest |t|. `control` is `none` for a task, `words` or
-    `numbers` for its partner that is no grammar.
+    A unit belongs to a place (`at`). Units are dimensions of the `residual` stream at a hidden state, MLP `neurons` of
+    a block after the activation, or outputs z of a block's attention `heads`, with the dimensions of all heads side by
+    side (`of`). The top units are the 1 % of each kind, over all places, with the largest |t|. `control` is `none` for
+    a task, and `words` or `numbers` for its control that is not grammatical.
 
     - `consistency` (task, control, of, score, overlap, expected, null, null_high, p, p_adjusted, n_units, n_top,
-      n_pairs): of the top units by one fold's pairs the share that is in the top by all other pairs, mean over folds;
-      `score` is `paired` (t of the differences within pairs) or `welch`. `expected` of random sets is n_top / n_units;
-      `null` is the mean with labels flipped at random within pairs, `null_high` its 95th percentile; p (1 + flips that
-      reach the overlap) / (1 + flips), adjusted over tasks (Benjamini and Hochberg).
-    - `units` (task, control, of, at, unit, t, welch_t, auc, auc_error, parts): the top by paired t on all pairs, the
-      largest first; `auc` as in `separability`, but of the pairs that chose the unit; `parts` the share of folds, and
-      of all others, whose top has it too.
+      n_pairs): the share of the top units by the pairs of one fold that are also in the top by all other pairs, as a
+      mean over folds. `score` is `paired` (t of the differences within pairs) or `welch`. `expected` is n_top /
+      n_units, for random sets. `null` is the mean with labels flipped at random within pairs, and `null_high` the 95th
+      percentile. p is (1 + flips that reach the overlap) / (1 + flips), adjusted over tasks (Benjamini and Hochberg).
+    - `units` (task, control, of, at, unit, t, welch_t, auc, auc_error, parts): the top units by paired t on all pairs,
+      largest first. `auc` is as in `separability`, but on the pairs that chose the unit. `parts` is the share of folds,
+      and of their complements, whose top contains the unit.
     - `shared_units` (of, task_a, control_a, task_b, control_b, overlap, expected, null, null_high, p): the same overlap
-      between two tasks, each time of one's top by a fold with the other's by all other folds.
-    - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): mean overlap of two tasks of
-      one group (`by` field or linguistics_term) and of different ones; 95 % interval of the difference by a bootstrap
-      of tasks, p by permuting the groups of tasks.
-    - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): of
-      the single best unit (`at` and `unit` on all pairs), chosen on all folds but one and measured on that: `auc` is
-      P(good > bad) over all sentences, from histograms and at most `error` away from that of the values, with DeLong's
-      95 % interval, in which `error` is not counted; `pair_share` is the share of pairs in which the unit is larger for
-      the good sentence (smaller where it was so in the other folds), with Wilson's.
-    - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): of the mean differences good minus bad
-      of two tasks in the residual stream at a hidden state; of a task with itself between folds and all others.
-      `null_high` is the 95th percentile of |cosine| with labels flipped.
+      between two tasks, where the top of one task by a fold is compared with the top of the other by all other folds.
+    - `phenomena` (of, by, within, between, difference, low, high, p, n_tasks, n_groups): the mean overlap of two tasks
+      of the same group (`by` field or linguistics_term) and of different groups. The 95 % interval of the difference is
+      by a bootstrap of tasks, and p by permuting the groups of tasks.
+    - `separability` (task, control, of, at, unit, auc, low, high, error, pair_share, pair_low, pair_high, n_pairs): for
+      the single best unit, chosen on all folds but one and measured on that one (`at` and `unit` are those on all
+      pairs). `auc` is P(good > bad) over all sentences. It is computed from histograms, is at most `error` away from
+      that of the values, and has DeLong's 95 % interval, which does not include `error`. `pair_share` is the share of
+      pairs in which the unit is larger for the good sentence (or smaller, if it is so in the other folds), with
+      Wilson's interval.
+    - `similarity` (at, task_a, control_a, task_b, control_b, cosine, null_high): the cosine between the mean
+      differences (good minus bad) of two tasks in the residual stream at a hidden state; for a task and itself, between
+      folds and their complements. `null_high` is the 95th percentile of |cosine| with labels flipped.
     """
 
     analysis: ClassVar[str] = "atlas"
@@ -114,7 +115,7 @@ class Atlas(Result):
 
     @property
     def found_again(self) -> pd.DataFrame:
-        """Means over tasks of `consistency`, and on how many tasks it is above its null at a p of .05."""
+        """Means over tasks of `consistency`, and the number of tasks on which it is above its null at a p of .05."""
         told = self.consistency.assign(above=self.consistency["p"] <= _LEVEL, n_tasks=1)
         groups = told.groupby(["of", "score", "control"], sort=False)
         means = groups[["overlap", "expected", "null"]].mean()
@@ -137,24 +138,25 @@ def map_units(
     progress: bool = True,
     directory: str | os.PathLike[str] | None = None,
 ) -> Passes[Atlas]:
-    """Which residual dimensions, MLP neurons and outputs of heads tell good from bad, and do tasks share them?
+    """Find which residual dimensions, MLP neurons and outputs of heads tell good from bad, and whether tasks share
+    them.
 
-    Every sentence is read once (one in 32 twice, to scale the histograms), with sums in float64 for each task, fold and
-    unit, and no state is kept. After Kryvosheieva et al. 2025 (arXiv 2512.03676): the top 1 % of units by |t|, their
-    overlap over cross-validation splits, and between phenomena.
+    Every sentence is read once (one in 32 twice, to scale the histograms). Sums are kept in float64 for each task, fold
+    and unit, and no state is kept. The method follows Kryvosheieva et al. 2025 (arXiv 2512.03676): the top 1 % of units
+    by |t|, and their overlap over cross-validation splits and between phenomena.
 
     Args:
         pairs: a table from `interp.corpora.pairs`.
-        controls: pairs that differ in something that is no grammar, whose UID is the task that they are the partner of
-            (`interp.corpora.controls.swapped` makes them for the bundled tasks); of several kinds by what is swapped,
+        controls: pairs whose difference is not grammatical, with the task that they belong to as UID
+            (`interp.corpora.controls.swapped` makes them for the bundled tasks); or several kinds, by what is swapped:
             `{"words": table, "numbers": table}`.
-        position: where a sentence is read, see `collect`.
-        folds: of the pairs of each task.
+        position: where a sentence is read; see `collect`.
+        folds: the number of folds of each task's pairs.
         bos: see `collect`.
 
-    Raises ValueError for a task with fewer than six pairs in a fold, which a permutation test at .05 needs, or without
-    a partner among the controls of each kind; a task in none of whose pairs a unit differs between the two sentences,
-    as where they are read before they differ; values that are not finite; and as `collect` does.
+    Raises ValueError for a task with fewer than six pairs per fold, which a permutation test at .05 needs; for a task
+    without controls of each kind; if no unit differs between the two sentences of any pair, for example because they
+    are read before they differ; and for values that are not finite. Raises the errors of `collect`.
 
     Examples:
         >>> import interp
@@ -180,7 +182,7 @@ def unit_passes(
     folds: int,
     bos: bool | None,
 ) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
-    """What is kept of every task, read some tasks at a time, and the settings."""
+    """What is kept for every task, with a few tasks read at a time, and the settings."""
     folds = whole_number(folds, "folds", least=2)
     position = ("cls" if is_encoder(model) else "eos") if position is None else position
     check_choice("position", position, get_args(Position))
@@ -211,7 +213,7 @@ def unit_passes(
 
 
 def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
-    """The pairs that scale the histograms of a task, evenly over all."""
+    """The pairs that scale the histograms of a task, spread evenly over all pairs."""
     n = min(len(pairs), max(_FEWEST_SCALED, len(pairs) // _SCALED_BY))
     return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
 
@@ -221,7 +223,7 @@ def _sums(model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"]
 
 
 def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
-    """Bytes of the sums of the tasks that are read side by side."""
+    """The bytes of the sums of the tasks that are read side by side."""
     each = bytes_of_sums(units, folds, FLIPS)
     return each * min(n_tasks, max(1, _AT_ONCE // each))
 
@@ -234,17 +236,17 @@ def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Ite
 
 
 def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
-    """The pairs of all tasks, and of their partners of each kind."""
+    """The pairs of all tasks, and of their controls of each kind."""
     columns, tasks = list(COLUMNS[:3]), pairs["UID"].unique().tolist()
     kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
     for kind, table in kinds.items():
         check_choice("control", kind, get_args(Swap))
         check_pairs(table)
         if without := [task for task in tasks if task not in set(table["UID"])]:
-            how = "give each task pairs that differ in no grammar, under its own UID, or leave controls out"
-            raise ValueError(f"controls ({kind}) has no partner of {', '.join(without)}; {how}")
+            how = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
+            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {how}")
         if unknown := sorted(set(table["UID"]) - set(tasks)):
-            found = f"controls ({kind}) has partners of {', '.join(unknown)}, which are none of the tasks"
+            found = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
             raise ValueError(f"{found}; leave them out")
     tables = [pairs[columns].assign(control="none")]
     tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
@@ -267,7 +269,7 @@ def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
 def atlas_tables(
     found: Found | None, where: Sequence[Place] = (), pairs: pd.DataFrame | None = None
 ) -> dict[str, pd.DataFrame]:
-    """The tables of `Atlas`; without what was found, empty ones."""
+    """The tables of `Atlas`, which are empty if nothing was read."""
     names = {
         "consistency": _CONSISTENCY, "units": _UNITS, "shared_units": _SHARED, "phenomena": _PHENOMENA,
         "separability": _SEPARABILITY, "similarity": _SIMILARITY,
@@ -289,7 +291,7 @@ def atlas_tables(
 
 
 def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
-    """A value and, behind it, the same with flipped labels: their mean, 95th percentile, and p."""
+    """The null of a value, which comes first, from the same with flipped labels: mean, 95th percentile, and p."""
     value, null = draws[0], draws[1:]
     p = (1 + (null >= value).sum()) / (1 + len(null))
     return {"overlap": value, "null": null.mean(), "null_high": np.quantile(null, 1 - _LEVEL), "p": p}
@@ -330,8 +332,8 @@ def _shared_units(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
 
 
 def _overlaps(sets: Int[np.ndarray, "task fold 2 top"], size: int) -> Float[np.ndarray, "task task"]:
-    """The share that the top of one task by a fold has in common with the top of another by all others, mean over folds
-    and both ways."""
+    """The share that the top of one task by a fold has in common with the top of another task by all other folds, as a
+    mean over folds and both directions."""
     total = np.zeros((len(sets), len(sets)))
     for one, other in ((sets[:, fold, 0], sets[:, fold, 1]) for fold in range(sets.shape[1])):
         total += (_indicators(one, size) @ _indicators(other, size).T).toarray()
@@ -347,8 +349,8 @@ def phenomena(shared_units: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
     """Do tasks of one group share more units than tasks of different groups? The table `phenomena`, see `Atlas`.
 
     Args:
-        shared_units: the table; controls are left out.
-        groups: one row for each task, by its name: field and linguistics_term.
+        shared_units: the table of that name; controls are left out.
+        groups: a table with field and linguistics_term, one row per task, indexed by its name.
 
     Examples:
         >>> shared_units = pd.DataFrame({"of": "heads", "task_a": ["a", "a", "b"], "task_b": ["b", "c", "c"]})
@@ -371,7 +373,7 @@ def phenomena(shared_units: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
 def _contrast(
     matrix: Float[np.ndarray, "task task"], labels: np.ndarray, about: dict[str, Any]
 ) -> Iterable[dict[str, Any]]:
-    """The row of one grouping: none where no two tasks are of one group, or all are."""
+    """The row of one grouping, or none if no two tasks are in the same group, or all are."""
     known = labels != ""
     codes, matrix = pd.factorize(labels[known])[0], np.nan_to_num(matrix[np.ix_(known, known)])
     n = len(codes)
@@ -398,7 +400,7 @@ def _weighted(
     cells: Bool[np.ndarray, "task task"],
     weights: Float[np.ndarray, "resample task"],
 ) -> Float[np.ndarray, " resample"]:
-    """The mean of some cells, each as often as its row and its column were drawn; NaN where none was."""
+    """The mean of some cells, weighted by how often their row and column were drawn; NaN if none was drawn."""
     sums, times = (((weights @ values) * weights).sum(1) for values in (np.where(cells, matrix, 0.0), cells * 1.0))
     return np.divide(sums, times, out=np.full(len(weights), np.nan), where=times > 0)
 
@@ -421,7 +423,7 @@ def _similarity(found: Found) -> pd.DataFrame:
 def _cosines(
     one: Float[np.ndarray, "draw task d"], other: Float[np.ndarray, "draw task d"]
 ) -> Float[np.ndarray, "draw task task"]:
-    """Cosines of all pairs; NaN of a vector of zeros."""
+    """Cosines of all pairs; NaN for a vector of zeros."""
     with np.errstate(invalid="ignore"):
         one, other = (values / np.linalg.norm(values, axis=2, keepdims=True) for values in (one, other))
     return np.asarray(one @ other.transpose(0, 2, 1))

@@ -1,5 +1,5 @@
-"""What the sums of one task say: the scores of units, the top 1 % on each part of the pairs, and how well a single unit
-tells good sentences from bad."""
+"""What follows from the sums of one task: the scores of units, the top 1 % on each part of the pairs, and how well a
+single unit tells good sentences from bad."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -50,12 +50,12 @@ def kinds(where: list[Place]) -> list[Kind]:
 
 @dataclass
 class TaskUnits:
-    """What is kept of a task.
+    """What is kept for a task.
 
-    - `sets[of, score]`: numbers of the top units `[fold, part, draw, top]`, −1 where fewer units differ at all; part 0
-      is the fold, 1 all others; draw 0 the labels as they are, then with the labels flipped.
-    - `difference[at]`: mean of good minus bad of the residual stream, `[draw, d_model]`, and `parts[at]` of each fold
-      and of all others, `[fold, part, d_model]`.
+    - `sets[of, score]`: the numbers of the top units, `[fold, part, draw, top]`, and −1 if fewer units differ at all.
+      Part 0 is the fold and part 1 all others. Draw 0 has the true labels, and the other draws have flipped labels.
+    - `difference[at]`: the mean of good minus bad in the residual stream, `[draw, d_model]`; `parts[at]`: the same for
+      each fold and for all others, `[fold, part, d_model]`.
     - `separability`, `units`: rows of these tables.
     """
 
@@ -67,13 +67,13 @@ class TaskUnits:
 
 
 def paired_t(difference: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
-    """`mean / (s / √n)` of the differences within pairs, s with n − 1; ±∞ where all are the same, 0 where all are 0."""
+    """`mean / (s / √n)` of the differences within pairs, with n − 1 in s; ±∞ if all are equal, and 0 if all are 0."""
     n, mean = difference[0], moments.mean(difference)
     return _over(mean, (moments.variance(difference) / (n - 1)).sqrt())
 
 
 def welch_t(difference: Float[Tensor, "4 *shape"], sums: Float[Tensor, "4 *shape"]) -> Float[Tensor, "*shape"]:
-    """Welch's t of good against bad: `s²_g + s²_b = (s²_{g+b} + s²_{g−b}) / 2`."""
+    """Welch's t of good against bad, with `s²_g + s²_b = (s²_{g+b} + s²_{g−b}) / 2`."""
     n, mean = difference[0], moments.mean(difference)
     return _over(mean, ((moments.variance(difference) + moments.variance(sums)) / (2 * (n - 1))).sqrt())
 
@@ -83,7 +83,7 @@ def _over(mean: Float[Tensor, "*shape"], error: Float[Tensor, "*shape"]) -> Floa
 
 
 def top(scores: Float[Tensor, "*draws units"], n: int) -> Int[np.ndarray, "*draws n"]:
-    """The n units of the largest |score|, sorted; −1 in place of units whose score is 0."""
+    """The n units with the largest |score|, sorted, with −1 in place of units whose score is 0."""
     values, chosen = scores.abs().topk(n, dim=-1)
     return np.sort(torch.where(values > 0, chosen, -1).cpu().numpy().astype(np.int32), axis=-1)
 
@@ -96,16 +96,16 @@ def shared(one: Int[np.ndarray, "*draws n"], other: Int[np.ndarray, "*draws n"])
 
 
 def auc(counts: Float[Tensor, "2 bins units"]) -> tuple[Float[Tensor, " units"], Float[Tensor, " units"]]:
-    """P(g > b) + ½ P(g = b) over all good and bad sentences, from their histograms, and how far the AUC of the values
-    themselves may be from it: two values in one bin count ½, so the error is at most `½ Σ_bin p_g p_b`."""
+    """P(g > b) + ½ P(g = b) over all good and bad sentences, from their histograms, and the largest possible difference
+    from the AUC of the values themselves. Two values in one bin count ½, so it is at most `½ Σ_bin p_g p_b`."""
     good, bad = counts / counts.sum(1, keepdim=True)
     below = bad.cumsum(0) - bad / 2
     return (good * below).sum(0), (good * bad).sum(0) / 2
 
 
 def auc_variance(counts: Float[Tensor, "2 bins"]) -> float:
-    """DeLong's variance of an AUC, of good and bad sentences as if they were drawn independently: they come in pairs
-    that are alike, so the interval is rather too wide."""
+    """DeLong's variance of an AUC, as if good and bad sentences were drawn independently. The sentences of a pair are
+    similar, so the interval is somewhat too wide."""
     n = counts.sum(1)
     good, bad = counts / n[:, None]
     below, above = bad.cumsum(0) - bad / 2, 1 - (good.cumsum(0) - good / 2)
@@ -116,7 +116,7 @@ def auc_variance(counts: Float[Tensor, "2 bins"]) -> float:
 
 
 def task_units(sums: UnitSums) -> TaskUnits:
-    """What is kept of the sums of a task."""
+    """What is kept from the sums of a task."""
     found = TaskUnits()
     for kind in kinds(sums.where):
         parts = {name: _both_parts(_joined(sums, name, kind)) for name in ("difference", "sum")}
@@ -170,8 +170,8 @@ def _with_flips(
     flipped: Float[Tensor, "fold part draw units"],
     sums: Float[Tensor, "4 fold part units"] | None,
 ) -> Float[Tensor, "fold part draws units"]:
-    """The scores, first with the labels as they are, then with the labels flipped within pairs, which leaves `Σ d²` and
-    all of g + b as they are."""
+    """The scores with the true labels, followed by those with labels flipped within pairs, which does not change `Σ d²`
+    and g + b."""
     n = difference[0][:, :, None]
     mean, squares = moments.mean(difference)[:, :, None], n * moments.variance(difference)[:, :, None]
     other = flipped / n
@@ -207,7 +207,7 @@ def _separability(
     above: Float[Tensor, "fold units"],
     n_pairs: Float[Tensor, ""],
 ) -> dict[str, object]:
-    """The AUC of the best unit: chosen, with its sign, on all folds but one, and measured on that."""
+    """The AUC of the best unit, which is chosen, with its sign, on all folds but one, and measured on that one."""
     areas, variances, errors, shares = [], [], [], []
     for held, chosen, up in _chosen(counts):
         found, error = auc(counts[held, :, :, chosen, None])
@@ -227,7 +227,7 @@ def _separability(
 
 
 def _chosen(counts: Float[Tensor, "fold 2 bins units"]) -> Iterator[tuple[int, int, bool]]:
-    """For each fold the unit whose AUC on all others is farthest from ½, and whether it is larger than ½."""
+    """For each fold, the unit whose AUC on all other folds is farthest from ½, and whether that is above ½."""
     for fold, others in enumerate(_and_others(counts)[:, 1]):
         area = auc(others)[0]
         unit = int((area - 0.5).abs().argmax())
