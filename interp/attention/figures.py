@@ -112,7 +112,7 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
         >>> [trace.name for trace in attention_by_layer(study).data if trace.showlegend]
         ['first', 'second']
     """
-    subtitle = "lines: mean over heads, 95 % interval; bars: range over heads; dotted: if attention were uniform"
+    subtitle = "mean over heads, 95 % interval; bars: range over heads; dotted: uniform"
     out = figure("Attention by class of the key", LAYER, "attention summed over the class", subtitle=subtitle)
     names = study.special if classes is None else listed(classes)
     styles = class_styles(study.provenance["key_classes"])
@@ -335,19 +335,19 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
     keys = class_styles(study.provenance["key_classes"])[key_class]["name"]
-    title = f"What removing one dimension does to attention: {keys}"
-    subtitle = f"set to {value} in the keys of a block; mean over heads, one point per dimension; bars: 95 % intervals"
+    title = f"Attention to {keys} without one dimension"
+    subtitle = f"set to {value} in the keys of a block; mean over heads; bars: 95 % intervals"
     out = figure(title, LAYER, "change of attention", subtitle=subtitle)
-    hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
+    hover = "dimension %{customdata[0]} (RMS %{customdata[1]:.3f})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
         change = (part["attention_after"] - part["attention_before"]).round(5)
-        beside = change.set_axis(part["layer"] + 0.16 * number - 0.24)
-        more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].round(3)}
+        beside = change.set_axis((part["layer"] + 0.16 * number - 0.24).astype(np.float32))
+        more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].astype(np.float32)}
         if kind == "outlier":
             more["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))
         marker = {"line": {"width": 1.5, "color": style["color"]}}
-        add_series(out, beside, style, hover=hover, size=9, mode="markers", marker=marker, **more)
+        add_series(out, beside.astype(np.float32), style, hover=hover, size=9, mode="markers", marker=marker, **more)
     out.update_xaxes(whole_ticks(table["layer"].nunique()))
     return out.add_hline(y=0, line=THIN)
 

@@ -142,7 +142,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     """
     table = only(study.pruning, "basis", basis).set_index("fraction")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    title, subtitle = "What is lost when output dimensions are removed", f"{axes}; dotted: 30 %, as in the paper"
+    title, subtitle = "Removing output dimensions", f"{axes}; dotted: 30 %, as in the paper"
     out = panels(title, "fraction removed", subtitle=subtitle)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
@@ -257,13 +257,14 @@ def neurons(study: EncodingStudy) -> Figure:
     axes = "‖w̃‖ of the output weights", "variance of cos(w̃, W_U)"
     out = figure("Neurons of the last MLP", *axes, subtitle=subtitle)
     limit = float(shown["delta_entropy"].abs().max()) or 1.0
-    marker = {"color": shown["delta_entropy"].round(6), "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
+    small = shown.astype(dict.fromkeys(("delta_entropy", "delta_loss", "w_out_norm", "logit_var"), np.float32))
+    marker = {"color": small["delta_entropy"], "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
     bar = {"thickness": 12, "title": {"text": "change of entropy, nats", "side": "right"}}
     marker |= {"colorbar": bar, "line": {"width": 0.5, "color": GREY}}
     how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker}
-    more = np.stack([shown["neuron"], shown["delta_loss"].round(6)], -1)
-    hover = "neuron %{customdata[0]}<br>ΔH %{marker.color}<br>Δloss %{customdata[1]}<extra></extra>"
-    points = shown.set_index(shown["w_out_norm"].round(4))["logit_var"].round(7)
+    more = np.stack([small["neuron"].astype(np.float32), small["delta_loss"]], -1)
+    hover = "neuron %{customdata[0]}<br>ΔH %{marker.color:.6f}<br>Δloss %{customdata[1]:.6f}<extra></extra>"
+    points = small.set_index("w_out_norm")["logit_var"]
     add_series(out, points, {"symbol": "circle"}, hover=hover, size=7, customdata=more, **how)
     for row in shown.tail(5).to_dict("records"):
         height = math.log10(row["logit_var"])

@@ -333,9 +333,10 @@ def _matrix(
         for edge in fields["min"].iloc[1:] - 0.5:
             out.add_vline(x=edge, line=style.THIN | {"color": style.INK})
             out.add_hline(y=edge, line=style.THIN | {"color": style.INK})
-    ticks = {"tickmode": "array", "tickvals": names.index, "ticktext": names.map(_words), "showgrid": False}
-    out.update_xaxes(ticks, tickfont_size=10, tickangle=-45)
-    out.update_yaxes(ticks, tickfont_size=10)
+    ticks = {"tickmode": "array", "tickvals": names.index, "showgrid": False, "tickfont_size": 10}
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    out.update_yaxes(ticks, ticktext=[f"{_words(name)} {number}" for name, number in zip(names, numbers, strict=True)])
+    out.update_xaxes(ticks, ticktext=numbers, tickangle=0, title_text=f"{x}, numbered as on the left")
     return out.update_layout(height=520, meta={"least_width": 540})
 
 
