@@ -87,7 +87,7 @@ def means_by_dimension(study: AttentionStudy) -> Figure:
         [('state 0', 16), ('state 1', 16), ('state 2', 16)]
     """
     table = study.dims[study.dims["key_class"] == "all"].pivot(index="state", columns="dim", values="mean")
-    subtitle = "one line for each hidden state (0: embeddings); dotted: outliers of most states"
+    subtitle = "one line for each hidden state (0: embeddings); dotted: outliers in most states"
     out = figure("Mean of every dimension", _DIMENSION, "mean over tokens", subtitle=subtitle)
     for colour, (state, means) in zip(ramp(len(table))[::-1], table.iterrows(), strict=True):
         style = {"name": f"state {state}", "color": colour, "width": 1.2}
@@ -112,7 +112,7 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
         >>> [trace.name for trace in attention_by_layer(study).data if trace.showlegend]
         ['first', 'second']
     """
-    subtitle = "mean over heads: line and 95 % interval; range over heads: bars; dotted: uniform"
+    subtitle = "mean over heads, 95 % interval; bars: range over heads; dotted: uniform"
     out = figure("Attention by class of the key", LAYER, "attention summed over the class", subtitle=subtitle)
     names = study.special if classes is None else listed(classes)
     styles = class_styles(study.provenance["key_classes"])
@@ -178,7 +178,7 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
         ['L1H0', 'L1H1', 'L1H2', 'L1H3']
     """
     part = study.scores(layer=layer, key_class=key_class)
-    subtitle = f"block {layer}; {_POINTS} largest of each head; dotted: outliers"
+    subtitle = f"block {layer}; the {_POINTS} largest of each head; dotted: outlier dimensions"
     out = figure(_scores_of(study, key_class), _DIMENSION, f"mean contribution, {_unit(study)}", subtitle=subtitle)
     shown = part[part["mean"].abs().groupby(part["head"]).rank(ascending=False) <= _POINTS].set_index("dim")
     colours = ramp(part["head"].nunique())
@@ -207,7 +207,7 @@ def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all")
         [('L1H0', 16), ('L1H1', 16), ('L1H2', 16), ('L1H3', 16)]
     """
     heads = study.scores(layer=layer, key_class=key_class).set_index("dim").groupby("head")["mean"]
-    subtitle = f"block {layer}; one line for each head; dotted: outliers"
+    subtitle = f"block {layer}; one line for each head; dotted: outlier dimensions"
     out = figure(_scores_of(study, key_class), _DIMENSION, f"mean contribution, {_unit(study)}", subtitle=subtitle)
     for colour, (head, means) in zip(ramp(len(heads)), heads, strict=True):
         style = {"name": f"L{layer}H{head}", "color": colour, "width": 1}
@@ -232,7 +232,7 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Fig
     """
     layers = study.scores.arrays.indexes["layer"].tolist()
     wide = min(_IN_ROW, len(layers))
-    title, subtitle = _scores_of(study, key_class), "mean and range over heads; dotted: outliers"
+    title, subtitle = _scores_of(study, key_class), "mean and range over heads; dotted: outlier dimensions"
     out = panels(title, "dimension", subtitle=subtitle, names=[f"block {layer}" for layer in layers], columns=wide)
     for number, layer in enumerate(layers):
         heads = study.scores(layer=layer, key_class=key_class).groupby("dim")["mean"]
@@ -272,9 +272,16 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     grid = grid[[(dim, name) for dim in chosen for name in styles]]
     names = [(f"dimension {dim}", style["name"]) for dim in chosen for style in styles.values()]
     grid.index = [f"L{layer}H{head}" for head in grid.index]
-    title, subtitle = f"Outlier dimensions in block {layer}", f"mean contribution to the score, {_unit(study)}"
+    title = f"What outlier dimensions add to scores in block {layer}"
+    subtitle = "mean over pairs of a query and a key"
     out = figure(title, "class of the key", "head", subtitle=subtitle)
-    add_grid(out, grid, "%{y}, %{x}<br>%{z:.3f}", texttemplate="%{z:.2f}", colorbar_title_text="C")
+    add_grid(
+        out,
+        grid,
+        "%{y}, %{x}<br>%{z:.3f}",
+        texttemplate="%{z:.2f}",
+        colorbar_title_text=f"contribution, {_unit(study)}",
+    )
     out.update_traces(x=[list(of) for of in zip(*names, strict=True)])
     return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
 
@@ -298,9 +305,15 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
     grid = part.pivot(index="head", columns="key_class", values="mean")[list(styles)]
     grid.index = [f"L{layer}H{head}" for head in grid.index]
     grid.columns = [style["name"] for style in styles.values()]
-    subtitle = "mean contribution to the score"
-    out = figure(f"Dimension {dim} in block {layer}", "class of the key", "head", subtitle=subtitle)
-    add_grid(out, grid, "%{y}, %{x}<br>%{z:.3f}", texttemplate="%{z:.2f}", colorbar_title_text="C")
+    title, subtitle = f"What dimension {dim} adds to scores in block {layer}", "mean over pairs of a query and a key"
+    out = figure(title, "class of the key", "head", subtitle=subtitle)
+    add_grid(
+        out,
+        grid,
+        "%{y}, %{x}<br>%{z:.3f}",
+        texttemplate="%{z:.2f}",
+        colorbar_title_text=f"contribution, {_unit(study)}",
+    )
     return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
 
 
@@ -322,19 +335,19 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     table = only(study.ablation, "key_class", key_class)
     value = "its mean" if study.provenance["mode"] == "mean" else "zero"
     keys = class_styles(study.provenance["key_classes"])[key_class]["name"]
-    title = f"Attention to {keys} with one dimension removed"
-    subtitle = f"from the keys, set to {value}; mean over heads, one point per dimension; bars: 95 % intervals"
+    title = f"Attention to {keys} without one dimension"
+    subtitle = f"set to {value} in the keys of a block; mean over heads; bars: 95 % intervals"
     out = figure(title, LAYER, "change of attention", subtitle=subtitle)
-    hover = "dimension %{customdata[0]} (RMS %{customdata[1]})<br>change %{y:.4f}<extra></extra>"
+    hover = "dimension %{customdata[0]} (RMS %{customdata[1]:.3f})<br>change %{y:.4f}<extra></extra>"
     for number, (kind, style) in enumerate(_REMOVED.items()):
         part = table[table["set"] == kind]
         change = (part["attention_after"] - part["attention_before"]).round(5)
-        beside = change.set_axis(part["layer"] + 0.16 * number - 0.24)
-        more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].round(3)}
+        beside = change.set_axis((part["layer"] + 0.16 * number - 0.24).astype(np.float32))
+        more: dict[str, Any] = {"customdata": part[["dim", "magnitude"]].astype(np.float32)}
         if kind == "outlier":
             more["error_y"] = error_bars(change, part["change_low"].round(5), part["change_high"].round(5))
         marker = {"line": {"width": 1.5, "color": style["color"]}}
-        add_series(out, beside, style, hover=hover, size=9, mode="markers", marker=marker, **more)
+        add_series(out, beside.astype(np.float32), style, hover=hover, size=9, mode="markers", marker=marker, **more)
     out.update_xaxes(whole_ticks(table["layer"].nunique()))
     return out.add_hline(y=0, line=THIN)
 
@@ -390,6 +403,6 @@ def _unit(study: AttentionStudy) -> str:
 def _scores_of(study: AttentionStudy, key_class: str) -> str:
     """The title of contributions to a class of keys, or to all."""
     if key_class == "all":
-        return "Scores of all keys by dimension"
+        return "What each dimension adds to the scores of all keys"
     style = class_styles(study.provenance["key_classes"]).get(key_class, {"name": plain(key_class)})
-    return f"Scores of {style['name']} keys by dimension"
+    return f"What each dimension adds to the scores of keys: {style['name']}"

@@ -91,7 +91,7 @@ def embedding_scatter(study: EncodingStudy) -> Figure:
     first, second = components["spearman"].abs()
     subtitle = f"|Spearman| with −log α: {first:.2f} along the first axis, {second:.2f} along the second"
     out = figure("Output embeddings by token probability", *axes, subtitle=subtitle)
-    bar = {"thickness": 12, "title": {"text": "log₁₀ α"}}
+    bar = {"thickness": 12, "title": {"text": "log₁₀ α", "side": "right"}}
     colour = np.log10(types["alpha"]).astype("float32")
     marker = {"color": colour, "colorscale": ramp(9)[::-1], "colorbar": bar, "opacity": 0.7}
     names = types["token"].map(plain_token)
@@ -116,7 +116,7 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
     dims = only(study.dims, "basis", basis)
     what = "dimensions of W_U" if basis == "axis" else "principal components"
     axes = f"rank among {len(dims)} {what}", "|Spearman| with −log α"
-    subtitle = "sorted; slope: |A_j SD(E_j)| divided by its largest"
+    subtitle = "each curve sorted by itself; slope: |A_j SD(E_j)| divided by its largest"
     out = figure(f"Which {what} carry probability", *axes, subtitle=subtitle)
     slope = dims["standardised_slope"].abs()
     for values, style in (
@@ -142,7 +142,8 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     """
     table = only(study.pruning, "basis", basis).set_index("fraction")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    out = panels("Output dimensions removed", "fraction removed", subtitle=axes)
+    title, subtitle = "Removing output dimensions", f"{axes}; dotted: 30 %, as in the paper"
+    out = panels(title, "fraction removed", subtitle=subtitle)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
             style, hover = _ORDERS[str(order)], "%{x:.0%} removed<br>%{y:.4g}"
@@ -193,7 +194,7 @@ def steering(study: EncodingStudy) -> Figure:
         >>> [trace.name for trace in steering(study).data]
         ['exact', 'constant: log r', 'regression, least norm', 'achieved = requested']
     """
-    subtitle = "median and quartiles over tokens; dotted: other text"
+    subtitle = "median and quartiles over tokens; dotted: on text not used for the fit"
     out = figure("Steering one token's probability", "requested ratio", "achieved ratio", subtitle=subtitle)
     table = study.steering.assign(log_achieved=np.log(study.steering["achieved"]))
     for (shift, weights, text), part in table.groupby(["shift", "weights", "text"], sort=False):
@@ -229,10 +230,10 @@ def direction_cosines(study: EncodingStudy) -> Figure:
     names = study.directions["name_a"].unique()
     grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
-    subtitle = f"cosine; chance (95 %): |cosine| below {off['null_95'].median():.2f}"
-    out = figure("Directions of word frequency", "", "", subtitle=subtitle)
+    subtitle = f"95 % of random directions have a |cosine| below {off['null_95'].median():.2f}"
+    out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
     grid = grid.rename(index=plain, columns=plain)
-    add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}")
+    add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}", colorbar_title_text="cosine")
     return out.update_layout(meta={"least_width": 460})
 
 
@@ -252,16 +253,18 @@ def neurons(study: EncodingStudy) -> Figure:
     if study.neurons.empty:
         raise ValueError("this study has no neurons: it is of an encoder, or of a model without MLP")
     shown = study.neurons.sort_values("delta_entropy", key=abs).tail(_MOST_NEURONS)
-    subtitle = "variance over the vocabulary; colour: change of entropy when set to the mean (nats)"
+    subtitle = "colour: change of entropy when the neuron is set to its mean"
     axes = "‖w̃‖ of the output weights", "variance of cos(w̃, W_U)"
     out = figure("Neurons of the last MLP", *axes, subtitle=subtitle)
     limit = float(shown["delta_entropy"].abs().max()) or 1.0
-    marker = {"color": shown["delta_entropy"].round(6), "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
-    marker |= {"colorbar": {"thickness": 12, "title": {"text": "ΔH"}}, "line": {"width": 0.5, "color": GREY}}
+    small = shown.astype(dict.fromkeys(("delta_entropy", "delta_loss", "w_out_norm", "logit_var"), np.float32))
+    marker = {"color": small["delta_entropy"], "cmin": -limit, "cmax": limit, "colorscale": DIVERGING}
+    bar = {"thickness": 12, "title": {"text": "change of entropy, nats", "side": "right"}}
+    marker |= {"colorbar": bar, "line": {"width": 0.5, "color": GREY}}
     how: dict[str, Any] = {"mode": "markers", "showlegend": False, "marker": marker}
-    more = np.stack([shown["neuron"], shown["delta_loss"].round(6)], -1)
-    hover = "neuron %{customdata[0]}<br>ΔH %{marker.color}<br>Δloss %{customdata[1]}<extra></extra>"
-    points = shown.set_index(shown["w_out_norm"].round(4))["logit_var"].round(7)
+    more = np.stack([small["neuron"].astype(np.float32), small["delta_loss"]], -1)
+    hover = "neuron %{customdata[0]}<br>ΔH %{marker.color:.6f}<br>Δloss %{customdata[1]:.6f}<extra></extra>"
+    points = small.set_index("w_out_norm")["logit_var"]
     add_series(out, points, {"symbol": "circle"}, hover=hover, size=7, customdata=more, **how)
     for row in shown.tail(5).to_dict("records"):
         height = math.log10(row["logit_var"])

@@ -103,7 +103,13 @@ def add_grid(
     """
     if reach is None:
         reach = float(np.nanmax(np.abs(grid.to_numpy()))) or 1.0
-    more |= {"zmin": middle - reach, "zmax": middle + reach, "colorscale": DIVERGING, "colorbar_thickness": 12}
+    more |= {
+        "zmin": middle - reach,
+        "zmax": middle + reach,
+        "colorscale": DIVERGING,
+        "colorbar_thickness": 12,
+        "colorbar_title_side": "right",
+    }
     more |= {"x": list(grid.columns), "y": list(grid.index), "hovertemplate": f"{hover}<extra></extra>"}
     out.add_heatmap(z=grid.to_numpy().round(3), **more)
     out.update_yaxes(autorange="reversed")

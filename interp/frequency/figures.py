@@ -53,7 +53,7 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     curve = only(effect.curve, "bias", bias)
     curve = curve.set_axis(np.sqrt(curve["unigram_low"] * curve["unigram_high"]))
     title = f"What {BIAS_NAME[bias]} does to word frequency"
-    subtitle = "geometric mean ± SD over types, in bins of log u"
+    subtitle = "geometric mean ± SD over words of that frequency"
     out = figure(title, "unigram probability u(w)", "mean predicted probability q(w)", subtitle=subtitle)
     scales = curve["scale"].drop_duplicates().sort_values()
     for scale, look in scale_styles(evenly(scales, _MOST_CURVES)).items():
@@ -167,7 +167,7 @@ def kl_by_scale(effect: BiasEffect) -> Figure:
     """
     known = effect.kl["kl_low"].notna().all()
     subtitle = "corrected for the number of positions, with 95 % intervals" if known else ""
-    title, x = "Distance of predictions from word frequency", "scale λ of the bias"
+    title, x = "How far predictions are from word frequency", "scale λ of the bias"
     out = figure(title, x, "KL(u‖q), nats", subtitle=subtitle)
     hover = "λ = %{x:g}<br>KL = %{y:.4f}<br>perplexity %{customdata:.2f}<extra></extra>"
     for bias, part in effect.kl.groupby("bias", sort=False):
@@ -236,7 +236,7 @@ def bands(effect: BiasEffect) -> Figure:
     _check_asked(effect.bands, "bands")
     scale = nearest([*effect.bands["scale"]], 0)
     measures = {"delta_nll": "Δ NLL, nats", "delta_calibration_error": "Δ calibration error"}
-    title, x = "What rare and frequent words lose", "band of word frequency (1: the most frequent)"
+    title, x = "What rare and frequent words lose without the bias", "band of word frequency (1: the most frequent)"
     out = panels(title, x, subtitle=f"λ = {scale:g} against 1")
     for panel, (name, label) in enumerate(measures.items(), 1):
         for bias, part in effect.bands[effect.bands["scale"] == scale].groupby("bias", sort=False):

@@ -17,7 +17,11 @@ TextMeasure = Literal["diversity", "mauve", "frequent_share", "repetition", "per
 _TITLE = {
     "diversity": ("Diversity of the text", "diversity D = ¼ Σ distinct-n", "± one standard error over texts"),
     "mauve": ("MAUVE against human text", "MAUVE", "mean ± SD over seeds of the clustering"),
-    "frequent_share": ("Frequent tokens in the text", "share of all tokens", "types that make up half of the corpus"),
+    "frequent_share": (
+        "Frequent tokens in the text",
+        "share of all tokens",
+        "the types that make up half of the corpus",
+    ),
     "repetition": ("Repetition within a text", "share of repeated 4-grams", ""),
     "perplexity": (
         "Perplexity of the model on human text",

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import pandas as pd
 
 from interp.findings import Finding, side
-from interp.words import DECODER_NAME
 
 __all__ = ["HUMAN", "diverse"]
 
 HUMAN = "human"
 """What the tables call the human continuations in place of a decoder; their scale is NaN."""
+_CALLED = {"greedy": "greedy decoding", "beam": "beam search", "sample": "sampling"}
+_CALLED |= {"top_k": "top-k sampling", "top_p": "top-p sampling"}
 _RULE = "yes where the interval lies above 0, no where it lies below"
 
 
@@ -23,7 +24,7 @@ def diverse(intervals: pd.DataFrame) -> Iterator[Finding]:
         row = part.iloc[0].to_dict()
         before = row["value"] - row["difference"]
         yield Finding(
-            question=f"Is text by {DECODER_NAME.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
+            question=f"Is text from {_CALLED.get(str(decoder), str(decoder))} more diverse with less of b_LN?",
             verdict=side(row["difference_low"], row["difference_high"]),
             measure=f"from λ = 1 to {row['scale']:g}, its diversity of {before:.3f} changes by",
             value=row["difference"],

@@ -42,7 +42,7 @@ __all__ += ["style", "templates", "write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
-_MOST_ROWS = 8  # of a table that is open
+_MOST_ROWS = 7  # of a table that is open
 _HALF = 540  # pixels of a figure that stands beside another; one that needs more has a row of its own
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""

@@ -88,7 +88,7 @@ def topk_probes(found: Sweep) -> Figure:
     fitted = only(found.probes[found.probes["control"] == "none"], "method", "topk:welch")
     rotated = _of(found.probes, "topk:welch", "rotation")
     out = figure(
-        "Probes of the k strongest dimensions",
+        "Probes of the k dimensions with the largest |t|",
         "hidden state",
         "accuracy",
         subtitle="means over tasks; dotted: in a random basis",
@@ -117,7 +117,7 @@ def gate_agreement(found: Sweep) -> Figure:
         {'λ = 0.2'}
     """
     known = _table(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
-    subtitle = "means over tasks with open gates; dotted: reachable"
+    subtitle = "means over tasks with open gates; dotted: the largest ρ possible"
     out = panels("Do sparse probes read the strongest dimensions?", "hidden state", subtitle=subtitle)
     for l0_strength, line in _l0_styles(found).items():
         part = known[known["l0_strength"] == l0_strength]
@@ -154,7 +154,7 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
     low, mean, high = draws.min(), draws.mean(), draws.max()
     known = found.equivalence.dropna(subset="ratio")
     n_known = f"{(known['state'] == shown).sum()} of {len(top)}"
-    subtitle = f"left: state {shown}, range over draws; right: tasks whose top is above chance, there {n_known}"
+    subtitle = f"left: state {shown}, bars: range over draws; right: tasks whose top is above chance (there {n_known})"
     out = panels("How many random neurons replace the top ones?", "hidden state", subtitle=subtitle)
     line = {"name": "random outside the top", "color": style.GREY, "symbol": "x"}
     add_series(out, mean.round(4), line, error_y=error_bars(mean, low, high), panel=1)
@@ -166,8 +166,8 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
     add_series(out, median, line, error_y=error_bars(median, low, high), panel=2)
     out.update_xaxes(type="log", title_text="random dimensions", tickvals=mean.index, col=1)
     out.update_yaxes(title_text="accuracy", col=1)
-    ticks = [2**i for i in range(12)]
-    return out.update_yaxes(title_text="random per top dimension", type="log", tickvals=ticks, col=2)
+    ticks = [factor * 2**i for i in range(12) for factor in (1, 1.5)]
+    return out.update_yaxes(title_text="random dimensions per top one", type="log", tickvals=ticks, col=2)
 
 
 def random_dims_by_state(found: Sweep) -> Figure:
@@ -189,7 +189,7 @@ def random_dims_by_state(found: Sweep) -> Figure:
     means = table[table["k"].isin(_of_every_task(table))].groupby(["k", "state"])["accuracy"].mean()
     top = found.equivalence.groupby("state")["top_accuracy"].mean()
     n_top = int(found.equivalence["n_top"].iloc[0])
-    subtitle = "means over tasks; random: also over draws, from outside the top"
+    subtitle = "means over tasks; of random ones, none of them among the top, also over draws"
     out = figure("Top neurons beside random ones, by depth", "hidden state", "accuracy", subtitle=subtitle)
     for k, line in scale_styles(means.index.get_level_values("k").to_series(), "k").items():
         add_series(out, means[k].round(4), line | {"name": f"{k:g} random"}, hover="state %{x}: %{y:.3f}")
@@ -221,7 +221,7 @@ def beyond_words(study: ProbingStudy) -> Figure:
     out = panels(
         "Do probes tell more than the words alone?",
         "hidden state",
-        subtitle="accuracy of probes and of a bag of words, same split",
+        subtitle="right: one point per task, with 95 % intervals; the line: equal",
     )
     sparse = _of(probes, "l0").query("l0_strength == @l0_strength")
     _add_means(out, _of(probes, "dense"), "gain", _DENSE | {"symbol": "circle"}, 1)
@@ -272,12 +272,20 @@ def transfer_matrix(
     wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values=measure)
     sparse = wide[study.provenance["l0_strength"]]
     if difference:
-        return _matrix(study, sparse - wide[1.0], "Transfer: sparse minus all gates open", _words(measure), reach=0.5)
-    return _matrix(study, sparse, "Transfer between tasks", _words(measure), middle=0.5, reach=0.5)
+        return _matrix(
+            study,
+            sparse - wide[1.0],
+            "Transfer: sparse probes minus those with all gates open",
+            _words(measure),
+            reach=0.5,
+        )
+    return _matrix(
+        study, sparse, "Does a sparse probe of one task read another?", _words(measure), middle=0.5, reach=0.5
+    )
 
 
 def neuron_overlap(study: ProbingStudy) -> Figure:
-    """Do tasks share neurons? Jaccard index of open gates, less its chance value.
+    """Do tasks share neurons? Jaccard index of open gates, minus its chance value.
 
     Raises ValueError for a study of one task, or without L0 probes.
 
@@ -292,16 +300,32 @@ def neuron_overlap(study: ProbingStudy) -> Figure:
     """
     table = _table(study, "overlap").set_index(["task_a", "task_b"])
     once = (table["jaccard"] - table["expected"]).unstack()
-    return _matrix(study, once.combine_first(once.T), "Neurons that two tasks share", "Jaccard index less chance")
+    return _matrix(
+        study,
+        once.combine_first(once.T),
+        "Neurons that two tasks share",
+        "Jaccard index minus chance",
+        x="task",
+        y="task",
+    )
 
 
-def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **scale: float) -> Figure:
+def _matrix(
+    study: ProbingStudy,
+    wide: pd.DataFrame,
+    title: str,
+    what: str,
+    *,
+    x: str = "tested on",
+    y: str = "trained on",
+    **scale: float,
+) -> Figure:
     """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
     where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
-    out = figure(title, "tested on", "trained on", subtitle=f"{what}, {where}")
+    out = figure(title, x, y, subtitle=f"{what}, {where}")
     order = study.tasks.sort_values("field", kind="stable", ignore_index=True)
     grid = wide.reindex(index=order["task"], columns=order["task"]).rename(index=plain, columns=plain)
-    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", **scale)
+    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", colorbar_title_text=what, **scale)
     names = order["task"]
     if len(order) > _NAMED_TASKS:
         fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])
@@ -309,9 +333,10 @@ def _matrix(study: ProbingStudy, wide: pd.DataFrame, title: str, what: str, **sc
         for edge in fields["min"].iloc[1:] - 0.5:
             out.add_vline(x=edge, line=style.THIN | {"color": style.INK})
             out.add_hline(y=edge, line=style.THIN | {"color": style.INK})
-    ticks = {"tickmode": "array", "tickvals": names.index, "ticktext": names.map(_words), "showgrid": False}
-    out.update_xaxes(ticks, tickfont_size=10, tickangle=-45)
-    out.update_yaxes(ticks, tickfont_size=10)
+    ticks = {"tickmode": "array", "tickvals": names.index, "showgrid": False, "tickfont_size": 10}
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    out.update_yaxes(ticks, ticktext=[f"{_words(name)} {number}" for name, number in zip(names, numbers, strict=True)])
+    out.update_xaxes(ticks, ticktext=numbers, tickangle=0, title_text=f"{x}, numbered as on the left")
     return out.update_layout(height=520, meta={"least_width": 540})
 
 
@@ -332,7 +357,7 @@ def general_probes(study: ProbingStudy) -> Figure:
     """
     by_method = _table(study, "general").groupby("method")
     subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval"
-    title, what = "Is there grammaticality in general?", "pair accuracy on a task never seen"
+    title, what = "Do probes work on tasks they have not seen?", "pair accuracy on a task never seen"
     out = figure(title, "trained on tasks of", what, subtitle=subtitle)
     sparse = _l0_styles(study)[study.provenance["l0_strength"]]
     for method, line in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
@@ -358,8 +383,8 @@ def probe_ablation(study: ProbingStudy) -> Figure:
     """
     tasks = changes(_table(study, "ablation")).groupby(["task", "mode", "set"], sort=False)
     means = tasks[["accuracy", "margin"]].mean().round(4).reset_index()
-    subtitle = f"state {study.provenance['state']}, all positions; one point per task, mean over draws"
-    out = panels("Neurons removed from the residual stream", "", subtitle=subtitle)
+    subtitle = f"state {study.provenance['state']}, set to zero or to their mean at all positions; one point per task"
+    out = panels("Does the model need the neurons that probes found?", "", subtitle=subtitle)
     look: dict[str, Any] = {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "line_width": 1.4}
     look["hovertemplate"] = "%{text}: %{y:.3f}<extra></extra>"
     for name, (label, colour) in _SETS.items():

@@ -211,7 +211,7 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
 def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> Figure:
     """The share of the top 1 % of units that other pairs find again, each run on a line: its tasks, their controls, and
     the means with labels flipped."""
-    out = figure("Units found again by other pairs", "share of the top 1 %", "", subtitle=KINDS[of])
+    out = figure("Are the top units found again by other pairs?", "share of the top 1 %", "", subtitle=KINDS[of])
     for number, (name, look) in enumerate(run_styles(list(studies)).items()):
         table = only(only(studies[name].consistency, "score", "paired"), "of", of)
         grammar = table["control"] == "none"
@@ -231,7 +231,7 @@ def _with_similarity(study: ProbingStudy) -> list[str]:
 
 def _similar(studies: Mapping[str, ProbingStudy]) -> Figure:
     """Mean cosine of the differences good minus bad of two tasks, by depth."""
-    out = figure("Differences between tasks", DEPTH, "cosine", subtitle="residual stream; mean over pairs of tasks")
+    out = figure("Do tasks share a direction?", DEPTH, "cosine", subtitle="of the mean differences good minus bad")
     lines = {}
     for name, study in studies.items():
         table = study.similarity

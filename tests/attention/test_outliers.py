@@ -374,7 +374,7 @@ def test_figures_are_small_and_refuse_what_they_lack(bert_study):
         assert (figure.layout.xaxis.tick0, figure.layout.xaxis.dtick) == (0, 1), "no tick between two layers"
         assert sorted({round(x) for trace in figure.data for x in trace.x}) == blocks
     assert figures[3].layout.title.subtitle.text.startswith("block 1;")
-    assert figures[4].layout.title.text == "Dimension 48 in block 1"
+    assert figures[4].layout.title.text == "What dimension 48 adds to scores in block 1"
     for call in (
         lambda: plots.contributions(study, 9, "cls"),
         lambda: plots.contributions(study, 1, "verbs"),

@@ -148,7 +148,7 @@ def test_figures_of_probes(probed):
         plots.general_probes(probed), plots.neuron_overlap(probed), plots.probe_ablation(probed),
     ]  # fmt: skip
     for figure in figures:
-        assert figure.layout.xaxis.title.text or figure.layout.title.text.startswith("Neurons removed")
+        assert figure.layout.xaxis.title.text or figure.layout.title.text.startswith("Does the model need")
         assert figure.layout.yaxis.title.text
         assert len(figure.to_json()) < 200_000
     plain = probed.probes.query("control == 'none'")
@@ -157,7 +157,9 @@ def test_figures_of_probes(probed):
     np.testing.assert_allclose(lines["λ = 0.4"].y, means.round(4))
     assert {"dense", "dense, labels flipped", "dense, untrained", "bag of words"} <= set(lines)
     transfer = probed.transfer.query("method == 'l0' and l0_strength == 0.4").set_index(["train_task", "test_task"])
-    names = [tick.replace(" ", "_") for tick in figures[5].layout.xaxis.ticktext]
+    names = figures[5].data[0].x
+    shown = [f"{name.replace('_', ' ')} {number}" for number, name in enumerate(names, 1)]
+    assert list(figures[5].layout.yaxis.ticktext) == shown
     assert figures[5].data[0].z[0][2] == pytest.approx(transfer.loc[(names[0], names[2]), "pair_accuracy"], abs=1e-3)
     own, dense = (
         probed.transfer[probed.transfer["l0_strength"] == one].set_index(["train_task", "test_task"])["accuracy"]

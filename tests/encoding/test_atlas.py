@@ -257,7 +257,8 @@ class TestPage:
         assert section.tables["Cosines of directions, beside random rotations"].equals(of_planted.atlas)
         assert section.tables["Overlaps of subspaces, beside random rotations"].equals(of_planted.subspaces)
         without = with_tables(of_planted, atlas=of_planted.atlas.iloc[:0], subspaces=of_planted.subspaces.iloc[:0])
-        assert pages.page.section(without).figures["directions"].layout.title.text == "Directions of word frequency"
+        title = pages.page.section(without).figures["directions"].layout.title.text
+        assert title == "Do the directions of word frequency agree?"
 
     def test_it_says_what_is_not_there(self, load_toy):
         notes = pages.page.section(mapped(load_toy("llama"))).notes

@@ -237,7 +237,7 @@ def test_text_becomes_more_diverse(change, half, verdict):
     table = pd.DataFrame(rows | {"value": [0.8, 0.5, 0.5 + change, 9.5]} | ends)
     (found,) = diverse(table)
     assert found.verdict == verdict
-    assert found.question == "Is text by top-k more diverse with less of b_LN?"
+    assert found.question == "Is text from top-k sampling more diverse with less of b_LN?"
     assert "from λ = 1 to 0, its diversity of 0.500 changes by" in str(found)
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
     assert not [*diverse(table.assign(difference=NONE))]

@@ -39,7 +39,12 @@ def unit_consistency(atlas: Atlas) -> Figure:
         ['grammar', 'labels flipped']
     """
     table = only(_table(atlas, "consistency"), "score", "paired")
-    out = figure("Units found again", "", "share of the top 1 %", subtitle="one point per task; top by paired t")
+    out = figure(
+        "Are the top units found again by other pairs?",
+        "",
+        "share of the top 1 %",
+        subtitle="one point per task; top by paired t",
+    )
     null = table[table["control"] == "none"].assign(control="null", overlap=lambda rows: rows["null"])
     for kind, part in pd.concat([table, null]).groupby("control", sort=False):
         look = _LOOK[str(kind)]
@@ -103,10 +108,12 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
         >>> pairs = interp.corpora.pairs.load("bundled", tasks=["reflexive_number"], limit=40)
         >>> found = interp.probing.map_units(interp.load("tiny-gpt2"), pairs, bos=True, progress=False)
         >>> unit_separability(found).layout.title.text
-        'What a single unit tells'
+        'How well one unit tells good from bad'
     """
     table = only(_table(atlas, "separability"), "of", of)
-    out = figure("What a single unit tells", "", "AUC of the best", subtitle=f"{KINDS[of]}, chosen on other pairs")
+    out = figure(
+        "How well one unit tells good from bad", "", "AUC of the best", subtitle=f"{KINDS[of]}, chosen on other pairs"
+    )
     for control, part in table.groupby("control", sort=False):
         values = part.set_index(part["task"].map(_words))[["auc", "low", "high"]].astype(np.float64).round(4)
         bars = error_bars(values["auc"], values["low"], values["high"])
@@ -159,7 +166,12 @@ def pair_similarity(atlas: Atlas) -> Figure:
     grammar = (table["control_a"] == "none") & (table["control_b"] == "none")
     if table[~same].empty:
         raise ValueError(f"the table similarity of this result has {_NEEDS}")
-    out = figure("Differences between tasks", "hidden state", "cosine", subtitle="residual stream; means over tasks")
+    out = figure(
+        "Do tasks share a direction?",
+        "hidden state",
+        "cosine",
+        subtitle="of the mean differences good minus bad, in the residual stream",
+    )
     beside = (table["control_a"] == "none") != (table["control_b"] == "none")
     lines: dict[str, tuple[pd.DataFrame, str, Style]] = {
         "its other pairs": (table[same & grammar], "cosine", {"color": style.INK, "symbol": "diamond"}),
