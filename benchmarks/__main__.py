@@ -22,7 +22,7 @@ from interp.results import versions
 
 HERE = Path(__file__).parent
 NAMES = (
-    "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing",
+    "backends", "together", "frequency", "attention", "sinks", "encoding", "states", "sentences", "probing", "atlas",
     "generation", "report", "arrays", "size", "scaling", "growth", "dryrun",
 )  # fmt: skip
 PACKAGES = (

@@ -1,23 +1,25 @@
 """Attention sinks and writers of massive activations, against a plain script over saved patterns.
 
 `python benchmarks/sinks.py [--quick]`. GPT-2 of 124M parameters, random weights and tokens, with a massive activation
-planted in the position embeddings, so that every state has one.
+planted in the position embeddings, so that every state has one. A second row has the memory for longer rows, of which
+the patterns alone, 12 layers × 12 heads × T² × 4 bytes, are counted and not saved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
 import transformers
 from models import CLASSES, GPT2, random_model, tokens
-from timing import Row, agrees, alternate, command, row
+from timing import Row, agrees, alternate, command, note_only, row
 
 from interp import corpora
 from interp.attention.massive import MassiveActivations
 from interp.attention.sinks.positions import Sinks
 from interp.attention.sinks.writers import MassiveWriters
-from interp.models.sites import hook_name
+from interp.models.sites import Model, hook_name
 from interp.run.observers import observe
 
 WHAT = "attention sinks and writers of massive activations"
@@ -38,25 +40,26 @@ def difference(table: pd.DataFrame, plain: np.ndarray) -> str:
     return agrees("largest difference of attention and rate", np.abs(found - plain).max(), 1e-6)
 
 
+def observers(model: Model) -> tuple[Sinks, MassiveActivations, MassiveWriters]:
+    return Sinks(model, corpora.token_classes(model, CLASSES)), MassiveActivations(model), MassiveWriters(model)
+
+
 def rows(quick: bool) -> Iterator[Row]:
-    config = transformers.GPT2Config(attn_implementation="eager")
+    lengths = (128, 256) if quick else (1024, 2048, 4096)
+    config = transformers.GPT2Config(attn_implementation="eager", n_positions=max(lengths))
     with random_model(config) as (model, hf):
         with torch.no_grad():
             model.pos_embed.W_pos[0, 5] = hf.transformer.wpe.weight[0, 5] = 5_000.0
         hf.set_attn_implementation("eager")
-        ids = tokens(2, 128, 50_257) if quick else tokens(4, 1024, 50_257)
+        ids = tokens(2 if quick else 4, lengths[0], 50_257)
         batches = corpora.batches(model, ids, batch_size=1)
         patterns = [(hook_name(model, "pattern", layer), lambda pattern, hook: None) for layer in range(12)]
         found = {}
 
         def ours() -> None:
-            observers = (
-                Sinks(model, corpora.token_classes(model, CLASSES)),
-                MassiveActivations(model),
-                MassiveWriters(model),
-            )
-            observe(model, batches, *observers, progress=False)
-            found["interp"], found["writers"] = observers[0].table, observers[2].table
+            sinks, massive, writers = observers(model)
+            observe(model, batches, sinks, massive, writers, progress=False)
+            found["interp"], found["writers"] = sinks.table, writers.table
 
         def plain() -> None:
             found["plain"] = over_saved_patterns(hf, ids)
@@ -68,13 +71,28 @@ def rows(quick: bool) -> Iterator[Row]:
 
         contestants = {"interp": ours, "plain": plain, "forward": forward}
         seconds = alternate(contestants, repeats=1 if quick else 3)
-    assert len(found["writers"])
-    yield row(
-        WHAT, f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens", seconds["interp"],
-        other=("transformers, all patterns saved, then summed", seconds["plain"]),
-        floor=("HookedTransformer with patterns, no head", seconds["forward"]),
-        note=difference(found["interp"], found["plain"]),
-    )  # fmt: skip
+        assert len(found["writers"])
+        yield row(
+            WHAT, f"{GPT2}, {len(ids)} × {ids.shape[1]} tokens", seconds["interp"],
+            other=("transformers, all patterns saved, then summed", seconds["plain"]),
+            floor=("HookedTransformer with patterns, no head", seconds["forward"]),
+            note=difference(found["interp"], found["plain"]),
+        )  # fmt: skip
+        yield note_only(
+            WHAT, f"{GPT2}, one row of {', '.join(f'{one:,}' for one in lengths)} tokens", memory(model, lengths)
+        )
+
+
+def memory(model: Model, lengths: Sequence[int]) -> str:
+    """What a row of each length adds to the process, and what its patterns alone would take."""
+    added = []
+    for length in lengths:
+        batches = corpora.batches(model, tokens(1, length, 50_257), batch_size=1)
+        alone = {"interp": partial(observe, model, batches, *observers(model), progress=False)}
+        added.append(alternate(alone, repeats=0)["interp"].memory)
+    saved = [12 * 12 * length**2 * 4 / 2**20 for length in lengths]
+    ours, theirs = (" / ".join(f"{one:,.0f}" for one in values) for values in (added, saved))
+    return f"interp adds {ours} MiB; the patterns would take {theirs} MiB"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from interp.models.sites import Model, check_model, hook_name, view
 from interp.models.verify import verify_scores
 from interp.models.views import Attention, View
 
-_SCORES_AT_ONCE = 2**22
+_SCORES_AT_ONCE = 2**20
 
 __all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "span"]
 
@@ -161,7 +161,7 @@ class QKCircuit:
             scores = einsum(
                 q[:, queries], k[:, keys], "batch query head d_head, batch key head d_head -> batch head query key"
             )
-            yield queries, keys, (scores / self.scale).masked_fill(~visible, -torch.inf)
+            yield queries, keys, scores.div_(self.scale).masked_fill_(~visible, -torch.inf)
 
     def rotate_back(self, u: Float[Tensor, "batch pos head d_head"]) -> Float[Tensor, "batch pos head d_head"]:
         """`R_nᵀ u_n` for the vector at each position n."""

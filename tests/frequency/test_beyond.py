@@ -1,5 +1,6 @@
 """What goes beyond the papers, against plain transformers: a vector added to the head's input, and slow counting."""
 
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -357,3 +358,14 @@ def test_trained_models_beside_their_controls(shared):
     ranked = effect.ranks.query("bias == 'mean' and scale == 0").set_index("kind")["rank"]
     assert ranked["norm"] == 1
     assert 1 < ranked["effect"] < 40
+
+
+def test_trained_llama_with_its_mean_scaled(shared):
+    """KL(u‖q) at λ = 1, ½ and 0 as plain transformers give it, on forty stories whose BOS counts as a word."""
+    model = interp.load(shared / "models/llama-stories260k")
+    stories = json.loads((shared / "data/tinystories/tinystories_1000.json").read_text(encoding="utf-8"))[:40]
+    text = [f"<s>{story}" for story in stories]
+    counts = corpora.count_unigrams(model, text)
+    effect = bias_effect(model, text, unigram=counts, directions=["mean"], progress=False)
+    found = effect.kl.set_index("scale")["kl_unigram_model"]
+    np.testing.assert_allclose(found[[1.0, 0.5, 0.0]], [0.0123, 0.0717, 0.2637], atol=2e-4)

@@ -1,0 +1,58 @@
+"""The atlas of units: what its observers cost beside the forward passes that they listen to.
+
+`python benchmarks/atlas.py [--quick]`. Bundled minimal pairs, tokenised by the bundled tokenizer, through GPT-2 of 124M
+parameters with random weights: moments, flipped labels and histograms of all 56,064 units, by task and fold.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import transformers
+from models import GPT2, random_model
+from timing import Row, alternate, command, row
+
+from interp.corpora import pairs
+from interp.models.running import running
+from interp.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places
+from interp.probing.atlas.tables import FLIPS, FOLDS, sample
+from interp.probing.states import state_rows
+from interp.run.observers import forward, observe
+
+WHAT = "sums over minimal pairs for the atlas of units"
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    n, layers, repeats = (12, 2, 1) if quick else (200, 12, 5)
+    table = pairs.generate(tasks=["reflexive_number", "determiner_noun"], n_per_task=n)
+    tasks = [np.flatnonzero(table["UID"] == task) for task in table["UID"].unique()]
+    with random_model(transformers.GPT2Config(n_layer=layers), "tiny-gpt2") as (model, _):
+        sentences = table[["sentence_good", "sentence_bad"]].to_numpy().ravel().tolist()
+        where, ids = places(model), state_rows(model, sentences, "eos", bos=False)
+        few = pair_batches(model, ids, [sample(task) for task in tasks], "eos", {})
+        every = pair_batches(model, ids, tasks, "eos", {})
+
+        def ours() -> None:
+            scales = [Scale(model, where, sample(task)) for task in tasks]
+            observe(model, few, *scales, progress=False)
+            folds = [folds_of(len(task), FOLDS) for task in tasks]
+            each = zip(tasks, folds, scales, strict=True)
+            sums = [UnitSums(model, where, task, fold, flips=FLIPS, scale=scale) for task, fold, scale in each]
+            observe(model, every, *sums, progress=False)
+
+        @torch.no_grad()
+        def plain() -> None:
+            for batch in every:
+                with running(model):
+                    forward(model, batch, layers)
+
+        seconds = alternate({"interp": ours, "forward": plain}, repeats=repeats)
+        units = sum(place.width for place in where)
+        yield row(
+            WHAT, f"{GPT2}, {len(tasks)} tasks × {n} pairs, {units:,} units", seconds["interp"],
+            floor=("the same model, no head", seconds["forward"]),
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    command(rows, __doc__)

@@ -1,0 +1,197 @@
+"""The docs' tables of what goes beyond the papers, on the bundled models and those under ../shared.
+
+Prints Markdown tables. INTERP_SHARED names another ../shared.
+
+    python benchmarks/beyond.py [directions] [mean] [sinks] [atlas] [units]
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+from timing import markdown
+
+import interp
+from interp import attention, encoding, frequency, probing
+from interp.corpora import pairs
+from interp.corpora.controls import Swap, swapped
+
+SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
+YELP, STORIES = SHARED / "data/yelp/valid.txt", SHARED / "data/tinystories/tinystories_1000.json"
+MODELS = {
+    "gpt2-yelp": SHARED / "models/gpt2-yelp",
+    "llama-stories260k": SHARED / "models/llama-stories260k",
+    "tiny-gpt2": "tiny-gpt2",
+    "tiny-bert": "tiny-bert",
+}
+Rows = Iterator[dict[str, str]]
+
+
+def directions() -> Rows:
+    """The change of KL(u‖q) without each direction beside random ones, and which words it favours."""
+    texts: dict[str, tuple[Any, dict[str, Any]]] = {
+        "gpt2-yelp": (YELP, {"limit": 3_000}),
+        "llama-stories260k": (STORIES, {"limit": 400, "bos": True}),
+        "tiny-gpt2": ("bundled", {"bos": True}),
+        "tiny-bert": ("bundled", {}),
+    }
+    how = {"directions": ["mean", "slope"], "controls": 39, "bands": 5, "outliers": True, "progress": False}
+    for name, (text, options) in texts.items():
+        effect = frequency.bias_effect(interp.load(MODELS[name]), text, scales=[0, 1], **how, **options)
+        verdicts = [
+            finding.verdict for finding in effect.findings if "more than a random direction" in finding.question
+        ]
+        for (bias, ranks), verdict in zip(effect.ranks.groupby("bias", sort=False), verdicts, strict=False):
+            found = ranks.set_index("kind")
+            bands = effect.bands.query("bias == @bias and scale == 0")
+            drawn = effect.controls.query("bias == @bias and scale == 0")["excess_nll"]
+            yield {
+                "model": name,
+                "direction": str(bias),
+                "ΔKL": _interval(found.iloc[0], "delta_kl", ".3f"),
+                "equal norm": "{control_low:.3f} to {control_high:.3f}".format(**found.loc["norm"]),
+                "equal effect": "{control_low:.3f} to {control_high:.3f}".format(**found.loc["effect"]),
+                "above both": verdict,
+                "excess NLL of the most frequent fifth": f"{bands['excess_nll'].iloc[0]:+.2f}",
+                "of the rarest": f"{bands['excess_nll'].iloc[-1]:+.2f}",
+                "most frequent fifth, random": f"{drawn.max():+.2f}",
+                "outlier dimensions": str(effect.provenance["outlier_dims"])
+                if "outlier_dims" in effect.provenance
+                else "",
+            }
+
+
+def mean() -> Rows:
+    """KL(u‖q) with the mean of the head's input scaled, on several texts."""
+    stories = json.loads(STORIES.read_text(encoding="utf-8"))
+    texts: dict[str, tuple[str, Any, dict[str, Any]]] = {
+        "the first 40 stories, <s> in the text": ("llama-stories260k", [f"<s>{story}" for story in stories[:40]], {}),
+        "the first 40 stories, BOS": ("llama-stories260k", stories[:40], {"bos": True}),
+        "917 stories in ASCII, BOS": ("llama-stories260k", [one for one in stories if one.isascii()], {"bos": True}),
+        "all 1,000 stories, BOS": ("llama-stories260k", stories, {"bos": True}),
+        "500 reviews": ("gpt2-yelp", YELP, {"limit": 500}),
+        "3,000 reviews": ("gpt2-yelp", YELP, {"limit": 3_000}),
+    }
+    for name, (model, text, options) in texts.items():
+        few = {"controls": 39} if "917" not in name and "1,000" not in name else {}
+        loaded = interp.load(MODELS[model])
+        effect = frequency.bias_effect(loaded, text, directions=["mean"], progress=False, **few, **options)
+        kl = effect.kl.query("bias == 'mean'").set_index("scale")
+        row = {"model": model, "text": name, "positions": f"{kl['n_tokens'].iloc[0]:,}"}
+        row |= {f"λ = {scale:g}": f"{kl.loc[scale, 'kl_unigram_model']:.4f}" for scale in (1.0, 0.5, 0.0)}
+        drawn = effect.controls.query("bias == 'mean' and scale == 0 and kind == 'norm'")["kl_unigram_model"]
+        yield row | {"random": f"{drawn.min():.3f} to {drawn.max():.3f}" if few else ""}
+
+
+def sinks() -> Rows:
+    """How many heads are attention sinks."""
+    texts: list[tuple[str, Any, dict[str, Any]]] = [
+        ("tiny-gpt2", "bundled", {"limit": 300, "bos": True}),
+        ("tiny-gpt2", "bundled", {"limit": 300, "bos": True, "layout": "texts"}),
+        ("tiny-bert", "bundled", {"limit": 300}),
+        ("gpt2-yelp", YELP, {"limit": 300}),
+        ("llama-stories260k", STORIES, {"limit": 100, "bos": True}),
+        ("llama-stories260k", STORIES, {"limit": 100, "bos": True, "layout": "texts"}),
+    ]
+    for name, text, options in texts:
+        study = attention.study(interp.load(MODELS[name]), text, sinks=True, ablation=False, progress=False, **options)
+        first = study.sinks.query("first_position == 0")
+        highest = first.loc[first["attention"].idxmax()]
+        rate = study.sink_summary.set_index("measure").loc["rate"]
+        yield {
+            "model": name,
+            "text": str(options),
+            "rows": str(first["n_keys"].iloc[0]),
+            "heads": str(len(first)),
+            "sink rate": _interval(rate.rename({"low": "value_low", "high": "value_high"}), "value", ".3f"),
+            "first position draws": f"{first['attention'].mean():.3f}",
+            "uniform": f"{first['uniform'].iloc[0]:.3f}",
+            "massive activations": str(int(study.massive["n_activations"].sum())),
+            "head that draws most": "{layer:.0f}.{head:.0f}: ".format(**highest)
+            + _interval(highest, "attention", ".2f"),
+            "its rate": f"{highest['rate']:.2f}",
+        }
+
+
+def atlas() -> Rows:
+    """Cosines of directions, and overlaps of subspaces."""
+    texts: dict[str, tuple[Any, dict[str, Any]]] = {
+        "gpt2-yelp": (YELP, {"limit": 3_000}),
+        "llama-stories260k": (STORIES, {"limit": 200, "bos": True}),
+        "tiny-gpt2": ("bundled", {"limit": 200, "bos": True}),
+        "tiny-bert": ("bundled", {"limit": 200}),
+    }
+    for name, (text, options) in texts.items():
+        study = encoding.study(interp.load(MODELS[name]), text, atlas=True, progress=False, **options)
+        both = study.atlas.set_index(["name_a", "name_b"])
+        overlaps = study.subspaces.set_index(["name_a", "name_b"])
+        dims = both.loc[[pair for pair in both.index if pair[0] == "E[h]" and pair[1].startswith("dim ")]]
+        along = both.loc[[pair for pair in both.index if pair[0] == "-A" and pair[1].startswith("dim ")]]
+        row = {"model": name}
+        row |= {
+            f"{a}, {b}": _interval(both.loc[a, b], "cosine", ".3f") if (a, b) in both.index else "not here"
+            for a, b in (("b_LN", "-A"), ("E[h]", "-A"), ("unigram", "-A"))
+        }
+        row |= {"E[h], dim": _nearest(dims), "-A, dim": _nearest(along), "chance": f"{both['null_95'].iloc[0]:.3f}"}
+        for other in ("principal axes", "outlier dimensions"):
+            pair = "word frequency", other
+            row[other] = "not here"
+            if pair in overlaps.index:
+                found = overlaps.loc[pair]
+                row[other] = f"{_interval(found, 'overlap', '.3f')} beside {found['null_high']:.3f}"
+        yield row | {"absent": str(study.provenance["atlas"]["absent"])}
+
+
+def units() -> Rows:
+    """How many top units other pairs find again, and the AUC of the best."""
+    table = pairs.load("bundled", limit=200)
+    for name in ("tiny-gpt2", "tiny-bert", "llama-stories260k", "gpt2-yelp"):
+        found = probing.map_units(interp.load(MODELS[name]), table, controls=_controls(table), progress=False)
+        again = found.found_again.query("score == 'paired'").set_index(["of", "control"])
+        area = found.separability.groupby(["of", "control"])["auc"].mean()
+        for of in again.index.unique("of"):
+            yield {
+                "model": name,
+                "kind": of,
+                **{f"found again, {one}": f"{again.loc[(of, one), 'overlap']:.3f}" for one in again.loc[of].index},
+                "labels flipped": f"{again.loc[(of, 'none'), 'null']:.3f}",
+                **{f"AUC, {one}": f"{area[of, one]:.3f}" for one in again.loc[of].index},
+            }
+        for finding in found.findings:
+            print(f"{name}: {finding}\n")
+
+
+def _controls(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    return {kind: swapped(table["UID"].unique(), swap=kind, n_per_task=200) for kind in get_args(Swap)}
+
+
+def _nearest(found: pd.DataFrame) -> str:
+    if found.empty:
+        return "not here"
+    (_, name), cosine = max(found["cosine"].items(), key=lambda one: abs(one[1]))
+    return f"{cosine:.3f} ({name.removeprefix('dim ')})"
+
+
+def _interval(row: Any, name: str, form: str) -> str:
+    value, low, high = (format(row[f"{name}{end}"], form) for end in ("", "_low", "_high"))
+    return value if low == high else f"{value} [{low}, {high}]"
+
+
+TABLES: dict[str, Callable[[], Rows]] = {
+    "directions": directions, "mean": mean, "sinks": sinks, "atlas": atlas, "units": units,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
+    for name in parser.parse_args().tables or TABLES:
+        print(f"## {name}\n\n{markdown(list(TABLES[name]()))}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
