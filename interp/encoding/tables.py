@@ -47,6 +47,9 @@ class EncodingStudy(Result):
     - `types` (token_id, token, alpha, predicted, pc1, pc2): mean output probability, what the regression gives, and the
       coordinates of the output embedding on its first two principal axes, from the mean.
     - `pruning`: see `pruning_curve`, both bases. `steering`: see `steering_report`.
+    - `steering_error` (text, shift, weights, group, error, error_low, error_high): median |log(achieved/requested)| for
+      ratios from 1/5 to 5, over the tokens of a group and over `all`, with its 95 % interval over texts: the tokens,
+      and the shifts, are what they are.
     - `directions`, `neurons` (empty for encoders), `dynamics` (of `steps`, or as it ships with a model): see the
       functions.
     - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces, see `interp.encoding.atlas.tables`; empty
@@ -62,6 +65,7 @@ class EncodingStudy(Result):
     few_shot: pd.DataFrame
     pruning: pd.DataFrame
     steering: pd.DataFrame
+    steering_error: pd.DataFrame
     directions: pd.DataFrame
     neurons: pd.DataFrame
     dynamics: pd.DataFrame
@@ -87,15 +91,6 @@ class EncodingStudy(Result):
         curves = self.pruning.groupby(["basis", "order"], sort=False)
         rows = [(*names, *(_removable(curve, level) for level in (0.99, 0.95))) for names, curve in curves]
         return pd.DataFrame(rows, columns=["basis", "order", "99%", "95%"])
-
-    @property
-    def steering_error(self) -> pd.DataFrame:
-        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift, weights and group of tokens."""
-        near = self.steering[self.steering["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
-        error = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
-        way = ["text", "shift", "weights"]
-        median = error.groupby([*way, "group"], sort=False)["error"].median().unstack()
-        return median.assign(all=error.groupby(way, sort=False)["error"].median()).reset_index()
 
 
 def _removable(curve: pd.DataFrame, level: float) -> float:
@@ -134,8 +129,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
-        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'dynamics', 'atlas',
-         'subspaces']
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'steering_error', 'directions', 'neurons',
+         'dynamics', 'atlas', 'subspaces']
     """
     if why := why_impossible(model):
         raise ValueError(why)
@@ -170,6 +165,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
     tables |= compared
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
+    tables["steering_error"] = steering.attrs.pop("misses")
     asked["intervals"] = steering.attrs.pop("intervals") | {"pruning": intervals}
     asked |= {"atlas": about_atlas} if about_atlas else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)

@@ -24,7 +24,16 @@ from interp.models.sites import Model, Recipe, hook_name, is_encoder, narrowing,
 from interp.paths import check_mauve
 from interp.run.observers import forward
 
-__all__ = ["MAUVE_MODEL", "MAUVE_SEEDS", "ORDERS", "frequent_types", "mauve_scores", "text_features", "text_metrics"]
+__all__ = [
+    "MAUVE_MODEL",
+    "MAUVE_SEEDS",
+    "ORDERS",
+    "faiss_quiet",
+    "frequent_types",
+    "mauve_scores",
+    "text_features",
+    "text_metrics",
+]
 
 ORDERS = (1, 2, 3, 4)
 MAUVE_SEEDS = (0, 1, 2, 3, 4)
@@ -110,8 +119,8 @@ def mauve_scores(
     """MAUVE of machine against human text, 0 … 1, once for each seed of its clustering (Pillutla et al. 2021).
 
     Computed by mauve-text with its own settings, a tenth as many clusters as texts. The spread over seeds is that of
-    the clustering alone; which texts were drawn adds more (at 100 texts of the same model .954 ± .044). Compare
-    equal numbers of texts alone.
+    the clustering alone; which texts were drawn adds more (at 100 texts of the same model .954 ± .044): see
+    `interp.generation.uncertainty.mauve_jackknife`. Compare equal numbers of texts alone.
 
     Raises ValueError for fewer than five seeds or one outside 0 … 2**63 − 1, too few texts to cluster, and where
     mauve-text is not installed.
@@ -125,12 +134,12 @@ def mauve_scores(
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         import mauve
     texts = {"p_features": human_features, "q_features": features}
-    with _faiss_quiet():
+    with faiss_quiet():
         return [float(mauve.compute_mauve(**texts, seed=seed).mauve) for seed in seeds]
 
 
 @contextmanager
-def _faiss_quiet() -> Iterator[None]:
+def faiss_quiet() -> Iterator[None]:
     """Without the line that faiss writes, past Python, for every clustering with fewer than 39 texts a cluster."""
     sys.stderr.flush()
     stderr = os.dup(2)
