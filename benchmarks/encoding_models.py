@@ -46,7 +46,7 @@ def main() -> None:
         numbers = study.regression.set_index("target")
         r2, whole = numbers["adj_r2"], numbers.loc["-log alpha"]
         cosine = study.directions.set_index(["name_a", "name_b"])["cosine"]
-        error = study.steering_error.set_index(["shift", "weights"])["all"]
+        error = study.steering_error.query("group == 'all'").set_index(["shift", "weights"])["error"]
         ways = [("regression", weights) for weights in get_args(Weights)] + [("constant", ""), ("exact", "")]
         rows.append(
             {

@@ -86,8 +86,8 @@ def _contexts(study: EncodingStudy, neurons: Iterable[int]) -> dict[str, Context
 
 
 def _notes(study: EncodingStudy) -> Iterator[str]:
-    missed = study.steering_error.query("text == 'fitted'")
-    named = zip(missed["shift"], missed["weights"], missed["all"], strict=True)
+    missed = study.steering_error.query("text == 'fitted' and group == 'all'")
+    named = zip(missed["shift"], missed["weights"], missed["error"], strict=True)
     if parts := ", ".join(f"{way_of_steering(*way)} {value:.3f}" for *way, value in named):
         yield f"Steering by ratios from 1/5 to 5 misses by a median |log(achieved/requested)| of {parts}."
     if absent := study.provenance.get("atlas", {}).get("absent"):
@@ -103,9 +103,9 @@ def sides(studies: Mapping[str, EncodingStudy]) -> Sides:
         for basis, part in _ranked(study).groupby("basis", sort=False):
             at = part.iloc[(part["fraction"] - PRUNED).abs().argmin()]
             rows[name][f"top1_without_{at['fraction']:.0%}_{basis}"] = at["top1_agreement"]
-        for one in study.steering_error.query("text == 'fitted'").to_dict("records"):
+        for one in study.steering_error.query("text == 'fitted' and group == 'all'").to_dict("records"):
             kind = "" if one["weights"] in ("", "least_norm") else f"_{one['weights']}"
-            rows[name][f"steering_{one['shift']}{kind}"] = one["all"]
+            rows[name][f"steering_{one['shift']}{kind}"] = one["error"]
     numbers = numbers_of(rows)
     figures = {"fit": _fit(studies)}
     for basis, having in shared(studies, lambda one: _ranked(one)["basis"].unique()):

@@ -1,7 +1,8 @@
 """Multiplying one token's probability: the requested ratio and the achieved ratio."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, get_args
 
@@ -21,7 +22,7 @@ from interp.encoding.regression import Fit
 from interp.frequency.distributions import LogitsObserver
 from interp.frequency.divergences import kl
 from interp.hooks import capture
-from interp.intervals import about, from_sums
+from interp.intervals import Jackknife, about, from_sums
 from interp.models.head import prediction_head, real_tokens
 from interp.models.sites import Model, Recipe, hook_name
 from interp.models.spelling import token_names
@@ -144,13 +145,42 @@ class SteeredMeans(LogitsObserver):
         interval (computed for its logarithm), and `kl_others`."""
         plain, steered = self.mean_of("plain"), self.mean_of("steered")
         table = pd.DataFrame({"achieved": steered[range(len(steered)), self.token_ids] / plain[self.token_ids]})
-        read = self.state["positions"] > 0
-        sizes, of_tokens = (self.state[name][read].cpu().numpy() for name in ("positions", "of_tokens"))
-        found = from_sums(lambda sums: np.log(sums[0] / sums[1]), [of_tokens], sizes, self.stretches_per_group)
-        factor = np.exp(found.half)
+        factor = np.exp(self._jackknife(lambda log_ratio: log_ratio).half)
         table = table.assign(achieved_low=table["achieved"] / factor, achieved_high=table["achieved"] * factor)
         pairs = [np.delete([plain, after], i, 1) for i, after in zip(self.token_ids, steered, strict=True)]
         return table.assign(kl_others=[kl(p / p.sum(), q / q.sum()) for p, q in pairs])
+
+    def misses(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Median |log(achieved/requested)| of the variants with ratios from 1/5 to 5, with its 95 % interval.
+
+        Args:
+            table: shift, weights, group and requested ratio of each variant.
+
+        Returns the table (shift, weights, group, error, error_low, error_high), with the group `all` too.
+        """
+        near = table.reset_index(drop=True)
+        near = near[near["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
+        rows = []
+        for way, of_way in near.groupby(["shift", "weights"], sort=False):
+            for group, part in [*of_way.groupby("group", sort=False), ("all", of_way)]:
+                found = self._jackknife(
+                    partial(_median_miss, part.index.to_numpy(), np.log(part["requested"].to_numpy())), has_kinks=True
+                )
+                rows.append((*way, group, *map(float, (found.value, found.low.clip(0), found.high))))
+        return pd.DataFrame(rows, columns=["shift", "weights", "group", "error", "error_low", "error_high"])
+
+    def _jackknife(self, of: Callable[[np.ndarray], np.ndarray], *, has_kinks: bool = False) -> Jackknife:
+        """`from_sums` of a function of the logarithms of the ratios that variants achieve."""
+        read = self.state["positions"] > 0
+        sizes, of_tokens = (self.state[name][read].cpu().numpy() for name in ("positions", "of_tokens"))
+        of_sums = lambda sums: of(np.log(sums[0] / sums[1]))  # noqa: E731
+        return from_sums(of_sums, [of_tokens], sizes, self.stretches_per_group, has_kinks=has_kinks)
+
+
+def _median_miss(
+    chosen: Int[np.ndarray, " some"], requested: Float[np.ndarray, " some"], achieved: Float[np.ndarray, " variants"]
+) -> np.ndarray:
+    return np.asarray(np.median(np.abs(achieved[chosen] - requested)))
 
 
 def token_id_of(model: Model, token: str | int, fit: Fit) -> int:
@@ -328,7 +358,8 @@ def steering_report(
     `regression`. `achieved` is the ratio of mean probabilities on that text. Its 95 % interval comes from leaving out
     groups of texts (`interp.intervals.jackknife` of its logarithm, with the shift taken as given); it is NaN for fewer
     than 20 texts, and `attrs["intervals"]` says why. `kl_others` is the KL divergence (nats) between the renormalised
-    mean distributions over all other tokens. (At each position, these keep their proportions.)
+    mean distributions over all other tokens. (At each position, these keep their proportions.) `attrs["misses"]` has
+    the medians over tokens of |log(achieved/requested)|, with intervals.
 
     Raises the errors of `steer`, and ValueError for unknown shifts or weights, if there are no tokens or ratios, and
     for a seed below 0. Raises TypeError for a single string in place of a list of tokens.
@@ -371,5 +402,8 @@ def steering_report(
     parts = [table.assign(text=name).join(means[name].measures) for name in texts]
     order = ["token", "token_id", "group", "text", "shift", "weights", "alpha", "requested", "achieved"]
     steering = pd.concat(parts, ignore_index=True)[[*order, "achieved_low", "achieved_high", "kl_others"]]
+    steering.attrs["misses"] = pd.concat(
+        [means[name].misses(table).assign(text=name) for name in texts], ignore_index=True
+    )[["text", "shift", "weights", "group", "error", "error_low", "error_high"]]
     steering.attrs["intervals"] = {name: one.intervals for name, one in means.items()}
     return steering

@@ -48,6 +48,9 @@ class EncodingStudy(Result):
     - `types` (token_id, token, alpha, predicted, pc1, pc2): the mean output probability, the value that the regression
       predicts, and the centred coordinates of the output embedding on the first two principal axes.
     - `pruning`: see `pruning_curve`, for both bases. `steering`: see `steering_report`.
+    - `steering_error` (text, shift, weights, group, error, error_low, error_high): the median |log(achieved/requested)|
+      for ratios from 1/5 to 5, over the tokens of a group and over `all` tokens. Its 95 % interval is over texts, with
+      the tokens and shifts taken as given.
     - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
       `interp.run.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
     - `directions`, `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the
@@ -66,6 +69,7 @@ class EncodingStudy(Result):
     few_shot: pd.DataFrame
     pruning: pd.DataFrame
     steering: pd.DataFrame
+    steering_error: pd.DataFrame
     directions: pd.DataFrame
     neurons: pd.DataFrame
     contexts: pd.DataFrame
@@ -92,15 +96,6 @@ class EncodingStudy(Result):
         curves = self.pruning.groupby(["basis", "order"], sort=False)
         rows = [(*names, *(_removable(curve, level) for level in (0.99, 0.95))) for names, curve in curves]
         return pd.DataFrame(rows, columns=["basis", "order", "99%", "95%"])
-
-    @property
-    def steering_error(self) -> pd.DataFrame:
-        """Median |log(achieved/requested)| for ratios from 1/5 to 5, by text, shift, weights and group of tokens."""
-        near = self.steering[self.steering["requested"].between(0.2 - 1e-9, 5 + 1e-9)]
-        error = near.assign(error=np.abs(np.log(near["achieved"] / near["requested"])))
-        way = ["text", "shift", "weights"]
-        median = error.groupby([*way, "group"], sort=False)["error"].median().unstack()
-        return median.assign(all=error.groupby(way, sort=False)["error"].median()).reset_index()
 
 
 def _removable(curve: pd.DataFrame, level: float) -> float:
@@ -139,8 +134,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
-        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'directions', 'neurons', 'contexts',
-         'dynamics', 'atlas', 'subspaces']
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'steering_error', 'directions', 'neurons',
+         'contexts', 'dynamics', 'atlas', 'subspaces']
     """
     if why := why_impossible(model):
         raise ValueError(why)
@@ -176,6 +171,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
     tables |= compared
     asked = {"orders": orders, "bases": bases, **steered, "ratios": list(map(float, steered["ratios"]))}
+    tables["steering_error"] = steering.attrs.pop("misses")
     asked["intervals"] = steering.attrs.pop("intervals") | {"pruning": intervals}
     asked |= {"atlas": about_atlas} if about_atlas else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)

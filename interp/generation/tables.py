@@ -31,7 +31,7 @@ from interp.generation.decoding import Generation, Prompts, check_decodes, conti
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
-from interp.generation.uncertainty import intervals
+from interp.generation.uncertainty import FEWEST_PROMPTS, intervals, mauve_jackknife
 from interp.hooks import scale_bias
 from interp.intervals import about as intervals_of
 from interp.models.head import prediction_head
@@ -50,10 +50,11 @@ class GenerationStudy(Result):
 
     - `texts` (decoder, scale, prompt_id, prompt, text, n_tokens, token_ids).
     - `metrics` (decoder, scale, diversity, diversity_se, perplexity, perplexity_low, perplexity_high, mauve_mean,
-      mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text … distinct_4_text, diversity_text,
-      n_texts, n_tokens): see `text_metrics`. `perplexity`, with its 95 % interval, is that of the model with b_LN
-      scaled on the whole text that prompts are taken from, as in `interp.frequency.bias_effect`. It does not depend on
-      the decoder.
+      mauve_low, mauve_high, mauve_sd, frequent_share, repetition, distinct_1 … distinct_4, distinct_1_text …
+      distinct_4_text, diversity_text, n_texts, n_tokens): see `text_metrics`. `perplexity`, with its 95 % interval, is
+      that of the model with b_LN scaled on the whole text that prompts are taken from, as in
+      `interp.frequency.bias_effect`. It does not depend on the decoder. The interval of MAUVE is over prompts, and NaN
+      for fewer than 100 (see `interp.generation.uncertainty.mauve_jackknife`); `mauve_sd` is over clusterings.
     - `intervals` (decoder, scale, measure, value, low, high, difference, difference_low, difference_high): diversity,
       repetition and frequent_share with 95 % intervals over prompts, and their differences from λ = 1 for the same
       prompts; see `interp.generation.uncertainty.intervals`.
@@ -153,7 +154,11 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     about["intervals"] = intervals_of(len(rows), 1)
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
-    mauve = None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    mauve: dict[str, Any] | None = (
+        None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    )
+    if mauve is not None and len(rows) < FEWEST_PROMPTS:
+        mauve["no_interval"] = f"{len(rows)} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
     return GenerationStudy(
         provenance=provenance(model, given.settings, **about, mauve=mauve),
         texts=texts[_TEXTS],
@@ -164,7 +169,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
 
 _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
 _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perplexity_low", "perplexity_high"]
-_SHOWN += ["mauve_mean", "mauve_sd", "frequent_share", "repetition"]
+_SHOWN += ["mauve_mean", "mauve_low", "mauve_high", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
@@ -207,6 +212,11 @@ def _measured(decoder: str, scale: float, found: list[Generation], n_prompts: in
     table = pd.DataFrame(found).assign(prompt_id=np.arange(len(found)) * n_prompts // len(found), **where)
     table["n_tokens"], table["token_ids"] = table["token_ids"].map(len), table["token_ids"].map(np.array)
     measures = text_metrics([generation.token_ids for generation in found], **read)
+    ends = np.nan, np.nan
+    if "features" in read:
+        mauve = mauve_jackknife(read["features"], read["human_features"], table["prompt_id"].to_numpy())
+        ends = float(mauve.low.clip(0)), float(mauve.high.clip(max=1))
+    measures |= dict(zip(("mauve_low", "mauve_high"), ends, strict=True))
     return {"texts": table, "metrics": pd.DataFrame([measures | where])}
 
 

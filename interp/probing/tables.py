@@ -269,7 +269,9 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
         tasks, n_per_task = list(pairs["UID"].unique()), int(pairs.groupby("UID").size().max())
         swapped = {swap: controls.swapped(tasks, swap=swap, n_per_task=n_per_task) for swap in get_args(controls.Swap)}
     else:
-        why = "these pairs have no control pairs, so the atlas cannot tell units of grammar from units of any difference"
+        why = (
+            "these pairs have no control pairs, so the atlas cannot tell units of grammar from units of any difference"
+        )
         warn(f"{why}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
     asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
     found, _ = yield from unit_passes(model, pairs, swapped, **asked)

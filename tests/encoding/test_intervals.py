@@ -63,3 +63,27 @@ def test_a_short_text_has_no_interval_and_says_why(n, load_toy):
     said = study.provenance["intervals"]["fitted"]
     assert said.get("none", "").startswith("19 texts") == (n == 19)
     assert not study.steering.attrs
+
+
+def test_intervals_of_errors_are_of_medians_on_the_same_texts(load_toy):
+    model = load_toy("gpt2").double()
+    ids = torch.randint(7, 67, (40, 12), generator=torch.Generator().manual_seed(0))
+    study = encoding.study(model, ids, unigram=np.arange(67), **SMALL | {"shifts": ["exact", "constant"]})
+    assert study.steering_error.query("shift == 'exact'")["error_low"].eq(0).all(), "what is exact on these texts"
+    assert (study.steering_error["error"] < study.steering_error["error_high"]).all()
+    table = study.steering.query("shift == 'constant' and group == 'rare'")
+    ratios = []
+    fit = encoding.fit(model, ids, progress=False)
+    for token_id in table["token_id"]:
+        plain = by_row(model, ids, token_id)
+        with model.hooks(fwd_hooks=encoding.steer(model, token_id, 2.0, fit, shift="constant", progress=False)):
+            ratios.append([by_row(model, ids, token_id).reshape(20, 2).sum(1), plain.reshape(20, 2).sum(1)])
+    steered, plain = np.array(ratios).swapaxes(0, 1)
+    miss = lambda steered, plain: np.median(np.abs(np.log(steered / plain / 2)), 0)  # noqa: E731
+    whole = miss(steered.sum(1), plain.sum(1))
+    without = miss(steered.sum(1, keepdims=True) - steered, plain.sum(1, keepdims=True) - plain)
+    degrees = 2 / (2 / 19 + max(stats.kurtosis(without), 0) / 20)
+    half = stats.t.ppf(0.975, degrees) * np.sqrt(19 / 20 * ((without - whole) ** 2).sum())
+    row = study.steering_error.query("shift == 'constant' and group == 'rare'").iloc[0]
+    ends = [max(whole - half, 0), whole + half]
+    assert [row["error"], row["error_low"], row["error_high"]] == pytest.approx([whole, *ends], rel=1e-6)
