@@ -1,5 +1,7 @@
 """Results: tidy tables with provenance, saved as Parquet and JSON. Large tables are labelled arrays."""
 
+import functools
+import importlib.metadata
 import json
 import os
 import platform
@@ -9,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from interp.figures.section import Section
 
 __all__ = ["Result", "load_result", "provenance"]
+
+version = functools.cache(importlib.metadata.version)  # which reads files
 
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20

@@ -9,7 +9,7 @@ from interp.attention.massive import position_bins
 from interp.attention.scores import MOST_BYTES
 from interp.declare import Several, listed
 from interp.models.footprint import TOKENS_PER_ROW
-from interp.models.shapes import Shape, shape
+from interp.models.shapes import Shape, shape, shape_with
 from interp.run.budget import Cost, Pass
 from interp.run.contexts import KEPT
 from interp.run.groups import MOST
@@ -28,10 +28,10 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     and keys (`2 T n_heads d_head` operations per token and layer, half of that in causal models), and a second pass
     unless `ablation` is off. That pass is estimated for the most dimensions that may be removed; similar outliers share
     controls, so there may be fewer."""
-    size, given = shape(name), options.get("key_classes")
+    size, given = shape_with(name, options), options.get("key_classes")
     n_classes = None if not given else len(given) + ("other" not in given)
     by_head = options.get("weights") == "attention"
-    found = cost(name, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
+    found = cost(size, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
     again = size.attention(size.row(options.get("context"))) / 2
     read, scored = found.passes
     if options.get("average") == "sentence":  # all keys take sums of their own
@@ -52,14 +52,15 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
 
 
 def cost(
-    name: str,
+    model: str | Shape,
     *,
     n_classes: int | None = None,
     layers: Several[int] | None = None,
     sequence: int = 128,
     by_head: bool = False,
 ) -> Cost:
-    """The cost of the first pass of `interp.attention.study` for a hub name or a directory with a config.json.
+    """The cost of the first pass of `interp.attention.study` for a hub name, a directory with a config.json, or
+    a shape.
 
     Memory of the sums in bytes, floating-point operations per token, and the rows of the table `scores`.
 
@@ -72,7 +73,7 @@ def cost(
 
     Raises the errors of `interp.models.shapes.shape`.
     """
-    size = shape(name)
+    size = shape(model) if isinstance(model, str) else model
     classes = n_classes or 4
     heads, d_model = size.n_heads, size.d_model
     n_layers = size.n_layers if layers is None else len(listed(layers))

@@ -49,7 +49,7 @@ def unigrams(
     if not texts and not counted:
         raise ValueError("--corpus is missing; expected a text to count, or --add with texts and files of counts")
     if dry_run:
-        _say_count(model, texts, flags.read(TextOptions, given), as_json=as_json)
+        _say_count(model, texts, flags.read(TextOptions, given) | flags.read(ModelOptions, given), as_json=as_json)
         return
     model_directory(model)
     for text in texts:
@@ -83,12 +83,12 @@ def _say_count(model: str, texts: Sequence[str], options: Mapping[str, Any], *, 
     model_directory(model, weights=False)
 
     from interp.corpora.sources import roughly_tokens
-    from interp.models.shapes import shape
+    from interp.models.shapes import shape_with
 
     each = [roughly_tokens(text, limit=options.get("limit"), column=options.get("column")) for text in texts]
     known = [tokens for tokens in each if tokens is not None]
     tokens = sum(known) if len(known) == len(each) else None
-    d_vocab = shape(model).d_vocab
+    d_vocab = shape_with(model, options).d_vocab
     if as_json:
         typer.echo(json.dumps({"n_tokens": tokens, "d_vocab": d_vocab, "counts_bytes": 8 * d_vocab, "passes": 0}))
         return

@@ -10,7 +10,7 @@ from interp.corpora.sources import roughly_tokens
 from interp.declare import listed
 from interp.encoding.options import EncodingOptions
 from interp.frequency.costs import predictions
-from interp.models.shapes import Shape, shape
+from interp.models.shapes import Shape, shape_with
 from interp.run.budget import Cost, Pass
 from interp.run.contexts import KEPT
 from interp.run.groups import MOST
@@ -37,7 +37,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     Raises the errors of `interp.models.shapes.shape`.
     """
     keys = ("orders", "bases", "shifts", "weights", "ratios", "atlas")
-    size, asked = shape(name), EncodingOptions(**{key: options[key] for key in keys if key in options})
+    size, asked = shape_with(name, options), EncodingOptions(**{key: options[key] for key in keys if key in options})
     tokens = roughly_tokens(data, limit=options.get("limit"), column=options.get("column"))
     mask, text = (MASK_RATE, "masked text") if size.encoder else (1.0, "text")
     n_tokens = min(_STEERED, size.d_vocab)

@@ -8,7 +8,7 @@ from interp.corpora.batching import MASK_RATE
 from interp.corpora.sources import roughly_tokens
 from interp.declare import listed
 from interp.frequency.options import FrequencyOptions
-from interp.models.shapes import Shape, shape
+from interp.models.shapes import Shape, shape_with
 from interp.run.budget import Cost, Pass
 from interp.run.groups import MOST
 
@@ -36,7 +36,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         4
     """
     own = ("biases", "scales", "directions", "controls", "bands", "outliers")
-    size, asked = shape(name), FrequencyOptions(**{key: options[key] for key in own if key in options})
+    size, asked = shape_with(name, options), FrequencyOptions(**{key: options[key] for key in own if key in options})
     biases: tuple[str, ...] = size.biases if asked.biases is None else tuple(listed(asked.biases))
     biases += tuple(listed(asked.directions))
     if not biases:

@@ -189,15 +189,18 @@ class MeanPredictions(LogitsObserver):
         self._shifts = torch.stack([zero if v.shift is None else v.shift.to(zero) for v in variants])
         if not torch.isfinite(self._shifts).all():
             raise ValueError("a shift of the logits has NaN or infinite values; are the model's weights finite?")
-        narrow = self._shifts.amax(1) - self._shifts.amin(1) < _LARGEST_LOG_RANGE
+        tops = self._shifts.amax(1, keepdim=True)
+        narrow = tops[:, 0] - self._shifts.amin(1) < _LARGEST_LOG_RANGE
         self._shared = [i for i, v in enumerate(variants) if v.fc == 1.0 and narrow[i] and not self.reads]
         self._alone = [i for i in range(len(variants)) if i not in self._shared]
-        shifts = self._shifts[self._shared]
-        self._tops = shifts.amax(1, keepdim=True)
-        self._weights = (shifts - self._tops).exp()
+        self._weights = (self._shifts - tops).exp_()
+        self._weights[self._alone] = 1.0
+        self._tops, self._factors = tops[self._shared], self._weights.to(self.head.wide)[self._shared]
+        self._all_real = bool(self.head.real.all())
+        self._room: Tensor | None = None
         most = MOST if grouped else 1
         self.add_state("positions", (most,), "groups")
-        self.add_state("probability", (most, len(variants), d_vocab), "groups")
+        self.add_state("probability", (most, len(variants), d_vocab), "groups")  # over the weights of shared variants
         n_classes = int(self._classes.max()) + 1
         self.add_state("nll", (most, len(variants), n_classes), "groups")
         self.add_state("count", (most, n_classes), "groups")
@@ -227,30 +230,23 @@ class MeanPredictions(LogitsObserver):
         found, lengths = (one.tolist() for one in torch.unique_consecutive(groups, return_counts=True))
         nll = torch.zeros(len(self.variants), len(targets), dtype=torch.float64, device=logits.device)
         mass = nll.new_zeros(len(self.variants), len(self._bands), len(targets))
-        shared = self._read_shared(logits, targets, lengths, nll, mass)
-        alone: dict[int, list[Tensor]] = {}
-        for i in self._alone if shared is not None else range(len(self.variants)):
+        sums = self._read_shared(logits, targets, lengths, nll, mass)
+        for i in self._alone if sums else range(len(self.variants)):
             edited = self.edited(i, logits, *activations)
-            alone[i] = self._read_one(edited, targets, i, lengths, nll, mass)
-        if not torch.isfinite(nll[:, targets >= 0]).all():
-            raise ValueError(_NOT_FINITE)
-        n_classes = self.state["count"].shape[1]
+            sums[i] = self._read_one(edited, targets, i, lengths, nll, mass)
+        _check_finite(nll[:, targets >= 0])
+        probability = nll.new_empty(len(nll), logits.shape[1])
         for number, (group, true, its_nll, its_mass) in enumerate(
             zip(found, targets.split(lengths), nll.split(lengths, 1), mass.split(lengths, 2), strict=True)
         ):
-            probability, by_class = (nll.new_zeros(len(nll), size) for size in (logits.shape[1], n_classes))
-            if shared is not None:
-                probability[self._shared] = self._weights * shared[number]
-            for i, sums in alone.items():
-                probability[i] = sums[number]
-            if not torch.isfinite(probability).all():
-                raise ValueError(_NOT_FINITE)
+            for i, of_groups in sums.items():
+                probability[i] = of_groups[number]
             scored = true >= 0
             self.add("positions", len(true), group=group)
             self.add("probability", probability, group=group)
             classes = self._classes[true[scored]]
-            self.add("nll", by_class.index_add_(1, classes, its_nll[:, scored]), group=group)
-            self.add("count", torch.bincount(classes, minlength=n_classes), group=group)
+            self.add_at("nll", classes, its_nll[:, scored], group=group)
+            self.add_at("count", classes, torch.ones_like(classes), group=group)
             if self._band_of is not None:
                 self.add("calibration", _binned(its_mass[:, :, scored], self._band_of[true[scored]]), group=group)
 
@@ -261,49 +257,64 @@ class MeanPredictions(LogitsObserver):
 
     def _read_shared(
         self, logits: Tensor, targets: Tensor, lengths: list[int], nll: Tensor, mass: Tensor
-    ) -> list[Tensor] | None:
-        """The sums of all variants with moderate shifts, without their weights, from one exponential, for each group of
-        positions. Returns None and reads nothing if terms would be lost."""
+    ) -> dict[int, Sequence[Tensor]]:
+        """The sums of each variant with a moderate shift, divided by its weights, from one exponential, for each group
+        of positions. Returns nothing and reads nothing if terms would be lost."""
         if not self._shared:
-            return None
+            return {}
         peak = logits.amax(1, keepdim=True)
         target_logits = logits.gather(1, targets.clamp(min=0)[:, None])
-        shared = (logits - peak).exp_()
-        Z = shared @ self._weights.T.to(shared)
+        shared = self._exponentials(logits, peak)
+        factors = self._factors.to(shared)
+        Z = shared @ factors.T
+        _check_finite(Z)
         shares = Z.reciprocal().T
         sums = [share @ part for share, part in zip(shares.split(lengths, 1), shared.split(lengths), strict=True)]
-        if self._underflows(torch.stack(sums).sum(0), shares.sum(1, keepdim=True)):
-            return None
+        total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+        if self._underflows(total, shares.sum(1, keepdim=True)):
+            return {}
         log_Z = peak + Z.log()
-        shifts = self._shifts[self._shared][:, targets.clamp(min=0)]
+        shifts = self._shifts[:, targets.clamp(min=0)][self._shared]
         nll[self._shared] = (self._tops + log_Z.T - target_logits.T - shifts).to(nll)
         for number, types in enumerate(self._bands):
-            mass[self._shared, number] = ((shared[:, types] @ self._weights[:, types].T.to(shared)) / Z).T.to(mass)
-        return sums
+            mass[self._shared, number] = ((shared[:, types] @ factors[:, types].T) / Z).T.to(mass)
+        return dict(zip(self._shared, zip(*sums, strict=True), strict=True))
+
+    def _exponentials(self, logits: Tensor, peak: Tensor) -> Tensor:
+        """`exp(logits − peak)`, in memory that is used again for the next positions of a batch."""
+        if self._room is None or len(self._room) < len(logits):
+            self._room = torch.empty_like(logits)
+        return torch.sub(logits, peak, out=self._room[: len(logits)]).exp_()
+
+    def discard(self) -> None:
+        super().discard()
+        self._room = None
 
     def _read_one(
         self, logits: Tensor, targets: Tensor, i: int, lengths: list[int], nll: Tensor, mass: Tensor
     ) -> list[Tensor]:
-        """The sums of one variant, for each group of positions, in float64 if its probabilities are too small for
-        float32."""
+        """The sums of one variant, divided by its weights, for each group of positions, in float64 if its probabilities
+        are too small for float32."""
         log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
         if logits.dtype != torch.float64:
             sums = log_p.exp().sum(0)
-            if self._underflows(sums, torch.ones_like(sums) * len(logits)):
+            if self._underflows(sums, sums.new_tensor(len(logits))):
                 log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
         self.look(i, log_p)
         nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]
         for number, types in enumerate(self._bands):
             mass[i, number] = log_p[:, types].exp().sum(1)
-        return [part.exp().sum(0) for part in log_p.split(lengths)]
+        sums = [part.exp().sum(0) / self._weights[i] for part in log_p.split(lengths)]
+        _check_finite(torch.stack(sums))
+        return sums
 
     def look(self, variant: int, log_p: Tensor) -> None:
         """For subclasses: called with the predictions of a variant that is computed separately."""
 
     def _underflows(self, sums: Tensor, most: Tensor) -> bool:
         """Whether a token's sum is so small compared with its possible value that terms may have been lost."""
-        small = sums < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)
-        return bool((small & self.head.real).any())
+        least = (sums if self._all_real else sums[..., self.head.real]).amin(-1, keepdim=True)
+        return bool((least < most * (torch.finfo(sums.dtype).tiny / torch.finfo(torch.float32).eps ** 1.5)).any())
 
     @property
     def n_tokens(self) -> int:
@@ -319,7 +330,11 @@ class MeanPredictions(LogitsObserver):
     def distributions(self) -> Float[np.ndarray, "n_variants d_vocab"]:
         """`q_v(w)`, the mean over positions of the predicted probability (of probabilities, not of logs). Raises
         ValueError if no position was read."""
-        return np.stack([self.means(number).distribution for number in range(len(self.variants))])
+        self.check_read()
+        sums = torch.zeros_like(self._weights)
+        for group in self._groups.tolist():
+            sums += self.state["probability"][group]
+        return sums.mul_(self._weights).div_(self.state["positions"].sum()).cpu().numpy()
 
     @property
     def nll(self) -> Float[np.ndarray, " n_variants"]:
@@ -368,7 +383,7 @@ class MeanPredictions(LogitsObserver):
     def _sums(self, variant: int) -> list[np.ndarray]:
         """Sums by group: probabilities, NLL by class, positions, and how often the target is in each class."""
         groups = self._groups
-        sums = [self.state[name][groups, variant] for name in ("probability", "nll")]
+        sums = [self.state["probability"][groups, variant] * self._weights[variant], self.state["nll"][groups, variant]]
         sums += [self.state[name][groups] for name in ("positions", "count")]
         return [one.cpu().numpy() for one in sums]
 
@@ -378,6 +393,11 @@ class MeanPredictions(LogitsObserver):
             by_class, whole = nll / count, nll.sum() / count.sum()
         known = by_class[count > 0]
         return Means(probability / positions, float(whole), float(known.mean()) if len(known) else np.nan, by_class)
+
+
+def _check_finite(values: Tensor) -> None:
+    if not torch.isfinite(values).all():
+        raise ValueError(_NOT_FINITE)
 
 
 def _binned(mass: Float[Tensor, "n bands pos"], true: Int[Tensor, " pos"]) -> Float[Tensor, "3 n bands bins"]:

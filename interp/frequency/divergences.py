@@ -13,13 +13,16 @@ Distribution = Float[np.ndarray, " d_vocab"]
 
 def kl(p: Distribution, q: Distribution) -> float:
     """`KL(p‖q) = Σ p log(p/q)` in nats, over types with p > 0; infinite if q = 0 for one of them."""
-    return float(rel_entr(p, q).sum())
+    found = p != 0
+    return float(rel_entr(p[found], q[found]).sum())
 
 
 def js(p: Distribution, q: Distribution) -> float:
     """Jensen–Shannon divergence `½ KL(p‖m) + ½ KL(q‖m)`, `m = (p + q)/2`, in nats; at most log 2."""
-    middle = (p + q) / 2
-    return (kl(p, middle) + kl(q, middle)) / 2
+    found = p != 0  # where p is 0, the term of q is q log 2
+    p, other = p[found], q[found]
+    middle = (p + other) / 2
+    return float(rel_entr(p, middle).sum() + rel_entr(other, middle).sum() + q[~found].sum() * math.log(2)) / 2
 
 
 def kl_where_seen(q: Distribution, u: Distribution) -> tuple[float, float]:

@@ -1,5 +1,7 @@
 """How far predictions are from word frequency and how good they are, with 95 % intervals."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
@@ -36,10 +38,11 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
 
     Raises ValueError if a type of the corpus has a predicted probability of 0, so that KL(u‖q) is not finite.
     """
-    _check_types(predictions, u)
-    found = _jackknifed(predictions, u, unedited)
+    means = [predictions.means(number) for number in range(len(predictions.variants))]
+    _check_types(predictions, means, u)
+    found = _jackknifed(predictions, means, u, unedited)
     kl, js, nll = (found[name] for name in ("kl", "js", "nll"))
-    dropped = [kl_where_seen(predictions.means(number).distribution, u) for number in range(len(predictions.variants))]
+    dropped = [kl_where_seen(one.distribution, u) for one in means]
     columns = {"kl_unigram_model": kl.value, "kl_corrected": kl.corrected}
     columns |= {"kl_low": kl.centred.low.clip(0), "kl_high": kl.centred.high}
     columns |= {"delta_kl": found["delta_kl"].value} | _ends("delta_kl", found["delta_kl"].centred)
@@ -52,15 +55,16 @@ def measures(predictions: MeanPredictions, u: Distribution, unedited: int) -> pd
     return pd.DataFrame(columns).assign(n_tokens=predictions.n_tokens, n_scored=predictions.n_scored)
 
 
-def _jackknifed(predictions: MeanPredictions, u: Distribution, unedited: int) -> dict[str, Jackknife]:
+def _jackknifed(
+    predictions: MeanPredictions, means: Sequence[Means], u: Distribution, unedited: int
+) -> dict[str, Jackknife]:
     """The measures that have intervals, for all variants, and their differences from the unedited variant."""
-    numbers = range(len(predictions.variants))
-    table = pd.DataFrame([_measured(predictions.means(number), u) for number in numbers])
+    table = pd.DataFrame([_measured(one, u) for one in means])
     whole = table.to_numpy()
     groups = predictions.sizes, predictions.stretches_per_group
     others = np.full((len(predictions.sizes), *whole.shape), np.nan)
     if "none" not in predictions.intervals:
-        for number in numbers:
+        for number in range(len(means)):
             others[:, number] = [[*_measured(one, u).values()] for one in predictions.leaving_out(number)]
     known = jackknife(whole, others, *groups)
     with np.errstate(invalid="ignore"):  # between infinite perplexities
@@ -82,14 +86,14 @@ def _ends(name: str, found: Jackknife) -> dict[str, np.ndarray]:
     return {f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _check_types(predictions: MeanPredictions, u: Distribution) -> None:
-    q, real = predictions.distributions, predictions.head.real.cpu().numpy()
+def _check_types(predictions: MeanPredictions, means: Sequence[Means], u: Distribution) -> None:
+    real = predictions.head.real.cpu().numpy()
     foreign = np.flatnonzero((u > 0) & ~real)
     if len(foreign):
         found = f"{len(foreign)} types in rows of the vocabulary that are not tokens of this model"
         raise ValueError(f"the unigram counts have {found} (the first is {foreign[0]}); count with its tokenizer")
-    for variant, lost in zip(predictions.variants, ((q == 0) & (u > 0)).sum(1), strict=True):
-        if lost:
+    for variant, one in zip(predictions.variants, means, strict=True):
+        if lost := ((one.distribution == 0) & (u > 0)).sum():
             what = f"with {variant.name} the model gives {lost} types of the corpus probabilities below 1e-308"
             raise ValueError(f"{what} everywhere, which is too small for float64; leave this scale out")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from interp.checks import warn
 from interp.corpora.batching import Batches, Text, predicted_batches
@@ -237,7 +237,7 @@ def _variant(effects: Effects, bias: Edited, scale: float) -> Variant:
 
 
 def _types(model: Model, ids: Int[np.ndarray, " types"], counts: Unigrams, effects: Effects) -> pd.DataFrame:
-    known = {"token_id": ids, "token": token_names(model, ids)}
+    known = {"token_id": ids, "token": token_names(model, ids.tolist())}
     known |= {"count": counts.counts[ids], "unigram": counts.distribution[ids]}
     known |= {"projection_ln": effects["ln"][ids] if "ln" in effects else np.nan}
     columns: dict[str, Edited] = {"bias_last": "last", "projection_mean": "mean", "projection_slope": "slope"}
@@ -273,10 +273,20 @@ def _projection(head: PredictionHead, effects: Effects, u: Numbers, real: Bool[n
         if enough and np.ptp(effect[keep]) > 0:
             others = _controls(head, bias, effect, keep)
             row |= correlations(log_u, effect[keep])
-            row["control_spearman"] = max(float(spearmanr(log_u, other).statistic) for other in others)
+            row["control_spearman"] = _rank_correlations(log_u, others).max()
         rows.append(row)
     columns = ["bias", *CORRELATIONS, "n_types", "n_controls", "control_spearman"]
     return pd.DataFrame(rows, columns=columns).assign(n_types=len(log_u))
+
+
+def _rank_correlations(
+    x: Float[np.ndarray, " types"], others: Float[np.ndarray, "controls types"]
+) -> Float[np.ndarray, " controls"]:
+    """Spearman's correlation of x with each of the others."""
+    ranks = rankdata(np.vstack([x, others]), axis=1)
+    apart = ranks - ranks.mean(1, keepdims=True)
+    found: Float[np.ndarray, " controls"] = apart[1:] @ apart[0] / np.linalg.norm(apart[1:], axis=1)
+    return found / np.linalg.norm(apart[0])
 
 
 def _controls(

@@ -6,7 +6,7 @@ from typing import Any
 from interp.frequency.costs import predictions
 from interp.generation.options import DECODERS
 from interp.models.footprint import default_rows
-from interp.models.shapes import shape
+from interp.models.shapes import shape_with
 from interp.run.budget import Cost, Pass
 
 __all__ = ["dry_run"]
@@ -26,7 +26,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         >>> dry_run("tiny-gpt2", None, {"decoders": ["greedy"], "scales": [0, 1]}).numbers
         {'settings': 2, 'new_tokens': 10000}
     """
-    size = shape(name)
+    size = shape_with(name, options)
     if size.encoder or "ln" not in size.biases:
         lacking = "an encoder does not continue text" if size.encoder else "this model has no b_LN to scale"
         return Cost(lines=[f"generated text: {lacking}"])

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.models.pretrained import HOOKED, MASKED, SEQ2SEQ, Stored, context_of
 from interp.models.spread import Placement
 from interp.models.streaming import Workspace, blocks_of
-from interp.models.views import Tokens
+from interp.models.views import Tokens, memory_order
 
 __all__ = ["Bridged", "Draft", "Hooked"]
 
@@ -245,11 +245,8 @@ class _Path(str):
 
 
 def _laid_out(name: str, weight: Tensor, dtype: torch.dtype, device: torch.device, *, gated: bool) -> Tensor:
-    """A copy of a matrix in the memory order in which TransformerLens multiplies it, so that no call has to copy it.
-    Shape and values stay the same."""
-    orders = {2: (1, 0), 3: (0, 2, 1)}
-    turned = name.endswith(("W_Q", "W_K", "W_V", "W_U")) or (gated and name.startswith("mlp.W_"))
-    order = (2, 0, 1) if name.endswith("W_O") else orders[weight.ndim] if turned else tuple(range(weight.ndim))
+    """A copy of a parameter in its `memory_order`. Shape and values stay the same."""
+    order = memory_order(name, weight.ndim, gated=gated)
     there = weight.permute(order)
     copied = torch.empty(there.shape, dtype=dtype, device=device).copy_(there)
     return copied.permute([order.index(axis) for axis in range(weight.ndim)])

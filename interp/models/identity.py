@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,6 +13,7 @@ import torch
 import xxhash
 
 from interp.models.sites import Model, check_model, view
+from interp.models.views import memory_order
 
 __all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "set_origin", "weight_hash"]
 
@@ -38,6 +38,7 @@ def set_origin(model: Any, source: Origin) -> None:
     model.interp_origin = source
 
 
+_finite: set[str] = set()  # hashes of weights that were found to be finite
 _once: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
 
 
@@ -64,14 +65,15 @@ def weight_hash(model: Model) -> str:
     A `HookedTransformer` or `HookedEncoder` and a `TransformerBridge` with the same weights have the same hash.
     """
     known = _known_of(model)
-    if "hash" in known:
-        return str(known["hash"])
-    digest = xxhash.xxh3_128()
-    for name, parameter in sorted(view(model).parameters(), key=itemgetter(0)):
-        digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        laid_out = parameter.mT if name == "unembed.W_U" else parameter  # in memory the vocabulary comes first
-        digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return str(known.setdefault("hash", digest.hexdigest()))
+    if "hash" not in known:
+        digest, named = xxhash.xxh3_128(), dict(view(model).parameters())
+        gated = any(name.endswith("W_gate") for name in named)
+        for name, parameter in sorted(named.items()):
+            digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
+            laid_out = parameter.permute(memory_order(name, parameter.ndim, gated=gated))
+            digest.update(laid_out.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        known["hash"] = digest.hexdigest()
+    return str(known["hash"])
 
 
 def config_hash(model: Model) -> str:
@@ -84,8 +86,11 @@ def config_hash(model: Model) -> str:
 
 def check_weights(model: Model) -> None:
     """Raise ValueError for a parameter that is not finite. TransformerLens silently turns attention of NaN into 0."""
-    known = _known_of(model)
-    for name, parameter in () if "finite" in known else model.named_parameters():
+    found = None if _once.get() is None else weight_hash(model)  # which is wanted later
+    if found in _finite:
+        return
+    for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():
             raise ValueError(f"weight {name} of this model has NaN or infinite values; load or train it again")
-    known["finite"] = True
+    if found is not None:
+        _finite.add(found)

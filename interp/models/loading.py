@@ -89,7 +89,7 @@ def load(
     where = find_device(device) if device_map is None else device_map
     directory = model_directory(name)
     if directory is None:
-        source, revision = _on_hub(name, revision, checkpoint)
+        source, revision = on_hub(name, revision, checkpoint)
     elif revision is None and checkpoint is None:
         source = str(directory)
     else:
@@ -165,23 +165,6 @@ def _check_room(name: str, stored: Stored, dtype: torch.dtype, device: torch.dev
     smaller = f" a smaller dtype (bfloat16: {memory.shown(2 * numbers)}), or" if lighter else ""
     files = "dtype='auto' with backend='bridge' and device='cpu', which leaves the weights in their files"
     raise ValueError(f"{found}; use{smaller} {files}")
-
-
-def _on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:
-    """The hub name of a model, and the revision of a checkpoint."""
-    from transformer_lens.supported_models import MODEL_ALIASES
-
-    aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
-    source = aliases.get(name.lower(), name)
-    if checkpoint is None:
-        return source, revision
-    if revision is not None:
-        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give only one of them")
-    if source.startswith("stanford-crfm/"):
-        return source, f"checkpoint-{checkpoint}"
-    if "pythia" in source:
-        return source, f"step{checkpoint}"
-    raise ValueError(f"interp knows no numbered checkpoints of {source}; give the hub branch as revision=")
 
 
 @contextmanager

@@ -90,6 +90,23 @@ def read_config(source: str, revision: str | None = None) -> Any:
     raise ValueError(f"{source} is a {kind!r} model, which is not supported; expected {expected}")
 
 
+def on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str, str | None]:
+    """The hub's own name of a model, and the revision of a checkpoint."""
+    from transformer_lens.supported_models import MODEL_ALIASES
+
+    aliases = {alias.lower(): official for official, names in MODEL_ALIASES.items() for alias in names}
+    source = aliases.get(name.lower(), name)
+    if checkpoint is None:
+        return source, revision
+    if revision is not None:
+        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give one of them")
+    if source.startswith("stanford-crfm/"):
+        return source, f"checkpoint-{checkpoint}"
+    if "pythia" in source:
+        return source, f"step{checkpoint}"
+    raise ValueError(f"{source} has no numbered checkpoints known here; give the hub branch as revision=")
+
+
 SEQ2SEQ = {"bart": "BartForConditionalGeneration", "t5": "T5ForConditionalGeneration"}
 """Encoder-decoders that TransformerLens knows, by `model_type`."""
 

@@ -2,7 +2,8 @@
 memory and operations before loading it; no weight is read."""
 
 import copy
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +12,18 @@ import torch
 from interp.checks import refuse, whole_number
 from interp.declare import Backend, Bias
 from interp.models.footprint import TOKENS_PER_ROW, Widths
-from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, model_class, read_config
+from interp.models.pretrained import HOOKED, MASKED, Stored, context_of, model_class, on_hub, read_config
 from interp.paths import model_directory
 
-__all__ = ["Shape", "shape"]
+__all__ = ["Shape", "shape", "shape_with"]
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-_MLP_WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size")
+_MLP_WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size", "encoder_ffn_dim")
 _EAGER = ("bert", "roberta", "opt", "gptj", "gpt_neo", "bloom", "gpt_oss")
 """Kinds of models whose attention TransformerLens leaves to transformers, or that have special scores."""
 _GATES = ("gate", "wi_1", "w3")
+_DEPTHS = ("num_hidden_layers", "encoder_layers", "num_decoder_layers", "decoder_layers")
+_IN_BLOCK = re.compile(r"\.(\d+)\.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +91,8 @@ class Shape(Widths):
         return length
 
 
-def shape(name: str) -> Shape:
-    """The shape of a hub name or a directory with a config.json.
+def shape(name: str, revision: str | None = None, checkpoint: int | None = None) -> Shape:
+    """The shape of a hub name or a directory with a config.json; the rest is as in `interp.load`.
 
     Raises FileNotFoundError if there is no config, ValueError for an unsupported architecture or a size below 1, and
     TypeError for a size that is not a whole number.
@@ -99,8 +102,9 @@ def shape(name: str) -> Shape:
         >>> tiny.d_model, tiny.n_layers, tiny.context, tiny.tied
         (192, 6, 128, True)
     """
-    source = str(model_directory(name, weights=False) or name)
-    config = read_config(source)
+    directory = model_directory(name, weights=False)
+    source, revision = (str(directory), None) if directory else on_hub(name, revision, checkpoint)
+    config = read_config(source, revision)
 
     def size(what: str, value: Any) -> int:
         return whole_number(value, f"{what} in the config.json of {name}", least=1)
@@ -117,7 +121,7 @@ def shape(name: str) -> Shape:
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         why = f"transformers cannot make a model of it: {error!r}"
         raise ValueError(f"the config.json of {name} is not that of a {config.model_type} model: {why}") from error
-    stored = Stored(source, None, config, "bridge")
+    stored = Stored(source, revision, config, "bridge")
     declared = getattr(config, "dtype", None)
     return Shape(
         n_heads=heads,
@@ -140,10 +144,16 @@ def shape(name: str) -> Shape:
     )
 
 
+def shape_with(name: str, options: Mapping[str, Any]) -> Shape:
+    """The `shape` of a model that is loaded with these options."""
+    return shape(name, options.get("revision"), options.get("checkpoint"))
+
+
 @dataclass(frozen=True)
 class _Sketch:
-    """Sizes read off a model of at most four blocks that takes no memory: the number of weights of a block that a token
-    passes through, of all blocks (the fourth stands for the rest, as the first ones may differ), and of the head."""
+    """Sizes read off a model of at most four blocks per stack that takes no memory: the number of weights of a block
+    that a token passes through (for an encoder-decoder, of one block of each stack), of all blocks (the fourth stands
+    for the rest, as the first ones may differ), and of the head."""
 
     active: int
     parameters: int
@@ -152,20 +162,29 @@ class _Sketch:
 
     @classmethod
     def of(cls, config: Any, n_layers: int) -> "_Sketch":
-        number = min(n_layers, 4)
         config = copy.deepcopy(config)
-        config.num_hidden_layers = number
+        depths = {key: getattr(config, key, None) or 0 for key in _DEPTHS}
+        for key, depth in depths.items():
+            if depth:
+                setattr(config, key, min(depth, 4))
         with torch.device("meta"):
             model = model_class(config)(config)
-        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        last = [name for name in sizes if f".{number - 1}." in name]
         n_experts = next((getattr(config, name) for name in _EXPERTS if getattr(config, name, None)), None)
         chosen = 1.0 if n_experts is None else getattr(config, "num_experts_per_tok", n_experts) / n_experts
-        matrices = [name for name, one in model.named_parameters() if one.ndim > 1 and "bias" not in name]
-        active = sum(sizes[name] * (chosen if ".experts." in name else 1) for name in last if name in matrices)
+        sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        matrices = {name for name, one in model.named_parameters() if one.ndim > 1 and "bias" not in name}
+        active, parameters, last = 0.0, sum(sizes.values()), []
+        for name, size in sizes.items():
+            found = _IN_BLOCK.search(name)
+            of_decoder = config.is_encoder_decoder and "decoder" in name
+            depth = max(depths[key] for key in _DEPTHS if ("decoder" in key) == of_decoder) or n_layers
+            if found and int(found[1]) == min(depth, 4) - 1:
+                last.append(name)
+                parameters += (depth - min(depth, 4)) * size
+                active += (name in matrices) * size * (chosen if ".experts." in name else 1) * depth / n_layers
         return cls(
             active=round(active),
-            parameters=sum(sizes.values()) + (n_layers - number) * sum(sizes[name] for name in last),
+            parameters=parameters,
             gated=any(part in name for name in last for part in _GATES),
             biases=("ln", "fc", "last") if config.model_type in MASKED else tuple(_biases(sizes)),
         )

@@ -150,8 +150,8 @@ class Spelling:
 
 def token_names(model: Model, ids: Iterable[SupportsInt]) -> list[str]:
     """Readable names of tokens (`Spelling.names`), or their ids if there is no tokenizer."""
-    numbers = [int(i) for i in ids]
-    return [str(i) for i in numbers] if model.tokenizer is None else Spelling(model.tokenizer).names(numbers)
+    numbers = list(map(int, ids))
+    return list(map(str, numbers)) if model.tokenizer is None else Spelling(model.tokenizer).names(numbers)
 
 
 def _joined(tokenizer: Any) -> Callable[[list[str]], str]:

@@ -87,7 +87,7 @@ def check_device_map(device_map: object, device: object, backend: object) -> Non
         check_choice("device_map", device_map, _WAYS)
     elif not isinstance(device_map, Mapping):
         expected = f"one of {', '.join(_WAYS)}, or the device of each part"
-        raise TypeError(f"device_map must be {expected}, found {device_map!r}")
+        raise TypeError(f"device_map must be {expected}, found {device_map!r}; a single device is device=")
     if device is not None or backend == "hooked":
         other = "device" if device is not None else "backend='hooked'"
         raise ValueError(f"device_map spreads a TransformerBridge over several devices; leave {other} out")

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 __all__ = ["Attention", "FinalNorm", "HeadTensors", "Model", "Read", "Rotation", "Site", "Tokens", "View"]
+__all__ += ["memory_order"]
 
 if TYPE_CHECKING:
     from transformer_lens import HookedEncoder, HookedTransformer
@@ -31,6 +32,19 @@ Site: TypeAlias = Literal[
 
 FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms", None]
 """The norm before the unembedding; `folded` if its scale and bias are in the unembedding."""
+
+
+def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
+    """The dimensions of a parameter of TransformerLens as `interp.load` has them follow each other in memory: the order
+    in which TransformerLens multiplies it, so that no call copies it.
+
+    Args:
+        gated: whether the MLPs of the model are.
+    """
+    if name.endswith("W_O"):
+        return (2, 0, 1)
+    turned = name.endswith(("W_Q", "W_K", "W_V", "W_U")) or (gated and "mlp.W_" in name)
+    return {2: (1, 0), 3: (0, 2, 1)}[ndim] if turned else tuple(range(ndim))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import torch
 from interp.corpora import pairs
 from interp.corpora.controls import Swap
 from interp.declare import listed
-from interp.models.shapes import Shape, shape
+from interp.models.shapes import Shape, shape_with
 from interp.probing.atlas.costs import atlas_pass, kept_on_disk
 from interp.probing.options import ProbingOptions
 from interp.run.budget import Cost, Pass, setup
@@ -40,7 +40,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     if data is None:
         raise ValueError("--pairs is missing; expected minimal pairs, which say how many sentences there are")
     asked = ProbingOptions(**{key: value for key, value in options.items() if key in _OPTIONS and not callable(value)})
-    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit, **asked.columns), shape(name)
+    table, size = pairs.load(data, tasks=asked.tasks, limit=asked.limit, **asked.columns), shape_with(name, options)
     sentences = [*table["sentence_good"], *table["sentence_bad"]]
     lengths = [round(len(sentence.split()) * 4 / 3) + 1 for sentence in sentences]
     n_states, n_tasks = size.n_layers + 1 if asked.states is None else len(listed(asked.states)), table["UID"].nunique()

@@ -19,7 +19,7 @@ from interp import memory
 from interp.declare import Backend
 from interp.models.footprint import LOADING, PROCESS, default_rows, room_for_batches
 from interp.models.running import find_device
-from interp.models.shapes import Shape, shape
+from interp.models.shapes import Shape, shape_with
 from interp.models.spread import check_device_map, own_gpus
 
 __all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
@@ -141,7 +141,7 @@ def setup(name: str, options: Mapping[str, Any]) -> Setup:
         >>> found.rows, found.context
         (64, 64)
     """
-    found = shape(name)
+    found = shape_with(name, options)
     spread = options.get("device_map") is not None
     dtype, backend = found.dtype(options.get("dtype")), found.backend("bridge" if spread else options.get("backend"))
     found = replace(found, eager=found.eager_bridge and backend == "bridge")

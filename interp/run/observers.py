@@ -4,6 +4,7 @@ An `Observer` is a set of named tensors, each with a reduction. `observe` runs e
 lets all observers listen.
 """
 
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ _OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
+_KEPT = 2**20  # numbers in what fingerprints are projected on, from which on it is drawn each time
 
 
 class Observer:
@@ -90,6 +92,7 @@ class Observer:
         self.reductions: dict[str, Reduction] = {}
         self._scratch: dict[str, Tensor] = {}
         self._by_group: dict[tuple[str, int], Tensor] = {}
+        self._at_places: list[tuple[str, int, Tensor, Tensor]] = []
 
     def add_state(self, name: str, shape: tuple[int, ...], reduce: Reduction = "sum") -> None:
         """Declare a tensor, filled with the reduction's neutral element.
@@ -100,7 +103,7 @@ class Observer:
         check_choice("reduction", reduce, _COMBINE)
         if reduce == "groups" and _SIZE not in self.state:
             self.add_state(_SIZE, (), "max")
-        self.state[name] = torch.full(shape, _NEUTRAL[reduce], dtype=torch.float64, device=self.device)
+        self.state[name] = _filled(shape, _NEUTRAL[reduce], self.device)
         self.reductions[name] = reduce
 
     @property
@@ -123,12 +126,20 @@ class Observer:
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
         if new.shape != shape:
             raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(new.shape)}")
+        own = isinstance(value, Tensor) and new is not value  # else somebody else may write to it
         if group is not None:
             held = self._by_group.get((name, group))
-            self._by_group[name, group] = new.clone() if held is None else held.add_(new)
+            self._by_group[name, group] = (new if own else new.clone()) if held is None else held.add_(new)
             return
         seen = self._scratch.get(name)
-        self._scratch[name] = new.clone() if seen is None else _COMBINE[self.reductions[name]](seen, new)
+        if seen is None:
+            self._scratch[name] = new if own else new.clone()
+        else:
+            self._scratch[name] = _COMBINE[self.reductions[name]](seen, new)
+
+    def add_at(self, name: str, places: Int[Tensor, " n"], values: Float[Tensor, "*shape n"], *, group: int) -> None:
+        """`add` values at some places of the last dimension, which may be the same, and zeros everywhere else."""
+        self._at_places.append((name, group, places.to(self.device), values.to(self.device, torch.float64)))
 
     def groups_of(self, batch: Batch) -> list[int]:
         """The group of texts that each row of a batch belongs to, for `add`.
@@ -167,11 +178,13 @@ class Observer:
         self._take(self._scratch)
         for (name, group), value in self._by_group.items():
             self.state[name][group] += value
+        for name, group, places, values in self._at_places:
+            self.state[name][group].index_add_(-1, places, values)
         self.discard()
 
     def discard(self) -> None:
         """Discard the scratch memory."""
-        self._scratch, self._by_group = {}, {}
+        self._scratch, self._by_group, self._at_places = {}, {}, []
 
     def clear(self) -> None:
         """Forget everything."""
@@ -307,6 +320,13 @@ def observe(
     save()
 
 
+def _filled(shape: tuple[int, ...], value: float, device: torch.device) -> Float[Tensor, "*shape"]:
+    """A tensor of one value; of zeros on the CPU, memory is taken only where it is written to."""
+    if value == 0 and device.type == "cpu":
+        return torch.from_numpy(np.zeros(shape))
+    return torch.full(shape, value, dtype=torch.float64, device=device)
+
+
 @torch.no_grad()
 def feed(
     model: Model,
@@ -371,8 +391,17 @@ def fingerprint(values: Shaped[np.ndarray | Tensor, "*shape"]) -> dict[str, Any]
     """
     numbers = torch.as_tensor(values).detach().double().cpu().numpy()
     flat = numbers.ravel()
-    finite = np.where(np.isfinite(flat), flat, 0.0)
-    rest = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
-    rng = np.random.default_rng(0)
-    projections = [[float(r @ finite), float(r @ rest)] for r in (rng.standard_normal(flat.size) for _ in range(4))]
+    finite, rest = flat, np.zeros(1)
+    if not np.isfinite(flat).all():
+        finite = np.where(np.isfinite(flat), flat, 0.0)
+        rest = np.where(np.isnan(flat), 3.0, np.where(np.isposinf(flat), 2.0, np.isneginf(flat)))
+    directions = _directions(flat.size) if flat.size < _KEPT else _directions.__wrapped__(flat.size)
+    projections = [[float(r @ finite), float(r[: len(rest)] @ rest)] for r in directions]
     return {"shape": list(numbers.shape), "projections": projections}
+
+
+@functools.lru_cache(maxsize=1)
+def _directions(size: int) -> list[Float[np.ndarray, " size"]]:
+    """What numbers are projected on."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(size) for _ in range(4)]

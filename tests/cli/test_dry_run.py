@@ -1,15 +1,20 @@
 """`--dry-run`: what a command would take, from config.json and headers, and whether it fits."""
 
 import json
+import re
 import shutil
 
 import pytest
+import torch
+import transformers
+from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from interp import memory
 from interp.analyses import OWN
 from interp.cli import main
 from interp.models.footprint import PROCESS
+from interp.models.shapes import shape
 
 SIZES = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_hidden_layers": 80}
 LLAMA_70B = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192}
@@ -156,3 +161,47 @@ def test_the_first_batch_is_timed(arguments, capsys, tmp_path, monkeypatch):
         text = capsys.readouterr().out
         assert "s for the first batch" in text
         assert "all passes over the text: " in text
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_both_stacks_of_an_encoder_decoder_count(kind, tmp_path):
+    """By the config alone; the decoder has other blocks than the encoder, and more of them."""
+    sizes = {
+        "t5": {"num_layers": 5, "num_decoder_layers": 7, "d_kv": 4, "num_heads": 2, "d_ff": 24},
+        "bart": {"encoder_layers": 5, "decoder_layers": 7, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+        | {"encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 32},
+    }
+    config = {"t5": transformers.T5Config, "bart": transformers.BartConfig}[kind](
+        d_model=8, vocab_size=50, **sizes[kind]
+    )
+    config.save_pretrained(tmp_path)
+    found = shape(str(tmp_path))
+    with torch.device("meta"):
+        model = transformers.AutoModelForSeq2SeqLM.from_config(config)
+    matrices = {name: one.numel() for name, one in model.named_parameters() if one.ndim > 1}
+    in_blocks = sum(size for name, size in matrices.items() if re.search(r"\.\d+\.", name) and "bias" not in name)
+    assert found.parameters == sum(one.numel() for one in model.parameters())
+    assert found.block_weights * found.n_layers == pytest.approx(in_blocks, rel=1e-3)
+
+
+@pytest.fixture
+def cached_gpt2(tmp_path, monkeypatch):
+    """A hub's cache in which a branch of gpt2 has three layers, and main has two."""
+    folder = tmp_path / "hub" / "models--gpt2"
+    (folder / "refs").mkdir(parents=True)
+    for revision, layers in {"main": 2, "wider": 3}.items():
+        commit = f"{layers}" * 40
+        (folder / "refs" / revision).write_text(commit)
+        config = transformers.GPT2Config(n_layer=layers, n_embd=8, n_head=2, vocab_size=50, n_positions=64)
+        config.save_pretrained(folder / "snapshots" / commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(transformers.utils.hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def test_short_names_and_revisions_of_the_hub(cached_gpt2, capsys):
+    assert told(capsys, "frequency", "--model", "gpt2")["parameters"] == (sized := shape("gpt2").parameters)
+    assert told(capsys, "attention", "--model", "gpt2-small")["parameters"] == sized
+    assert told(capsys, "frequency", "--model", "gpt2-small", "--revision", "wider")["parameters"] > sized
+    assert main(["frequency", "--model", "gpt2", "--checkpoint", "10", "--dry-run"]) != 0
+    assert "gpt2 has no numbered checkpoints" in capsys.readouterr().err

@@ -435,7 +435,9 @@ def test_a_study_has_the_atlas_where_it_is_asked_for():
 def test_runs_are_compared_in_their_units():
     model, table = toy_decoder(), toy_pairs(("a", "c"))
     quick: Any = {"states": [1], "methods": ["dense"], "controls": ["none"], "progress": False}
-    with pytest.warns(UserWarning, match=r"no control pairs, .*; for that, read bundled pairs, or give control pairs to"):
+    with pytest.warns(
+        UserWarning, match=r"no control pairs, .*; for that, read bundled pairs, or give control pairs to"
+    ):
         runs = {"map": probing.study(model, table, atlas=True, **quick), "plain": probing.study(model, table, **quick)}
     assert not {name for name in sides(runs).figures if name.startswith(("found_again", "pair"))}
     found = sides(runs | {"again": runs["map"]})
