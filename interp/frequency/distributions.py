@@ -297,8 +297,8 @@ class MeanPredictions(LogitsObserver):
         are too small for float32."""
         log_p = (logits + self._shifts[i].to(logits)).log_softmax(1)
         if logits.dtype != torch.float64:
-            sums = log_p.exp().sum(0)
-            if self._underflows(sums, sums.new_tensor(len(logits))):
+            total = log_p.exp().sum(0)
+            if self._underflows(total, total.new_tensor(len(logits))):
                 log_p = (logits.to(self._shifts.dtype) + self._shifts[i]).log_softmax(1)
         self.look(i, log_p)
         nll[i] = -log_p.gather(1, targets.clamp(min=0)[:, None])[:, 0]

@@ -99,7 +99,7 @@ def on_hub(name: str, revision: str | None, checkpoint: int | None) -> tuple[str
     if checkpoint is None:
         return source, revision
     if revision is not None:
-        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give one of them")
+        raise ValueError(f"both revision={revision!r} and checkpoint={checkpoint} were given; give only one of them")
     if source.startswith("stanford-crfm/"):
         return source, f"checkpoint-{checkpoint}"
     if "pythia" in source:
