@@ -279,8 +279,8 @@ def test_bad_input(gpt2, load_toy):
         (["w1", ""], "prompt 1 is empty"),
         ([[]], "prompt 0 is empty"),
         ([[3, 67]], "token ids 3 … 67, expected 0 … 66"),
-        ([[1] * 25], "prompt 0, 25 tokens, and 5 new ones exceed the context of 24"),
-        ([[1], [1] * 20], "prompt 1, 20 tokens, and 5 new ones exceed the context of 24"),
+        ([[1] * 25], "prompt 0 of 25 tokens and 5 new ones exceed the context of 24"),
+        ([[1], [1] * 20], "prompt 1 of 20 tokens and 5 new ones exceed the context of 24"),
     ):
         with pytest.raises(ValueError, match=message):
             generate(gpt2, wrong, max_new_tokens=5, progress=False)

@@ -115,7 +115,11 @@ CASES: dict[str, Case] = {
             w.model("gpt2"), pd.DataFrame({"sentence_good": ["w1 w2"], "sentence_bad": ["w1 w3"]}), **quiet
         ),
     ),
-    "a probe of some neurons": (BAD, "give the whole table", lambda w: probing.probe(open_gates(), "t", 1)),
+    "a probe of some neurons": (
+        BAD,
+        "give the unmodified table of the sweep",
+        lambda w: probing.probe(open_gates(), "t", 1),
+    ),
     "the overlap of some neurons": (BAD, "8 of the 16 dim", lambda w: probing.overlap(open_gates().neurons)),
     "an overlap without the last neuron of one task": (
         BAD,
