@@ -137,7 +137,7 @@ class Observer:
         else:
             self._scratch[name] = _COMBINE[self.reductions[name]](seen, new)
 
-    def add_at(self, name: str, places: Int[Tensor, " n"], values: Float[Tensor, "*shape n"], *, group: int) -> None:
+    def add_at(self, name: str, places: Int[Tensor, " n"], values: Shaped[Tensor, "*shape n"], *, group: int) -> None:
         """`add` values at some places of the last dimension, which may be the same, and zeros everywhere else."""
         self._at_places.append((name, group, places.to(self.device), values.to(self.device, torch.float64)))
 
