@@ -19,11 +19,16 @@ import pandas as pd
 from scipy import stats
 
 from interp import corpora
+from interp.attention.ablation import KeyAblation
 from interp.attention.patterns import attention_by_class
+from interp.attention.scores import ScoreContributions
+from interp.attention.shares import gaps
 from interp.corpora import Batches
+from interp.encoding.steering import SteeredMeans
 from interp.frequency import bias_effect
 from interp.models.sites import Model
 from interp.probing.uncertainty import averaged, compared
+from interp.run.observers import observe
 from interp.testing import toy_decoder
 
 CONTEXT, WORDS = 24, 60
@@ -31,6 +36,13 @@ MEASURES = {
     "KL(u‖q)": "kl", "ΔKL, without b_LN": "delta_kl", "JS": "js", "perplexity": "perplexity",
     "Δ perplexity, without b_LN": "delta_perplexity", "balanced NLL": "balanced_nll",
 }  # fmt: skip
+SPREAD = {
+    "attention by class": "heads × classes", "change without a dimension": "layers × dimensions × classes",
+    "gap": "layers × classes × dimensions", "ratio achieved": "tokens × ratios",
+}  # fmt: skip
+"""What there are many of, and of what."""
+DIMS = (3, 8, 12)
+STEERED = [(token, ratio) for token in (7, 10, 20, 40) for ratio in (0.5, 2, 5)]
 CLASSES = {"common": list(range(7, 12)), "rare": list(range(37, 67))}
 
 TASKS = 20
@@ -58,7 +70,34 @@ def read(model: Model, batches: Batches, counts: corpora.unigrams.Unigrams) -> p
     attention = attention_by_class(model, batches, key_classes=CLASSES, progress=False)
     for (layer, head, key_class), found in attention.set_index(["layer", "head", "key_class"]).iterrows():
         rows[f"attention by class {layer} {head} {key_class}"] = found["sum"], found["sum_low"], found["sum_high"]
+    rows |= effects(model, batches)
     return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"])
+
+
+def effects(model: Model, batches: Batches) -> dict[str, tuple[float, float, float]]:
+    """Value and interval of what removing dimensions does to attention, of gaps, and of steering."""
+    classes = corpora.token_classes(model, CLASSES)
+    removed = KeyAblation(model, classes, {layer: dict.fromkeys(DIMS, 0.0) for layer in range(model.cfg.n_layers)})
+    scores = ScoreContributions(model, classes)
+    steered = SteeredMeans(model, [(token, np.log(ratio), [0.0]) for token, ratio in STEERED], np.zeros((1, 16)))
+    observe(model, batches, removed, scores, steered, progress=False)
+    rows: dict[str, tuple[float, float, float]] = {}
+    for layer in range(model.cfg.n_layers):
+        change = removed.jackknife(lambda sums, n: sums / n[..., None, None], removed.changes(layer), removed.queries)
+        for place in np.ndindex(change.value.shape):
+            name = "change without a dimension " + " ".join(map(str, (layer, *place)))
+            rows[name] = change.value[place], change.low[place], change.high[place]
+    apart = gaps(scores.scores).mean("head", ["gap"])
+    half = scores.gap_half(apart)
+    for row, reach in zip(apart.itertuples(), half, strict=True):
+        rows[f"gap {row.layer} {row.key_class} {row.dim}"] = row.gap, row.gap - reach, row.gap + reach
+    measures = steered.measures
+    for number, row in enumerate(measures.itertuples()):
+        rows[f"ratio achieved {number}"] = row.achieved, row.achieved_low, row.achieved_high
+    asked = pd.DataFrame({"shift": "constant", "weights": "", "group": "some", "requested": [r for _, r in STEERED]})
+    miss = steered.misses(asked).iloc[0]
+    rows["median error of steering"] = miss["error"], miss["error_low"], miss["error_high"]
+    return rows
 
 
 def covered(repetitions: int, sizes: list[int], positions: int) -> pd.DataFrame:
@@ -122,14 +161,15 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", message="no token of class")
     share = covered(asked.corpora, asked.texts, asked.positions)
-    of_attention = share.index.str.startswith("attention")
-    rows = {name: ["none" if np.isnan(one) else f"{one:.1%}" for one in share.loc[name]] for name in MEASURES}
-    heads = share[of_attention]
-    spread = [
-        "none" if heads[n].isna().all() else f"{heads[n].mean():.1%} ({heads[n].min():.0%}–{heads[n].max():.0%})"
-        for n in heads
-    ]
-    rows[f"attention by class (mean and range of {of_attention.sum()} heads × classes)"] = spread
+    one_by_one = [*MEASURES, "median error of steering"]
+    rows = {name: ["none" if np.isnan(one) else f"{one:.1%}" for one in share.loc[name]] for name in one_by_one}
+    for name, what in SPREAD.items():
+        many = share[share.index.str.startswith(f"{name} ")]
+        cells = [
+            "none" if many[n].isna().all() else f"{many[n].mean():.1%} ({many[n].min():.0%}–{many[n].max():.0%})"
+            for n in many
+        ]
+        rows[f"{name} (mean and range of {len(many)} {what})"] = cells
     for name, row in accuracies(asked.corpora, asked.texts).iterrows():
         rows[str(name)] = [f"{one:.1%}" for one in row]
     print(f"| {asked.corpora} draws of | " + " | ".join(f"{n} texts or pairs" for n in asked.texts) + " |")

@@ -3,12 +3,11 @@
 Large libraries are imported where they are used: the process that hands tests to others needs none.
 """
 
-import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ForwardRef, get_args
+from typing import Any, get_args
 
 import jaxtyping
 import pytest
@@ -17,26 +16,18 @@ _jaxtyped = jaxtyping.jaxtyped
 
 
 def jaxtyped(*function: Any, typechecker: Any) -> Any:
-    """jaxtyping's own for functions whose annotations name shapes; the types of others are checked by beartype alone.
+    """jaxtyping's own, which checks twice at every call, for functions whose annotations name shapes.
 
-    jaxtyping binds the arguments of every call and checks them twice.
+    mypy checks the types of the others.
     """
-    if not (function and inspect.isfunction(function[0])) or _names_shapes(*function[0].__annotations__.values()):
-        return _jaxtyped(*function, typechecker=typechecker)
-    plain, checked = function[0], typechecker(function[0])
-
-    @functools.wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (plain if jaxtyping.config.jaxtyping_disable else checked)(*args, **kwargs)
-
-    return call
+    if function and inspect.isfunction(function[0]) and not _names_shapes(*function[0].__annotations__.values()):
+        return function[0]
+    return _jaxtyped(*function, typechecker=typechecker)
 
 
 def _names_shapes(*annotations: Any) -> bool:
-    """Names of types count: where they can't be resolved, jaxtyping takes them for anything, and beartype raises."""
     return any(
-        isinstance(annotation, str | ForwardRef)
-        or (inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray))
+        (inspect.isclass(annotation) and issubclass(annotation, jaxtyping.AbstractArray))
         or _names_shapes(*get_args(annotation))
         for annotation in annotations
     )

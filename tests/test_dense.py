@@ -264,7 +264,7 @@ def test_gaps_of_arrays_that_lack_something() -> None:
     mean = np.ones((2, 3, 3, 5))
     mean[1, 2, 1, 3] = np.nan
     row = "{'layer': 0, 'head': 2, 'key_class': 'cls', 'dim': 3}"
-    with pytest.raises(ValueError, match=f"scores lacks mean for {row} or for 'other' beside it"):
+    with pytest.raises(ValueError, match=f"scores lacks mean for {row} or for the matching 'other'"):
         gaps(Dense.of(LABELS | {"mean": mean}, KEY))
     none = gaps(Dense.of(LABELS | {"key_class": ["a", "b", "c"], "mean": np.ones((2, 3, 3, 5))}, KEY))
     assert len(none) == 0

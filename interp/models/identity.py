@@ -86,6 +86,7 @@ def config_hash(model: Model) -> str:
 
 def check_weights(model: Model) -> None:
     """Raise ValueError for a parameter that is not finite. TransformerLens silently turns attention of NaN into 0."""
+    check_model(model)
     found = None if _once.get() is None else weight_hash(model)  # which is wanted later
     if found in _finite:
         return

@@ -287,7 +287,7 @@ def test_bos_at_the_first_position_is_no_absent_class(load_toy):
         table = attention.attention_by_class(model, tokens, progress=False)
     assert table["key_class"].unique().tolist() == ["first", "other"]
     assert [str(one.message) for one in caught] == [
-        "this text has no token of class comma_period, so the tables have no rows for it"
+        "no token of class comma_period in this text, so the tables have no rows for it"
     ]
 
 

@@ -346,7 +346,7 @@ def test_text_that_is_all_unknown(made: Any) -> None:
     bert = made("tiny-bert").model
     with pytest.raises(ValueError, match=r"all \d+ tokens .* from the sentences are \[UNK\].*does not know its script"):
         probing.sentence_scores(bert, ["คุณชื่ออะไร", "คุณ"], **QUIET)
-    with pytest.warns(UserWarning, match="of the tokens from the sentences are"):
+    with pytest.warns(UserWarning, match="of the tokens of the sentences are"):
         found = probing.sentence_scores(bert, ["The boys hurt themselves.", "คุณ"], **QUIET)
     assert found["n_unknown"].tolist() == [0, 1]
 
