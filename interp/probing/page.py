@@ -36,7 +36,7 @@ DEFINITIONS = {
     "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept, with gates m of 0 to 1; dense: L2 "
     "logistic regression, all gates open. Pairs, not sentences, are split 60 : 20 : 20. Accuracy is the share of test "
     "sentences that are judged correctly, pair accuracy the share of test pairs whose good sentence scores higher.",
-    "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m: a small λ closes most.",
+    "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m; a small λ shuts most.",
     "Top k": "The k dimensions with the largest |Welch t| on the training split.",
     "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same "
     "architecture with random weights; the residual stream in a random basis.",
