@@ -145,7 +145,8 @@ class Result:
     def figures(self) -> "dict[str, Figure]":
         """The figures of the page, by name. Each has a method `save`, to use it in a paper.
 
-        Raises ValueError for a result that has no page, such as a sweep of probes.
+        Raises ValueError for a result that has no page, such as a sweep of probes; KeyError for a name that no figure
+        has, with the names that there are.
 
         Examples:
             >>> import interp
@@ -155,7 +156,7 @@ class Result:
             >>> list(study.figures())[:2]
             ['dimension_means', 'attention']
         """
-        return dict(self._section.figures)
+        return _Figures(self._section.figures)
 
     def to_csv(self, directory: str | os.PathLike[str]) -> list[Path]:
         """Write each table, and the findings, as `directory/<analysis>_<table>.csv`. Arrays of more than
@@ -243,6 +244,13 @@ class Result:
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(cls.table_names(), pd.read_parquet)
         readers |= {item.name: partial(_read_dense, **item.metadata) for item in fields(cls) if item.type is Dense}
         return cls(provenance=saved["provenance"], **{name: _read(files[name], read) for name, read in readers.items()})
+
+
+class _Figures(dict[str, "Figure"]):
+    """Figures by name; the error for another name says which there are."""
+
+    def __missing__(self, name: str) -> "Figure":
+        raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
 
 
 def load_result(directory: str | os.PathLike[str], analysis: str | None = None) -> Result:

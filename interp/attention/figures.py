@@ -355,7 +355,7 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
 def attention_view(shown: AttentionInText) -> Any:
     """Attention patterns of a layer beside what one dimension of the key contributes to their scores (circuitsvis).
 
-    For each head two panels: its pattern, and the dimension's contribution to each score in nats, less its mean over
+    For each head two panels: its pattern, and the dimension's contribution to each score in nats, minus its mean over
     the keys that the query sees; divided by the largest magnitude, which the panel's name gives.
 
     Args:

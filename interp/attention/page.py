@@ -25,7 +25,9 @@ DEFINITIONS = {
     "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
     "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at "
     "m and a key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
-    "Gap": "C_j of a class of keys less that of the other keys; n_dims_90 dimensions make 90 % of it.",
+    "Classes of keys": "first is the token at the first position of a row, whatever it is; BOS, [CLS] and [SEP] are "
+    "these tokens; comma, period are the two; other is all the rest. Users can define classes of their own.",
+    "Gap": "C_j of a class of keys minus that of the other keys; n_dims_90 dimensions make 90 % of it.",
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
     "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
     "dimensions lie beyond k in N(0, 1) noise.",
@@ -40,8 +42,8 @@ DEFINITIONS = {
     "by_direction, by_norm": "What sets the score |q| |k| cos of a position apart from that of other keys, as far as "
     "the direction of its key makes it, and as far as the norm does; they add up to gap.",
     "Writer": "What adds to a massive activation until it is highest: embeddings, attention or MLP of a block.",
-    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only, against random "
-    "dimensions and others of which as much is removed (matched: in root mean square, within a factor of 1.5).",
+    "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only. Controls are random "
+    "dimensions, and others of which as much is removed (matched: in root mean square, within a factor of 1.5).",
     "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
     "attention| over all blocks and classes; NaN where fewer than 39 dimensions match.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "

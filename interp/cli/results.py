@@ -52,7 +52,7 @@ def show(
         return
     chosen = {place: found for place, result in results.items() if (found := _tables(result, table))}
     if not chosen:
-        known = ", ".join(f"{one.analysis}/{name}" for one in results.values() for name in (*one.tables, *one.dense))
+        known = ", ".join(_listed(results)["table"].unique())
         raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
     if out is not None:
         written = [path for place, tables in chosen.items() for path in export(tables, out, place, formats)]
@@ -88,14 +88,17 @@ def _tables(result: "Result", wanted: str | None) -> dict[str, "pd.DataFrame"]:
 
 
 def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":
+    """The tables that have rows; of several runs, each with its run."""
     import pandas as pd
 
     rows = [
-        (f"{one.analysis}/{name}", len(one.tables[name] if name in one.tables else one.dense[name]))
-        for one in results.values()
-        for name in (*one.tables, *one.dense)
+        (place.removesuffix(one.analysis).rstrip("_"), f"{one.analysis}/{name}", len(table))
+        for place, one in results.items()
+        for name, table in (one.tables | one.dense).items()
+        if len(table)
     ]
-    return pd.DataFrame(rows, columns=["table", "rows"]).drop_duplicates()
+    table = pd.DataFrame(rows, columns=["run", "table", "rows"])
+    return table if table["run"].any() else table.drop(columns="run")
 
 
 def _first(rows: "pd.DataFrame", title: str) -> tuple[str, "pd.DataFrame"]:

@@ -141,7 +141,7 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     what, column = _ADDED[bias]
     numbers: Any = effect.projection.set_index("bias").loc[bias]
     rho, tau = (printed(numbers[one], "{:.2f}") for one in ("spearman", "slope"))
-    subtitle = f"Spearman ρ = {rho}, slope τ = {tau}"
+    subtitle = f"Spearman ρ = {rho}, slope τ = {tau}" if "nan" not in (rho, tau) else "the same for every word"
     out = figure(f"{what} and word frequency", "log u(w), nats", f"{what}, logits (nats)", subtitle=subtitle)
     seen = effect.types[effect.types["count"] > 0].sort_values("count", kind="stable")
     log_u, added = np.log(seen["unigram"]), seen[column]

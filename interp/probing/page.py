@@ -33,16 +33,16 @@ DEFINITIONS = {
     "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
     "top-k: Gurnee et al. 2023.",
     "State": "Hidden state 0 is the embeddings, state L + 1 what leaves TransformerLens' block L (counted from 0).",
-    "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept; dense: L2 logistic "
-    "regression. Pairs, not sentences, are split 60 : 20 : 20; accuracy is on the test sentences, pair "
-    "accuracy the share of pairs whose good sentence scores higher.",
-    "λ": "L0 probes minimise λ·BCE + (1 − λ)·mean P(z ≠ 0): hard-concrete gates m that a small λ closes.",
-    "Top k": "The k dimensions of the largest |Welch t| on the training split.",
+    "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept, with gates m of 0 to 1; dense: L2 "
+    "logistic regression, all gates open. Pairs, not sentences, are split 60 : 20 : 20. Accuracy is the share of test "
+    "sentences that are judged correctly, pair accuracy the share of test pairs whose good sentence scores higher.",
+    "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m; a small λ shuts most.",
+    "Top k": "The k dimensions with the largest |Welch t| on the training split.",
     "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same "
     "architecture with random weights; the residual stream in a random basis.",
     "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale "
-    "a pair. It was trained where the pairs are read (the appended EOS, or [CLS]) and is out of its range "
-    "elsewhere: that shows where a distinction appears, no probabilities.",
+    "per pair. The probe was trained where the pairs are read (the appended EOS, or [CLS]). At other tokens its score "
+    "shows where a distinction appears, but is no probability.",
     "Tokens of a neuron": "A click on a neuron shows the 20 tokens, of the sentences of all pairs, at which its "
     "magnitude is largest at that state; the table contexts has those of every neuron that a sparse probe reads there.",
     "Intervals": "95 %, in brackets: of one accuracy Wilson's, of a mean over tasks by a bootstrap of tasks, then of "

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -62,6 +63,7 @@ def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert "frequency/kl\t3" in lines
     assert f"frequency/probabilities\t{3 * 67}" in lines
+    assert not any(line.startswith("frequency/controls") for line in lines), "a table without rows"
     assert lines[-len(run.found.findings) :] == [*map(str, run.found.findings)]
     for name in ("kl", "frequency/kl"):
         assert main(["show", str(run.out), name]) == 0
@@ -70,6 +72,16 @@ def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
         assert [row.split("\t")[1] for row in rows] == ["scale", "0.0000", "0.5000", "1.0000"]
     assert main(["show", str(run.out), "types"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2 + 67, "all of it, for other programs"
+
+
+def test_show_lists_the_tables_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one_a", "b"):
+        shutil.copytree(run.out / "frequency", tmp_path / name / "frequency")
+    assert main(["show", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {"one_a\tfrequency/kl\t3", "b\tfrequency/kl\t3"} <= set(lines)
+    assert main(["show", str(tmp_path), "x"]) == 2
+    assert capsys.readouterr().err.count("frequency/kl") == 1
 
 
 def test_show_on_a_terminal(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
