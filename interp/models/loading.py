@@ -16,7 +16,7 @@ from interp.checks import check_choice, warn
 from interp.declare import Backend
 from interp.models.assembly import WronglyConverted, assembled
 from interp.models.identity import Origin, set_origin
-from interp.models.pretrained import Stored, place, read_config, why_not_converted
+from interp.models.pretrained import Stored, on_hub, place, read_config, why_not_converted
 from interp.models.running import find_device
 from interp.models.sites import Model
 from interp.models.spread import DeviceMap, check_device_map
