@@ -28,6 +28,7 @@ __all__ = [
     "check_finite",
     "context_of",
     "model_class",
+    "on_hub",
     "place",
     "read_config",
     "why_not_converted",

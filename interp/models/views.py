@@ -174,7 +174,9 @@ class View(ABC):
 
     def refuse_drawn(self) -> None:
         """Raise ValueError for a model whose weights exist only while a block runs (`interp.models.untrained`)."""
-        if any(one.numel() > 1 and not any(one.stride()) for one in self.model.parameters()):
+        blocks = getattr(self.model, "blocks", None)
+        parts = [blocks[0], blocks[-1]] if blocks else [self.model]  # at most one block has its matrices, as it runs
+        if any(one.numel() > 1 and not any(one.stride()) for part in parts for one in part.parameters()):
             what = "memory had no room for this untrained model, so its weights exist only while a block runs"
             raise ValueError(f"{what} and cannot be read; make it on a machine with room for a second model")
 
