@@ -154,17 +154,22 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     about["intervals"] = intervals_of(len(rows), 1)
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
-    mauve: dict[str, Any] | None = (
-        None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
-    )
-    if mauve is not None and len(rows) < FEWEST_PROMPTS:
-        mauve["no_interval"] = f"{len(rows)} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
     return GenerationStudy(
-        provenance=provenance(model, given.settings, **about, mauve=mauve),
+        provenance=provenance(model, given.settings, **about, mauve=_about_mauve(judge, len(rows))),
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
         intervals=intervals(texts, frequent),
     )
+
+
+def _about_mauve(judge: Model | None, n_prompts: int) -> dict[str, Any] | None:
+    """The provenance of MAUVE, with the reason if it has no interval."""
+    if judge is None:
+        return None
+    about = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    if n_prompts < FEWEST_PROMPTS:
+        about["no_interval"] = f"{n_prompts} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
+    return about
 
 
 _TEXTS = ["decoder", "scale", "prompt_id", "prompt", "text", "n_tokens", "token_ids"]
