@@ -273,14 +273,14 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     names = [(f"dimension {dim}", style["name"]) for dim in chosen for style in styles.values()]
     grid.index = [f"L{layer}H{head}" for head in grid.index]
     title = f"What outlier dimensions add to scores in block {layer}"
-    subtitle = "mean over pairs of a query and a key"
+    subtitle = f"{_unit(study)}, mean over pairs of a query and a key"
     out = figure(title, "class of the key", "head", subtitle=subtitle)
     add_grid(
         out,
         grid,
         "%{y}, %{x}<br>%{z:.3f}",
         texttemplate="%{z:.2f}",
-        colorbar_title_text=f"contribution, {_unit(study)}",
+        colorbar_title_text="contribution",
     )
     out.update_traces(x=[list(of) for of in zip(*names, strict=True)])
     return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
@@ -305,14 +305,15 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
     grid = part.pivot(index="head", columns="key_class", values="mean")[list(styles)]
     grid.index = [f"L{layer}H{head}" for head in grid.index]
     grid.columns = [style["name"] for style in styles.values()]
-    title, subtitle = f"What dimension {dim} adds to scores in block {layer}", "mean over pairs of a query and a key"
+    title = f"What dimension {dim} adds to scores in block {layer}"
+    subtitle = f"{_unit(study)}, mean over pairs of a query and a key"
     out = figure(title, "class of the key", "head", subtitle=subtitle)
     add_grid(
         out,
         grid,
         "%{y}, %{x}<br>%{z:.3f}",
         texttemplate="%{z:.2f}",
-        colorbar_title_text=f"contribution, {_unit(study)}",
+        colorbar_title_text="contribution",
     )
     return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
 

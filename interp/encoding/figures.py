@@ -230,10 +230,10 @@ def direction_cosines(study: EncodingStudy) -> Figure:
     names = study.directions["name_a"].unique()
     grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
-    subtitle = f"95 % of random directions have a |cosine| below {off['null_95'].median():.2f}"
+    subtitle = f"cosines; 95 % of those of random directions lie within ±{off['null_95'].median():.2f}"
     out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
     grid = grid.rename(index=plain, columns=plain)
-    add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}", colorbar_title_text="cosine")
+    add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}")
     return out.update_layout(meta={"least_width": 460})
 
 
