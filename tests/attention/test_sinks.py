@@ -377,6 +377,7 @@ class TestFindings:
         assert found[0].value == pytest.approx(0.5)
         assert found[3].question == "Do outlier dimensions make the sink?"
 
+    @pytest.mark.slow
     @pytest.mark.e2e
     def test_random_models_have_none(self):
         """Of a hundred, at most five."""

@@ -139,6 +139,7 @@ def test_counting_says_what_it_would_count(capsys):
     assert 100 < found["n_tokens"] < 10_000
 
 
+@pytest.mark.quick("arguments0")
 @pytest.mark.e2e
 @pytest.mark.parametrize(
     "arguments",

@@ -330,6 +330,7 @@ def test_a_corpus_is_opened_twice(limit, load_toy, tmp_path, monkeypatch):
         assert len(opened) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.parametrize("kept", [True, False])
 def test_tokens_are_the_same_at_every_reading(kept, load_toy, texts, monkeypatch):

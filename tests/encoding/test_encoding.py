@@ -168,6 +168,7 @@ def test_regression_equals_a_plain_one():
         encoding.regression.fit_arrays(W_U[:, :6], np.full(6, 0.1))
 
 
+@pytest.mark.slow
 def test_the_whole_yelp_text(shared, yelp):
     model = interp.load(shared / "models/gpt2-yelp")
     fit = encoding.fit(model, corpora.batches(model, [yelp.text]), **QUIET)

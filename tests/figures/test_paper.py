@@ -171,6 +171,7 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_the_command_writes_every_figure(run, capsys):
     assert main(["figures", str(run), "--format", "pdf,png", "--width", "3.3", "--json"]) == 0

@@ -34,6 +34,7 @@ def yes_in_100(found: Callable[[np.random.Generator], Iterable[Finding]]) -> dic
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.e2e  # for its time
 def test_random_biases_and_texts(load_toy):
     model = load_toy("gpt2")

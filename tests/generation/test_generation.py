@@ -108,6 +108,7 @@ def test_grouped_query_attention_and_rope(shared):
         assert tokens(found) == expected(hf, PROMPTS, seed=1, eos=2, max_new_tokens=60, **OPTIONS[decoder]), decoder
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_a_random_gpt2_of_124m_writes_as_in_transformers():
     torch.manual_seed(0)
@@ -545,6 +546,7 @@ def test_perplexity_is_of_rows_as_asked(tiny, some, corpus):
         assert found["perplexity"].dropna().tolist() == effect.kl["perplexity"].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_a_killed_sweep_goes_on(tiny, some, corpus, tmp_path, monkeypatch):
     options = {"scales": (1, 0), "decoders": ("sample", "beam"), "progress": False}

@@ -117,6 +117,7 @@ def test_a_paper_has_numbers_of_some_models(papers, monkeypatch, capsys):
     assert "paper 1 has no numbers of tiny-gpt2; it has them of bert-base-cased" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_a_paper_from_the_cache_of_the_hub(hf_directory, texts, tmp_path):
     """A small model under the name of a published one, and no network."""

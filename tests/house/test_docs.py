@@ -46,6 +46,7 @@ def public_names(module: str) -> list[str]:
     return [name for name in public if not isinstance(getattr(found, name), ModuleType)]
 
 
+@pytest.mark.slow
 def test_every_public_name_has_its_place(site):
     *_, packed = (site / "objects.inv").read_bytes().split(b"\n", 4)
     listed = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines()}
@@ -124,6 +125,7 @@ _OVER_THE_EDGE = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1400, 400])
 def test_what_is_wider_than_the_page_scrolls_by_itself(width, site):

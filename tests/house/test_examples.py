@@ -47,7 +47,9 @@ def called():
                 yield f"{name}.{public}", offered
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name.endswith("figures") else ()) for name in MODULES]
+)
 def test_examples(name):
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     said = []

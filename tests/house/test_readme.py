@@ -11,6 +11,7 @@ from interp.cli import app
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_examples_run(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README, re.S)

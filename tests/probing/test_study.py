@@ -620,6 +620,7 @@ def test_an_untrained_model(kind: str, load_toy: Callable[..., Any]) -> None:
 # Planted truth
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_planted_truth_at_the_size_of_llama() -> None:
     """1,600 sentences, 4,096 dimensions, 20 informative, one of large mean, 40 that follow informative ones."""
@@ -915,6 +916,7 @@ def plain_scores(directory: Path, sentences: Sequence[str]) -> np.ndarray:
     return scores
 
 
+@pytest.mark.slow
 def test_minimal_pair_accuracy_on_every_task_of_blimp(shared: Path) -> None:
     directory = shared / "models/gpt2-yelp"
     table = pairs.load(shared / "data/blimp")

@@ -31,6 +31,7 @@ def together(*tasks):
         return [future.result() for future in [pool.submit(lambda t=task: (gate.wait(), t())[1]) for task in tasks]]
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
     parts = texts[:6], texts[6:12]
