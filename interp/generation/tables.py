@@ -152,13 +152,8 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     about["intervals"] = intervals_of(len(rows), 1)
     about["unigram"] = {"corpus": counts.corpus, "n_tokens": counts.n_tokens}
     about["frequent"] = {"n_types": int(frequent.sum()), "share_of_corpus": float(counts.distribution[frequent].sum())}
-    mauve: dict[str, Any] | None = (
-        None if judge is None else {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
-    )
-    if mauve is not None and len(rows) < FEWEST_PROMPTS:
-        mauve["no_interval"] = f"{len(rows)} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
     return GenerationStudy(
-        provenance=provenance(model, given.settings, **about, mauve=mauve),
+        provenance=provenance(model, given.settings, **about, mauve=_about_mauve(judge, len(rows))),
         texts=texts[_TEXTS],
         metrics=metrics.join(perplexity, on="scale")[_METRICS],
         intervals=intervals(texts, frequent),
@@ -170,6 +165,15 @@ _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perple
 _SHOWN += ["mauve_mean", "mauve_low", "mauve_high", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
+
+
+def _about_mauve(judge: Model | None, n_prompts: int) -> dict[str, Any] | None:
+    if judge is None:
+        return None
+    about: dict[str, Any] = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    if n_prompts < FEWEST_PROMPTS:
+        about["no_interval"] = f"{n_prompts} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
+    return about
 
 
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:

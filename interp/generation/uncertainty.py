@@ -87,7 +87,7 @@ def mauve_jackknife(
         return Jackknife(*np.full(3, np.nan))
     found = [_left_out_of_mauve(features, human_features, prompt_ids, seed) for seed in seeds]
     whole, without = zip(*found, strict=True)
-    return jackknife(np.mean(whole), np.mean(without, axis=0), np.ones(n), 1)
+    return jackknife(float(np.mean(whole)), np.mean(without, axis=0), np.ones(n), 1)
 
 
 def _left_out_of_mauve(
