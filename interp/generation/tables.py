@@ -179,6 +179,15 @@ _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" fo
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
 
 
+def _about_mauve(judge: Model | None, n_prompts: int) -> dict[str, Any] | None:
+    if judge is None:
+        return None
+    about: dict[str, Any] = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    if n_prompts < FEWEST_PROMPTS:
+        about["no_interval"] = f"{n_prompts} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
+    return about
+
+
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:
     """Perplexity on a text at each scale of b_LN, and its interval, as in `bias_effect`."""
     effect = bias_effect(model, prepared, unigram=counts, biases=["ln"], scales=scales, progress=False)
