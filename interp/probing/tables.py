@@ -16,8 +16,9 @@ from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect
 from interp.probing.atlas.findings import atlas_findings
+from interp.probing.atlas.reading import unit_passes
 from interp.probing.atlas.sums import places
-from interp.probing.atlas.tables import Atlas, atlas_tables, unit_passes
+from interp.probing.atlas.tables import Atlas, atlas_tables
 from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, needed
 from interp.probing.group import split_tasks
@@ -247,7 +248,9 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
         tasks, n_per_task = list(pairs["UID"].unique()), int(pairs.groupby("UID").size().max())
         swapped = {swap: controls.swapped(tasks, swap=swap, n_per_task=n_per_task) for swap in get_args(controls.Swap)}
     else:
-        why = "these pairs have no control pairs, so the atlas cannot tell units of grammar from units of any difference"
+        why = (
+            "these pairs have no control pairs, so the atlas cannot tell units of grammar from units of any difference"
+        )
         warn(f"{why}; for that, read bundled pairs, or give control pairs to interp.probing.map_units (controls=)")
     asked: dict[str, Any] = {"position": options.position, "folds": options.folds, "bos": options.bos}
     found, _ = yield from unit_passes(model, pairs, swapped, **asked)
