@@ -14,8 +14,8 @@ from timing import Row, alternate, command, row
 
 from interp.corpora import pairs
 from interp.models.running import running
+from interp.probing.atlas.reading import FLIPS, FOLDS, sample
 from interp.probing.atlas.sums import Scale, UnitSums, folds_of, pair_batches, places
-from interp.probing.atlas.tables import FLIPS, FOLDS, sample
 from interp.probing.states import state_rows
 from interp.run.observers import forward, observe
 

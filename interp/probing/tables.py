@@ -16,8 +16,9 @@ from interp.models import untrained
 from interp.models.sites import Model, check_model
 from interp.probing.accuracy import LEAST_ACCURACY, ablation_effect
 from interp.probing.atlas.findings import atlas_findings
+from interp.probing.atlas.reading import unit_passes
 from interp.probing.atlas.sums import places
-from interp.probing.atlas.tables import Atlas, atlas_tables, unit_passes
+from interp.probing.atlas.tables import Atlas, atlas_tables
 from interp.probing.contexts import NEURON_TOKENS, neuron_tokens
 from interp.probing.equivalence import n_top
 from interp.probing.findings import beyond, concentrated, held, needed

@@ -17,7 +17,7 @@ import interp
 from interp import plots, probing
 from interp.corpora import controls, pairs
 from interp.corpora.controls import Swap
-from interp.probing.atlas import tables
+from interp.probing.atlas import reading, tables
 from interp.probing.atlas.sums import BINS, Scale, UnitSums, folds_of, pair_batches, places
 from interp.probing.atlas.units import auc, auc_variance, paired_t, shared, task_units, top, welch_t
 from interp.probing.costs import dry_run
@@ -269,7 +269,7 @@ def test_sums_do_not_depend_on_how_pairs_are_shared_out():
 def test_a_run_that_is_resumed_or_shared_gives_the_same(tmp_path, monkeypatch):
     model, table = toy_decoder(), toy_pairs(("a", "c"))
     plain = probing.map_units(model, table, progress=False)
-    monkeypatch.setattr(tables, "_AT_ONCE", 1)  # one task at a time
+    monkeypatch.setattr(reading, "_AT_ONCE", 1)  # one task at a time
     alone = probing.map_units(model, table, progress=False, directory=tmp_path)
     assert len(list(tmp_path.iterdir())) == 4
     again = probing.map_units(model, table, progress=False, directory=tmp_path)
@@ -314,7 +314,7 @@ def found_of(effect: float, seed: int, tasks: int = 5, controls: bool = False) -
         shift[own[control]] = effect
         x[:, 0] += shift
         sums = synthetic(x)
-        found[tables.TaskKey(f"task {number}", control)] = task_units(sums)
+        found[reading.TaskKey(f"task {number}", control)] = task_units(sums)
     groups = pd.DataFrame({"UID": [f"task {i}" for i in range(tasks)], "field": list("xxyyyxxyyy")[:tasks]})
     return tables.Atlas(provenance={}, **tables.atlas_tables(found, sums.where, groups.assign(linguistics_term="")))
 
@@ -458,9 +458,9 @@ def test_memory_and_disk_are_known_before_a_run(hf_directory, tmp_path):
     observers: list[UnitSums] = []
     analysis = probing.map_units.passes(model, table, position="last")
     for readings in analysis:
-        for reading in readings:
-            observe(model, reading.batches, *reading.observers, progress=False)
-            observers += [one for one in reading.observers if isinstance(one, UnitSums)]
+        for one_reading in readings:
+            observe(model, one_reading.batches, *one_reading.observers, progress=False)
+            observers += [one for one in one_reading.observers if isinstance(one, UnitSums)]
     held = sum(value.numel() * 8 for one in observers for value in one.state.values())
     cost = dry_run(directory, table, {"atlas": True})
     assert cost.passes[-1].what == "units"

@@ -1,8 +1,8 @@
 """The cost of the atlas of a model, from the model's sizes."""
 
 from interp.models.shapes import Shape
+from interp.probing.atlas.reading import FLIPS, bytes_at_once
 from interp.probing.atlas.sums import BINS, bytes_of_sums
-from interp.probing.atlas.tables import FLIPS, bytes_at_once
 from interp.probing.atlas.units import SCORES
 from interp.probing.equivalence import n_top
 from interp.run import moments

@@ -1,51 +1,33 @@
 """The atlas of a model: which units tell good sentences from bad in each task, and which of them tasks share."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 from scipy import sparse, stats
 
-from interp.checks import check_choice, whole_number
-from interp.corpora.controls import Swap
 from interp.corpora.pairs import COLUMNS, check_pairs
 from interp.findings import Finding
-from interp.models.identity import weight_hash
-from interp.models.sites import Model, check_model, is_encoder
+from interp.models.sites import Model, check_model
 from interp.probing.atlas.findings import atlas_findings
-from interp.probing.atlas.sums import (
-    Place,
-    Scale,
-    UnitSums,
-    bytes_of_sums,
-    folds_of,
-    pair_batches,
-    places,
-)
-from interp.probing.atlas.units import SCORES, TaskUnits, kinds, shared, task_units
+from interp.probing.atlas.reading import FOLDS, LEVEL, Controls, TaskKey, unit_passes
+from interp.probing.atlas.sums import Place, places
+from interp.probing.atlas.units import SCORES, TaskUnits, kinds, shared
 from interp.probing.columns import MEANINGS
 from interp.probing.equivalence import n_top
 from interp.probing.options import Position
-from interp.probing.states import Of, state_rows
+from interp.probing.states import Of
 from interp.probing.uncertainty import ENDS, resampled
 from interp.results import Result, provenance
-from interp.run.passes import Passes, Reading, runs
+from interp.run.passes import Passes, runs
 
-__all__ = ["FLIPS", "FOLDS", "Atlas", "TaskKey", "atlas_tables", "bytes_at_once", "map_units", "phenomena"]
-__all__ += ["unit_passes"]
+__all__ = ["Atlas", "atlas_tables", "map_units", "phenomena"]
 
-FLIPS = 40
-"""How often labels are flipped at random within pairs. The smallest p is 1/41."""
-FOLDS = 2
-_AT_ONCE = 256 * 2**20  # bytes of sums that are held side by side
-_LEVEL = 0.05
-_FEWEST = 6  # pairs in a fold: 2⁶ ways to flip them are enough for a p of .05
-_SCALED_BY, _FEWEST_SCALED = 32, 8  # one pair in 32 scales histograms, 8 at least
 _PERMUTATIONS = 1_000
 
 _CONSISTENCY = ["task", "control", "of", "score", "overlap", "expected", "null", "null_high", "p", "p_adjusted"]
@@ -57,17 +39,7 @@ _SEPARABILITY = ["task", "control", "of", "at", "unit", "auc", "low", "high", "e
 _SEPARABILITY += ["pair_high", "n_pairs"]
 _SIMILARITY = ["at", "task_a", "control_a", "task_b", "control_b", "cosine", "null_high"]
 
-
-class TaskKey(NamedTuple):
-    """A task, with `none`, or with `words` or `numbers` for a control of the task."""
-
-    task: str
-    control: str
-
-
 Found: TypeAlias = Mapping[TaskKey, TaskUnits]
-Controls: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
-"""Pairs whose difference is not grammatical, by what is swapped in them. A single table is taken for swapped words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +88,7 @@ class Atlas(Result):
     @property
     def found_again(self) -> pd.DataFrame:
         """Means over tasks of `consistency`, and the number of tasks on which it is above its null at a p of .05."""
-        told = self.consistency.assign(above=self.consistency["p"] <= _LEVEL, n_tasks=1)
+        told = self.consistency.assign(above=self.consistency["p"] <= LEVEL, n_tasks=1)
         groups = told.groupby(["of", "score", "control"], sort=False)
         means = groups[["overlap", "expected", "null"]].mean()
         return means.join(groups[["above", "n_tasks"]].sum()).reset_index()
@@ -173,99 +145,6 @@ def map_units(
     return Atlas(provenance=provenance(model, settings, corpus=corpus), **atlas_tables(found, places(model), pairs))
 
 
-def unit_passes(
-    model: Model,
-    pairs: pd.DataFrame,
-    controls: Controls | None,
-    *,
-    position: Position | None,
-    folds: int,
-    bos: bool | None,
-) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
-    """What is kept for every task, with a few tasks read at a time, and the settings."""
-    folds = whole_number(folds, "folds", least=2)
-    position = ("cls" if is_encoder(model) else "eos") if position is None else position
-    check_choice("position", position, get_args(Position))
-    table = _with_controls(pairs, controls)
-    groups = table.groupby("control", sort=False)
-    tasks = {
-        TaskKey(str(task), str(control)): np.flatnonzero((table["UID"] == task) & (table["control"] == control))
-        for control, part in groups
-        for task in part["UID"].unique()
-    }
-    for key, numbers in tasks.items():
-        _check_size(key, len(numbers), folds)
-    rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
-    where, settings = places(model), {"weight_hash": weight_hash(model), "folds": folds, "flips": FLIPS}
-    found: dict[TaskKey, TaskUnits] = {}
-    for some in _chunks(list(tasks), where, folds):
-        scales = [Scale(model, where, sample(tasks[key])) for key in some]
-        some_batches = pair_batches(model, rows, [sample(tasks[key]) for key in some], position, settings)
-        yield [Reading("scales of units", some_batches, scales)]
-        each = list(zip(some, scales, strict=True))
-        observers = [_sums(model, where, tasks[key], folds, scale) for key, scale in each]
-        all_batches = pair_batches(model, rows, [tasks[key] for key in some], position, settings)
-        yield [Reading("units", all_batches, observers)]
-        for key, observer in zip(some, observers, strict=True):
-            found[key] = task_units(observer)
-            _check_differs(key, found[key], position)
-    return found, settings | {"position": position}
-
-
-def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
-    """The pairs that scale the histograms of a task, spread evenly over all pairs."""
-    n = min(len(pairs), max(_FEWEST_SCALED, len(pairs) // _SCALED_BY))
-    return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
-
-
-def _sums(model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], folds: int, scale: Scale) -> UnitSums:
-    return UnitSums(model, where, pairs, folds_of(len(pairs), folds), flips=FLIPS, scale=scale)
-
-
-def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
-    """The bytes of the sums of the tasks that are read side by side."""
-    each = bytes_of_sums(units, folds, FLIPS)
-    return each * min(n_tasks, max(1, _AT_ONCE // each))
-
-
-def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
-    """Tasks that are read side by side."""
-    units = sum(place.width for place in where)
-    size = bytes_at_once(units, folds, len(tasks)) // bytes_of_sums(units, folds, FLIPS)
-    yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
-
-
-def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
-    """The pairs of all tasks, and of their controls of each kind."""
-    columns, tasks = list(COLUMNS[:3]), pairs["UID"].unique().tolist()
-    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
-    for kind, table in kinds.items():
-        check_choice("control", kind, get_args(Swap))
-        check_pairs(table)
-        if without := [task for task in tasks if task not in set(table["UID"])]:
-            how = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
-            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {how}")
-        if unknown := sorted(set(table["UID"]) - set(tasks)):
-            found = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
-            raise ValueError(f"{found}; leave them out")
-    tables = [pairs[columns].assign(control="none")]
-    tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
-    return pd.concat(tables, ignore_index=True)
-
-
-def _check_size(key: TaskKey, n_pairs: int, folds: int) -> None:
-    if n_pairs // folds < _FEWEST:
-        what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
-        needed = f"{what}, {n_pairs // folds} in each of {folds} folds; a permutation test at {_LEVEL:g} needs"
-        raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
-
-
-def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
-    if all((sets[:, :, 0] < 0).all() for sets in found.sets.values()):
-        what = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
-        raise ValueError(f"{what}; read them where they differ: position='last', 'eos' or 'mean'")
-
-
 def atlas_tables(
     found: Found | None, where: Sequence[Place] = (), pairs: pd.DataFrame | None = None
 ) -> dict[str, pd.DataFrame]:
@@ -294,7 +173,7 @@ def _beside_null(draws: Float[np.ndarray, " draws"]) -> dict[str, float]:
     """The null of a value, which comes first, from the same with flipped labels: mean, 95th percentile, and p."""
     value, null = draws[0], draws[1:]
     p = (1 + (null >= value).sum()) / (1 + len(null))
-    return {"overlap": value, "null": null.mean(), "null_high": np.quantile(null, 1 - _LEVEL), "p": p}
+    return {"overlap": value, "null": null.mean(), "null_high": np.quantile(null, 1 - LEVEL), "p": p}
 
 
 def _consistency(found: Found, sizes: Mapping[Of, int]) -> pd.DataFrame:
@@ -410,7 +289,7 @@ def _similarity(found: Found) -> pd.DataFrame:
     for at in next(iter(found.values())).difference:
         vectors = np.stack([one.difference[at] for one in found.values()], axis=1).astype(np.float64)  # [draw, task, d]
         cosines = _cosines(vectors, vectors)
-        high = np.quantile(np.abs(cosines[1:]), 1 - _LEVEL, axis=0)  # NaN where no difference is left
+        high = np.quantile(np.abs(cosines[1:]), 1 - LEVEL, axis=0)  # NaN where no difference is left
         parts = np.stack([one.parts[at] for one in found.values()], axis=1).astype(np.float64)  # [fold, task, part, d]
         own = [np.diagonal(_cosines(fold[:, 0][None], fold[:, 1][None])[0]) for fold in parts]
         itself = np.mean(own, axis=0)

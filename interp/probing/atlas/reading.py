@@ -1,0 +1,134 @@
+"""The passes of an atlas: the pairs of each task, including its controls, and what is kept of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Int
+
+from interp.checks import check_choice, whole_number
+from interp.corpora.controls import Swap
+from interp.corpora.pairs import COLUMNS, check_pairs
+from interp.models.identity import weight_hash
+from interp.models.sites import Model, is_encoder
+from interp.probing.atlas.sums import Place, Scale, UnitSums, bytes_of_sums, folds_of, pair_batches, places
+from interp.probing.atlas.units import TaskUnits, task_units
+from interp.probing.options import Position
+from interp.probing.states import state_rows
+from interp.run.passes import Passes, Reading
+
+__all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "bytes_at_once", "sample", "unit_passes"]
+
+FLIPS = 40
+"""How often labels are flipped at random within pairs. The smallest p is 1/41."""
+FOLDS = 2
+_AT_ONCE = 256 * 2**20  # bytes of sums that are held side by side
+LEVEL = 0.05
+"""The level of a permutation test."""
+_FEWEST = 6  # pairs in a fold: 2⁶ ways to flip them are enough for a p of .05
+_SCALED_BY, _FEWEST_SCALED = 32, 8  # one pair in 32 scales histograms, 8 at least
+
+
+class TaskKey(NamedTuple):
+    """A task, with `none`, or with `words` or `numbers` for a control of the task."""
+
+    task: str
+    control: str
+
+
+Controls: TypeAlias = pd.DataFrame | Mapping[Swap, pd.DataFrame]
+"""Pairs whose difference is not grammatical, by what is swapped in them. A single table is taken for swapped words."""
+
+
+def unit_passes(
+    model: Model,
+    pairs: pd.DataFrame,
+    controls: Controls | None,
+    *,
+    position: Position | None,
+    folds: int,
+    bos: bool | None,
+) -> Passes[tuple[dict[TaskKey, TaskUnits], dict[str, Any]]]:
+    """What is kept for every task, with a few tasks read at a time, and the settings."""
+    folds = whole_number(folds, "folds", least=2)
+    position = ("cls" if is_encoder(model) else "eos") if position is None else position
+    check_choice("position", position, get_args(Position))
+    table = _with_controls(pairs, controls)
+    groups = table.groupby("control", sort=False)
+    tasks = {
+        TaskKey(str(task), str(control)): np.flatnonzero((table["UID"] == task) & (table["control"] == control))
+        for control, part in groups
+        for task in part["UID"].unique()
+    }
+    for key, numbers in tasks.items():
+        _check_size(key, len(numbers), folds)
+    rows = state_rows(model, table[list(COLUMNS[:2])].to_numpy().ravel().tolist(), position, bos=bos)
+    where, settings = places(model), {"weight_hash": weight_hash(model), "folds": folds, "flips": FLIPS}
+    found: dict[TaskKey, TaskUnits] = {}
+    for some in _chunks(list(tasks), where, folds):
+        scales = [Scale(model, where, sample(tasks[key])) for key in some]
+        some_batches = pair_batches(model, rows, [sample(tasks[key]) for key in some], position, settings)
+        yield [Reading("scales of units", some_batches, scales)]
+        each = list(zip(some, scales, strict=True))
+        observers = [_sums(model, where, tasks[key], folds, scale) for key, scale in each]
+        all_batches = pair_batches(model, rows, [tasks[key] for key in some], position, settings)
+        yield [Reading("units", all_batches, observers)]
+        for key, observer in zip(some, observers, strict=True):
+            found[key] = task_units(observer)
+            _check_differs(key, found[key], position)
+    return found, settings | {"position": position}
+
+
+def sample(pairs: Int[np.ndarray, " pairs"]) -> Int[np.ndarray, " some"]:
+    """The pairs that scale the histograms of a task, spread evenly over all pairs."""
+    n = min(len(pairs), max(_FEWEST_SCALED, len(pairs) // _SCALED_BY))
+    return np.asarray(pairs[np.linspace(0, len(pairs) - 1, n).round().astype(int)])
+
+
+def _sums(model: Model, where: Sequence[Place], pairs: Int[np.ndarray, " pairs"], folds: int, scale: Scale) -> UnitSums:
+    return UnitSums(model, where, pairs, folds_of(len(pairs), folds), flips=FLIPS, scale=scale)
+
+
+def bytes_at_once(units: int, folds: int, n_tasks: int) -> int:
+    """The bytes of the sums of the tasks that are read side by side."""
+    each = bytes_of_sums(units, folds, FLIPS)
+    return each * min(n_tasks, max(1, _AT_ONCE // each))
+
+
+def _chunks(tasks: Sequence[TaskKey], where: Sequence[Place], folds: int) -> Iterator[Sequence[TaskKey]]:
+    """Tasks that are read side by side."""
+    units = sum(place.width for place in where)
+    size = bytes_at_once(units, folds, len(tasks)) // bytes_of_sums(units, folds, FLIPS)
+    yield from (tasks[start : start + size] for start in range(0, len(tasks), size))
+
+
+def _with_controls(pairs: pd.DataFrame, controls: Controls | None) -> pd.DataFrame:
+    """The pairs of all tasks, and of their controls of each kind."""
+    columns, tasks = list(COLUMNS[:3]), pairs["UID"].unique().tolist()
+    kinds = {"words": controls} if isinstance(controls, pd.DataFrame) else dict(controls or {})
+    for kind, table in kinds.items():
+        check_choice("control", kind, get_args(Swap))
+        check_pairs(table)
+        if without := [task for task in tasks if task not in set(table["UID"])]:
+            how = "give each task pairs that do not differ in grammar, under its own UID, or leave controls out"
+            raise ValueError(f"controls ({kind}) has no pairs for {', '.join(without)}; {how}")
+        if unknown := sorted(set(table["UID"]) - set(tasks)):
+            found = f"controls ({kind}) has pairs for {', '.join(unknown)}, which are not among the tasks"
+            raise ValueError(f"{found}; leave them out")
+    tables = [pairs[columns].assign(control="none")]
+    tables += [table[columns].assign(control=kind) for kind, table in kinds.items()]
+    return pd.concat(tables, ignore_index=True)
+
+
+def _check_size(key: TaskKey, n_pairs: int, folds: int) -> None:
+    if n_pairs // folds < _FEWEST:
+        what = f"task {key.task!r} has {n_pairs} pairs{' of its control' * (key.control != 'none')}"
+        needed = f"{what}, {n_pairs // folds} in each of {folds} folds; a permutation test at {LEVEL:g} needs"
+        raise ValueError(f"{needed} {_FEWEST} or more in each: give more pairs or fewer folds")
+
+
+def _check_differs(key: TaskKey, found: TaskUnits, position: str) -> None:
+    if all((sets[:, :, 0] < 0).all() for sets in found.sets.values()):
+        what = f"no unit differs between the two sentences of any pair of task {key.task!r}, read at {position!r}"
+        raise ValueError(f"{what}; read them where they differ: position='last', 'eos' or 'mean'")
