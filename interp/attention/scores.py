@@ -355,6 +355,8 @@ def _sum_over_keys(
     weight: Float[Tensor, "batch heads"],
 ) -> tuple[Float[Tensor, "head d_model"], Float[Tensor, "head d_head"]]:
     """`Σ_n w_n x_nj [W_K u_n]_j` and `Σ_n w_n u_n` over the chosen keys, w the weight of the key's row and head."""
+    if not chosen.any():
+        return u.new_zeros(u.shape[2], x.shape[2]), u.new_zeros(u.shape[2:])
     if u.shape[1] == 1:
         u = u[:, 0] * weight[..., None]
         total = einsum(u, chosen.sum(1).to(u.dtype), "batch head d_head, batch -> head d_head")
