@@ -186,14 +186,7 @@ class Dense:
     def table(self) -> pd.DataFrame:
         """All rows as a tidy table. For a large model this takes many times the memory of the arrays, so select labels
         instead."""
-        sizes = [self.arrays.sizes[dim] for dim in self.dims]
-        found: dict[str, Any] = {}
-        for place, dim in enumerate(self.dims):
-            inner, outer = math.prod(sizes[place + 1 :]), math.prod(sizes[:place])
-            found[dim] = self.arrays.indexes[dim].take(np.tile(np.repeat(np.arange(sizes[place]), inner), outer))
-        for name, values in self.arrays.data_vars.items():
-            found[str(name)] = values.broadcast_like(self.arrays).transpose(*self.dims).to_numpy().flatten()
-        return pd.DataFrame(found, columns=[*self.columns], copy=False)
+        return self.arrays.to_dataframe(dim_order=[*self.dims]).reset_index()[[*self.columns]]
 
     @property
     def is_large(self) -> bool:

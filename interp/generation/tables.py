@@ -166,7 +166,7 @@ def _about_mauve(judge: Model | None, n_prompts: int) -> dict[str, Any] | None:
     """The provenance of MAUVE, with the reason if it has no interval."""
     if judge is None:
         return None
-    about = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
+    about: dict[str, Any] = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
     if n_prompts < FEWEST_PROMPTS:
         about["no_interval"] = f"{n_prompts} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
     return about
@@ -177,15 +177,6 @@ _SHOWN = ["decoder", "scale", "diversity", "diversity_se", "perplexity", "perple
 _SHOWN += ["mauve_mean", "mauve_low", "mauve_high", "mauve_sd", "frequent_share", "repetition"]
 _METRICS = _SHOWN + [f"distinct_{n}" for n in ORDERS] + [f"distinct_{n}_text" for n in ORDERS]
 _METRICS += ["diversity_text", "n_texts", "n_tokens"]
-
-
-def _about_mauve(judge: Model | None, n_prompts: int) -> dict[str, Any] | None:
-    if judge is None:
-        return None
-    about: dict[str, Any] = {"features": models.identity.origin(judge).name, "seeds": list(MAUVE_SEEDS)}
-    if n_prompts < FEWEST_PROMPTS:
-        about["no_interval"] = f"{n_prompts} prompts were continued; an interval of MAUVE needs {FEWEST_PROMPTS}"
-    return about
 
 
 def _perplexity(model: Model, prepared: Batches, counts: Unigrams, scales: Sequence[float | int]) -> pd.DataFrame:

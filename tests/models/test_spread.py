@@ -199,6 +199,8 @@ def test_refuses_what_cannot_be_divided(plain, hf_directory, monkeypatch):
             placed(plain, {"": "cuda:0"} | changed, torch.float32)
     with pytest.raises(TypeError, match="device_map must be one of auto, .*, or the device of each part, found 0"):
         check_device_map(0, None, None)
+    with pytest.raises(TypeError, match=r"found device\(type='cpu'\); a single device is device="):
+        check_device_map(torch.device("cpu"), None, None)
     with pytest.raises(ValueError, match="over several devices; leave device out"):
         interp.load(hf_directory("gpt2"), device="cpu", device_map="auto")
     with pytest.raises(ValueError, match="over several devices; leave backend='hooked' out"):
