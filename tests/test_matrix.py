@@ -199,8 +199,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
     },
     generation.GenerationStudy: {
         "texts": "decoder scale prompt_id prompt text n_tokens",
-        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_sd perplexity "
-        "n_texts n_tokens",
+        "metrics": "decoder scale distinct_1 distinct_2 distinct_3 distinct_4 diversity mauve_mean mauve_low "
+        "mauve_high mauve_sd perplexity n_texts n_tokens",
         "intervals": "decoder scale measure value low high difference difference_low difference_high",
     },
     attention.AttentionStudy: {
@@ -233,6 +233,7 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
         "steering": "token text requested achieved achieved_low achieved_high kl_others",
+        "steering_error": "text shift weights group error error_low error_high",
         "directions": "name_a name_b cosine null_95",
         "neurons": "layer neuron w_out_norm logit_var delta_loss delta_entropy delta_kl_unigram delta_loss_frozen "
         "delta_entropy_frozen through_unigram",
@@ -262,20 +263,21 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "general": "task state",
         "ablation": "task state mode set n_neurons accuracy_before accuracy_after",
         "views": "task",
+        "contexts": "dim state rank activation before token after task pair sentence position",
         **ATLAS,
     },
     Atlas: ATLAS,
 }  # fmt: skip
 UNKNOWN = {
     "bias_last", "projection_ln", "scale", "perplexity", "perplexity_low", "perplexity_high", "mauve_mean",
-    "mauve_sd", "through_unigram", "spearman",
+    "mauve_low", "mauve_high", "mauve_sd", "through_unigram", "spearman",
     "pearson", "slope", "expected_open", "auroc", "spearman_max", "ratio", "low", "high", "diversity_se",
     "difference", "difference_low", "difference_high",
     "log_unigram", "attention_received", "l0_strength", "k", "C", "cosine", "share", "abs_share", "sd",
     "topk", "topk_rotated", "topk_untrained", "l0_rotated", "dense_flipped",
     "projection_mean", "projection_slope", "null_high", "value", "surprisal", "kl_low", "kl_high",
     "top1_agreement_low", "top1_agreement_high", "achieved_low", "achieved_high",
-    "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
+    "error_low", "error_high", "cosine_low", "cosine_high", "overlap_low", "overlap_high", "p", "p_adjusted",
 }  # fmt: skip
 """Columns that may hold NaN, since what they measure may not be there: a bias, a MAUVE, a correlation of constants."""
 

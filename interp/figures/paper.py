@@ -394,10 +394,11 @@ def _height(plot: Plot) -> float:
 
 
 def _labels(plots: list[Plot]) -> Iterator[tuple[Text, float, float]]:
-    """Axis labels and names of panels, each with its length and the available room."""
+    """Labels of axes and colour bars and names of panels, each with its length and the available room."""
+    for axes in plots[0].axes.figure.axes:
+        yield axes.yaxis.label, axes.yaxis.label.get_window_extent().height, axes.get_window_extent().height
     for plot in plots:
         axes = plot.axes
-        yield axes.yaxis.label, axes.yaxis.label.get_window_extent().height, axes.get_window_extent().height
         room = axes.figure.bbox.width / axes.get_subplotspec().get_gridspec().ncols - 6
         for label in (axes.xaxis.label, axes.title):
             yield label, label.get_window_extent().width, room

@@ -76,6 +76,7 @@ def test_what_cannot_be_asked_is_said_and_left_out(load_toy, texts, table):
     assert [result.analysis for result in found] == ["attention", "encoding", "probing"]
 
 
+@pytest.mark.filterwarnings("ignore:these pairs have no control pairs")
 def test_more_asks_what_each_analysis_declares(load_toy, texts, table, monkeypatch):
     """A model without biases is asked of its mean input; options of `settings` come after those of `more`."""
     asked = {}

@@ -690,7 +690,7 @@ def test_study_has_every_table(
         assert set(columns.split()) <= set(part.columns), name
         assert len(part), name
     assert set(found.probes["control"]) == {"none", "flip", "rotation", "untrained"}
-    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views", *Atlas.table_names()}
+    assert set(found.tables) == {*COLUMNS, "tasks", "general", "views", "contexts", *Atlas.table_names()}
     state = found.provenance["state"]
     for name in ("transfer", "general", "overlap", "ablation", "views"):
         assert (found.tables[name]["state"] == state).all()
@@ -806,7 +806,7 @@ def test_probe_command(tmp_path: Path, capsys: Any) -> None:
     assert (code, [line for line in error.splitlines() if line.startswith("interp: error")]) == (0, [])
     assert sorted(path.name for path in out.iterdir()) == ["index.html", "probing"], "and .probing is gone"
     names = {path.name for path in (out / "probing").iterdir()}
-    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", *Atlas.table_names())}
+    tables = {f"{name}.parquet" for name in (*COLUMNS, "tasks", "general", "views", "contexts", *Atlas.table_names())}
     assert names == tables | {"result.json", "options.yaml", "figures"}
     found = ProbingStudy.load(out)
     assert set(found.probes["state"]) == {0, 6}
@@ -858,7 +858,7 @@ def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Pa
         ({"--tasks": "left_branch,nothing"}, "nothing"),
         ({"--position": "cls"}, "'cls' is for encoders"),
         ({"--position": "middle"}, "unknown 'middle'"),
-        ({"--states": "0,seven"}, "not a list of numbers"),
+        ({"--states": "0,seven"}, "not a list of whole numbers"),
         ({"--states": "0,99"}, "0 … 6, found"),
         ({"--out": None}, "--out is missing"),
         ({"--pairs": str(no_partner)}, "sentence_bad"),

@@ -57,7 +57,7 @@ def test_three_questions_of_a_causal_model_share_their_passes(observed):
     )
     assert observed == [
         "pass 1, word frequency + attention + attention scores + token probability",
-        "pass 2, ablation + log-odds + mean neurons",
+        "pass 2, ablation + log-odds + mean neurons + largest tokens",
         "pass 3, pruning",
         "pass 4, steering",
         "pass 5, neurons",
