@@ -145,8 +145,9 @@ class Result:
     def figures(self) -> "dict[str, Figure]":
         """The figures of the page, by name. Each has a method `save`, to use it in a paper.
 
-        Raises ValueError for a result that has no page, such as a sweep of probes; KeyError for a name that no figure
-        has, with the names that there are.
+        The beginning of a name is enough if it belongs to only one figure: `"curve"` is `"curve_ln"` for a model with
+        one bias. Raises KeyError, with the names of all figures, for any other name, and ValueError for a result that
+        has no page, such as a sweep of probes.
 
         Examples:
             >>> import interp
@@ -247,9 +248,12 @@ class Result:
 
 
 class _Figures(dict[str, "Figure"]):
-    """Figures by name; the error for another name says which there are."""
+    """Figures by name, or by the beginning of a name that only one of them has."""
 
     def __missing__(self, name: str) -> "Figure":
+        found = [one for one in self if one.startswith(f"{name}_")]
+        if len(found) == 1:
+            return self[found[0]]
         raise KeyError(f"no figure {name!r}; expected one of {', '.join(self)}")
 
 

@@ -121,6 +121,13 @@ def test_a_result_of_no_analysis_has_no_figures():
         found.figures()
 
 
+def test_figures_are_found_by_the_beginning_of_a_name(effect):
+    figures = effect.figures()
+    assert figures["curve"] is figures["curve_ln"]
+    with pytest.raises(KeyError, match="no figure 'curv'; expected one of .*curve_ln"):
+        figures["curv"]
+
+
 @pytest.mark.slow
 def test_one_name_or_number_is_taken_for_a_list(effect):
     model = toy_decoder()
