@@ -98,15 +98,16 @@ def _pruned(size: Shape, asked: EncodingOptions, share: float) -> Pass:
 
 
 def _neurons(size: Shape, share: float) -> list[Pass]:
-    """The passes for mean activations and largest tokens, for the effects of all neurons to second order, and for fifty
-    exact effects."""
+    """The passes for mean activations, for the largest tokens, for the effects of all neurons to second order, and for
+    fifty exact effects."""
     read: dict[str, Any] = {"text": "a little of the text", "head": True, "share": share, "per_logit": 4 * 12}
     sums = 8 * (2 + _EFFECTS * size.d_mlp)
     second_order = share * 8.0 * size.d_mlp * size.d_vocab + share * 12.0 * size.d_vocab * size.d_model
     exact = share * _EXACT * 20.0 * size.d_vocab
     weights = 4 * 2 * size.d_mlp * size.d_model
     return [
-        Pass(what="mean neurons", step=1, sums=8 * ((1 + 2 * KEPT) * size.d_mlp + 1), copies=weights),
+        Pass(what="mean neurons", step=1, sums=8 * (size.d_mlp + 1), copies=weights),
+        Pass(what="largest tokens", step=1, sums=8 * 2 * KEPT * size.d_mlp),
         Pass(what="neurons", step=2, sums=sums, copies=weights, flops=second_order, **read),
         Pass(what="neurons, exact", step=3, sums=8 * (2 + _EFFECTS * _EXACT), copies=weights, flops=exact, **read),
     ]
