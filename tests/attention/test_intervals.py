@@ -56,7 +56,7 @@ def test_a_short_text_has_no_interval(load_toy):
     assert study.provenance["intervals"]["none"].startswith("19 texts")
 
 
-@pytest.mark.quick("gpt2")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_groups_do_not_depend_on_batches_and_parts(kind, load_toy, texts):
     model = load_toy(kind).double()

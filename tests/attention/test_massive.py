@@ -82,6 +82,7 @@ def test_half_precision_finds_the_same(load_toy, texts):
     assert tables[0].equals(tables[1])
 
 
+@pytest.mark.slow
 def test_the_page_says_so_where_there_are_any(load_toy, texts):
     title = "Massive activations by state, dimension and position"
     options = {"key_classes": {"a": [7, 8]}, "progress": False}

@@ -358,6 +358,7 @@ def test_a_sample_of_texts_for_the_contributions(bert_study):
     pd.testing.assert_frame_equal(sampled.attention, study.attention)
 
 
+@pytest.mark.slow
 def test_figures_are_small_and_refuse_what_they_lack(bert_study):
     _, _, study = bert_study
     figures = [plots.dimension_means(study), plots.attention_by_layer(study), plots.outlier_values(study)]

@@ -194,6 +194,7 @@ def test_means_equal_brute_force_with_several_frequencies(adjacent, load_toy, sh
     assert (table["max_error"] < 1e-10 * np.maximum(1, table["max_score"])).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "layers"), [("tiny-bert", [0, 5]), ("llama-stories260k", [0, 3])])
 def test_means_equal_brute_force_in_real_models(name, layers, request):
     path = name if name == "tiny-bert" else request.getfixturevalue("shared") / "models" / name

@@ -82,7 +82,7 @@ def test_sites_show_what_they_say_or_are_refused(kind, load_bridge):
     assert all("TransformerBridge" in why for why in refused.values())
 
 
-@pytest.mark.quick("bert")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
 def test_a_bridge_booted_by_hand_is_as_good(kind, load_bridge, tmp_path):
     loaded, own = interp.load(toy(kind, tmp_path / kind), backend="bridge"), booted(kind)
@@ -93,7 +93,7 @@ def test_a_bridge_booted_by_hand_is_as_good(kind, load_bridge, tmp_path):
         assert_same(answer(question, own), answer(question, loaded), 1e-4)
 
 
-@pytest.mark.quick("llama")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_neox"])
 def test_compatibility_mode(kind):
     plain, compatible = booted(kind), booted(kind, compatible=True, no_processing=True)

@@ -44,6 +44,7 @@ def test_every_analysis_says_what_it_takes(capsys):
         assert (found["parameters"], found["stored"]) == (3_480_576, "float16"), "by the headers"
 
 
+@pytest.mark.slow
 def test_a_report_shares_passes(capsys):
     found = told(capsys, "report", "--model", "tiny-gpt2", "--model", "tiny-bert", "--limit", "10")
     gpt2, bert = found["tiny-gpt2"], found["tiny-bert"]

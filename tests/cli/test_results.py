@@ -172,6 +172,7 @@ def test_show_of_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 # --config
 
 
+@pytest.mark.slow
 def test_a_result_has_the_options_that_repeat_it(run: Any, tmp_path: Path) -> None:
     kept = run.out / "frequency" / "options.yaml"
     head = kept.read_text(encoding="utf-8").splitlines()[0]

@@ -351,6 +351,7 @@ def test_tokens_are_the_same_at_every_reading(kept, load_toy, texts, monkeypatch
     assert counted.tolist() == np.bincount(sum(expected, []), minlength=67).tolist()
 
 
+@pytest.mark.slow
 def test_tokens_are_read_by_several_at_once(load_toy, texts):
     tokenizer = load_toy("gpt2").tokenizer
     found = tokens.tokens_of(corpora.load(texts * 300), tokenizer)

@@ -459,6 +459,7 @@ def test_texts_are_chosen_where_batches_are_made(load_toy: Any, texts: list[str]
     assert corpora.batching.as_batches(model, expected, column=None, limit=None, separator="") is expected
 
 
+@pytest.mark.slow
 def test_the_command_line_reads_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.parquet", parquet_of(pd.DataFrame({"a": ["The cat sat."], "b": ["A dog ran."]})))
     out = tmp_path / "u.safetensors"

@@ -52,6 +52,7 @@ class TestRotations:
         assert stats.ks_2samp(drawn, overlaps(fixed[None], moved @ turned)).pvalue > 0.01
         assert drawn.mean() == pytest.approx(8 / self.d, rel=0.03)
 
+    @pytest.mark.slow
     def test_p_of_a_cosine_is_how_often_rotations_reach_it(self):
         turned = stats.ortho_group(self.d, seed=0).rvs(4_000)[:, 0, 0]
         for cosine in (0.05, -0.2, 0.3):
@@ -134,6 +135,7 @@ def test_directions_of_weights_have_no_error_and_neurons_are_where_they_write(lo
     assert row["p"] == pytest.approx(p_of_cosine(row["cosine"], 16))
 
 
+@pytest.mark.slow
 def test_what_is_so_by_construction_is_not_tested(load_toy):
     study = mapped(load_toy("gpt2"))
     pairs = study.atlas[study.atlas["by_construction"]]

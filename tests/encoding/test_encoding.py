@@ -833,6 +833,7 @@ def run(tmp_path_factory):
     return train("gpt2", Texts(TEXTS, HELD_OUT), out=tmp_path_factory.mktemp("run") / "out", **options, **QUIET)
 
 
+@pytest.mark.slow
 def test_dynamics_are_those_of_each_checkpoint(run):
     last = interp.load(run)
     counts = corpora.count_unigrams(last, TEXTS)

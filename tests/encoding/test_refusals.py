@@ -207,6 +207,7 @@ def test_counts_for_dynamics_in_any_form(workshop: Workshop) -> None:
         pd.testing.assert_frame_equal(table, tables[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untyped")
 def test_steps_of_any_kind(workshop: Workshop) -> None:
     workshop.copied("gpt2").rename(workshop.root / "step-2")

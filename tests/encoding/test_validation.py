@@ -77,6 +77,7 @@ def test_noise_explains_nothing_of_unseen_types():
     assert ours(X, y)["cv_r2_high"] < 0
 
 
+@pytest.mark.slow
 def test_the_interval_holds_what_new_types_give():
     """R² of the population is in it for about 95 of 100 draws of types, with tails of the noise heavier than normal."""
     d, n, slope = 5, 400, np.ones(5)

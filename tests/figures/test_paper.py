@@ -105,6 +105,7 @@ def test_panels_lie_below_one_another_in_one_column():
     assert wide[0].y0 == pytest.approx(wide[1].y0)
 
 
+@pytest.mark.slow
 def test_a_file_is_the_same_each_time_and_has_its_title(tmp_path):
     out = lines("#0072b2")
     for ending in paper.FORMATS:

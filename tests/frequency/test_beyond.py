@@ -159,6 +159,7 @@ def test_rank_and_its_p():
         assert (row["rank"], row["p"]) == (rank, pytest.approx(p))
 
 
+@pytest.mark.slow
 def test_a_random_direction_is_seldom_beyond_the_others(load_toy, ids):
     """Every one of 160 directions in turn, among 39 of the others, without the protection of an interval."""
     model = load_toy("gpt2")

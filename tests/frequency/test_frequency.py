@@ -97,6 +97,7 @@ def test_published_reference_figures(shared, yelp):
     assert effect.projection["spearman"][0] == pytest.approx(0.819, abs=0.001)
 
 
+@pytest.mark.quick("packed")
 @pytest.mark.parametrize("layout", ["texts", "packed"])
 def test_bert_equals_transformers_at_masked_positions(layout, hf_directory, texts):
     model = interp.load(hf_directory("bert"))

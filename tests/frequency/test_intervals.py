@@ -124,6 +124,7 @@ def test_correction_is_nearer_to_what_more_text_gives(shared):
     assert plain - far["kl_corrected"] > 3 * abs(corrected - far["kl_corrected"])
 
 
+@pytest.mark.slow
 def test_correlations_against_scipy():
     rng = np.random.default_rng(0)
     x = rng.standard_normal(200)

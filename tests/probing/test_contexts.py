@@ -87,6 +87,7 @@ def stop_in_the_third_batch(patch):
     return calls
 
 
+@pytest.mark.slow
 def test_a_study_has_those_of_the_neurons_that_probes_read(load_toy):
     table = table_of_pairs(20)
     study = probing.study(load_toy("gpt2"), table, states=[1], position="mean", progress=False, **OPTIONS)
