@@ -5,7 +5,8 @@ STAMP := $(VENV)/.installed
 
 .PHONY: test test-tl4 check slow lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
 
-# Python compiles what it imports; to compile all 20,000 files of a venv takes pip the better part of a minute
+# pip would compile all 20,000 files of a venv, which takes a minute. What the tests import is compiled at the end, once for
+# all of their processes.
 INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 
 # One process per core, and no threads in them: some tests compare numbers to the last bit. Bytecode is kept even where
@@ -72,6 +73,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/$(INSTALL) torch -c constraints.txt
 	$(BIN)/$(INSTALL) -e '.[dev,docs]' -c constraints.txt
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -c "import interp.testing, interp.plots, sklearn.pipeline, transformer_lens"
 	touch $(STAMP)
 
 clean:

@@ -162,6 +162,7 @@ def first_apart(tokens):
     return (torch.arange(tokens.shape[1]) > 0).long().expand(tokens.shape)
 
 
+@pytest.mark.quick("MLP")
 @pytest.mark.parametrize("by", ["embeddings", "MLP"])
 def test_a_planted_sink_is_found_whole(by):
     """Which head, which position, the direction and not the norm, which dimension, and who writes it."""

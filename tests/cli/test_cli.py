@@ -379,6 +379,7 @@ def test_encoding_writes_a_run(tmp_path, capsys):
     assert "already holds encoding" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, monkeypatch):
     run, corpus = tmp_path / "run", tmp_path / "long.txt"

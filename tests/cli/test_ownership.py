@@ -150,6 +150,7 @@ def test_a_report_removes_only_results(run, home, tmp_path, capsys):
     assert content(out) == {"generation": None, "generation/poem.txt": b"mine"}
 
 
+@pytest.mark.slow
 def test_counts_replace_counts_alone(home, tmp_path, capsys):
     import numpy as np
 

@@ -238,6 +238,7 @@ print(json.dumps([corpora.load(source).fingerprint for source in [*sorted(folder
 """
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_fingerprints_are_the_same_everywhere(tmp_path: Path) -> None:
     for name, content in CONTENTS.items():

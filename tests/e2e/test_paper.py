@@ -19,7 +19,7 @@ def wide(figure):
     return "xaxis2" in figure.layout.to_plotly_json() or any(trace.type == "heatmap" for trace in figure.data)
 
 
-@pytest.mark.quick("3.3")
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "chosen", "least"), [(3.3, lambda _: True, 30), (6.8, wide, 10)])
 def test_every_figure_of_a_report_fits(reported, tmp_path, width, chosen, least):
     seen = 0

@@ -109,6 +109,7 @@ def test_the_unedited_model_differs_from_itself_by_nothing(load_toy, texts):
     assert (same == 0).all(axis=None)
 
 
+@pytest.mark.slow
 def test_correction_is_nearer_to_what_more_text_gives(shared):
     """KL falls as q averages more positions; corrected it does not, as in findings of the same model: .300 at 640
     positions, .220 at 2,560."""

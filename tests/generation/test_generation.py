@@ -586,6 +586,7 @@ def test_a_killed_sweep_goes_on(tiny, some, corpus, tmp_path, monkeypatch):
             study(tiny, some, directory=tmp_path, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_sweep_takes_configs_and_text(tiny):
     mark = transformers.WatermarkingConfig()

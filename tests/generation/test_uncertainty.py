@@ -33,6 +33,7 @@ def measured(texts):
     return np.array([found[name] for name in MEASURES])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")
 def test_intervals_are_those_of_leaving_out_each_prompt(each):

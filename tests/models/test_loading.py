@@ -63,6 +63,7 @@ def test_a_wider_type_than_the_stored_one_has_the_stored_numbers(backend, half):
         torch.testing.assert_close(model(TOKENS), hf(TOKENS).logits, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BOTH)
 def test_types_may_be_mixed_in_a_file(backend, tmp_path):
     hf = HF_MODELS["llama"]()
@@ -93,7 +94,7 @@ def test_a_block_that_is_converted_wrongly_is_named(dtype, hf_directory, monkeyp
         interp.load(hf_directory("gpt2"), backend="hooked", dtype=dtype)
 
 
-@pytest.mark.quick("llama-hooked", "gpt2-bridge")
+@pytest.mark.quick("llama-hooked")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neox", "llama", "bert"])
 def test_nothing_is_shared_with_the_files_or_left_out(kind, backend, hf_directory):

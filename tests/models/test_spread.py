@@ -129,7 +129,7 @@ def test_probing_gives_the_numbers_of_one_device(on_two, load_toy):
         assert_same(interp.probing.study(model, table, methods=["dense"], progress=False), expected)
 
 
-@pytest.mark.quick("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("inside_of_interp", [True, False])
 def test_recipes_act_where_the_activations_are(inside_of_interp, on_two, load_toy):
     tokens, logits = torch.arange(7, 15)[None], []

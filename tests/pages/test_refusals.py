@@ -65,6 +65,7 @@ def test_a_page_of_nothing_from_python(workshop: Workshop) -> None:
     check_refused((MISSING, "holds no result", lambda w: pages.write_page(w.root)), workshop)
 
 
+@pytest.mark.slow
 def test_names_of_html_are_text_on_a_page(workshop: Workshop) -> None:
     hostile = "<script>alert(1)</script>"
     copied = workshop.result()

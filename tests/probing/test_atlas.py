@@ -90,7 +90,7 @@ def t_of(x: np.ndarray, score: str) -> np.ndarray:
     return np.nan_to_num(t, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
-@pytest.mark.quick("gpt2")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:Precision loss occurred")
 def test_the_atlas_is_that_of_stored_states(kind, hf_directory, load_toy):
@@ -162,6 +162,7 @@ def synthetic(x: np.ndarray, flips: int = 40, folds: int = FOLDS, piece: int = 1
     return sums
 
 
+@pytest.mark.slow
 def test_flipped_labels_are_pairs_with_their_sentences_swapped():
     x = np.random.default_rng(0).normal(size=(30, 2, 400)) + np.linspace(-50, 50, 400)
     sums = synthetic(x, flips=3, piece=7)

@@ -576,6 +576,7 @@ def test_tasks_of_unequal_size() -> None:
     assert len(probing.transfer(states, steps=10)) == 27
 
 
+@pytest.mark.slow
 def test_controls_alone() -> None:
     """Without probes of the true labels there are still the controls."""
     states = tables({"t": planted(40, 6, [0], 0)})
@@ -583,6 +584,7 @@ def test_controls_alone() -> None:
     assert set(found["control"]) == {"flip"}
 
 
+@pytest.mark.quick("gpt2")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_untrained_model(kind: str, load_toy: Callable[..., Any]) -> None:
     model = load_toy(kind)
@@ -874,6 +876,7 @@ def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_dry_run_needs_a_config_alone(tmp_path: Path, capsys: Any) -> None:
     """Numbers of Llama-3-8B by hand: 32 blocks, 218,103,808 weights a block, 33 states of 4,096."""
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "head_dim": 128}

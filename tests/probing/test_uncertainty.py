@@ -97,6 +97,7 @@ def test_comparisons_are_corrected_over_tasks() -> None:
     assert 1 < above < (table["difference"] > 0).sum(), "fewer than a bare count"
 
 
+@pytest.mark.slow
 def test_probes_without_difference_are_above_on_no_task() -> None:
     found = [uncertainty.compared(made_hits(20, 40, seed), [("dense", "words")]) for seed in range(20)]
     assert sum((table["p_adjusted"] < 0.05).any() for table in found) <= 3, "one of twenty is expected"
@@ -275,6 +276,7 @@ def test_probes_of_raw_states_do_not_depend_on_their_unit() -> None:
     assert found[1].probes.query("l0_strength == 0.4")["n_open"].between(1, 59).all()
 
 
+@pytest.mark.slow
 def test_the_models_own_unit_warns() -> None:
     n_open = {}
     for scale, message in ((0.003, "no gate opens for λ = 0.2 at state 2"), (10, "depend on the unit of the residual")):

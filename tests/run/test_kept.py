@@ -82,6 +82,7 @@ def test_nothing_before_the_state_runs_again(read, monkeypatch):
     execute_from(model, summed(model, batches), found, lambda x: x)
 
 
+@pytest.mark.slow
 def test_what_is_read_from_the_start(load_toy, texts, monkeypatch):
     bridge, hooked = (load_toy("gpt2", backend=backend) for backend in ("bridge", "hooked"))
     assert keep(bridge, summed(bridge, corpora.batches(bridge, texts)), 1) is None

@@ -81,6 +81,7 @@ def test_nothing_merges_with_nothing():
     assert torch.equal(moments.variance(nothing), torch.zeros(2, 3).double())
 
 
+@pytest.mark.slow
 def test_the_first_token_does_not_vary_at_the_embeddings(load_toy, texts):
     """`[CLS]` is one vector at state 0: its SD is 0, in one process and in parts, and others' are those of numpy."""
     model = load_toy("bert")

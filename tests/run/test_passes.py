@@ -68,6 +68,7 @@ def test_three_questions_of_a_causal_model_share_their_passes(observed):
     same(found[2], encoding_study(model, text, unigram=counts, bases=["axis"], progress=False))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no token of class")
 def test_masked_and_plain_text_are_read_apart(load_toy, texts, observed):
     model = load_toy("bert")

@@ -255,6 +255,7 @@ def line(out: Path, **changes: object) -> list[str]:
     return [str(part) for key, value in given.items() for part in (f"--{key.replace('_', '-')}", value)]
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 def test_the_script_trains(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, SCRIPT, *line(tmp_path / "out")], capture_output=True, text=True)
