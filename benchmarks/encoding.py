@@ -22,7 +22,7 @@ from interp.corpora import Batches
 from interp.encoding.decomposition import decompose
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import FRACTIONS
-from interp.frequency.distributions import SiteMean
+from interp.frequency.observers import SiteMean
 from interp.models.embeddings import Embeddings
 from interp.run.observers import observe
 

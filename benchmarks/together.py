@@ -15,7 +15,8 @@ from interp import corpora
 from interp.attention.patterns import AttentionByClass
 from interp.attention.profile import DimensionCorrelations, DimensionProfile
 from interp.attention.scores import ScoreContributions
-from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.observers import SiteMean
 from interp.run.observers import Observer, observe
 
 PROFILE = "profile of every dimension of every hidden state"

@@ -22,7 +22,7 @@ from interp.checks import check_choice, check_seed
 from interp.corpora.batching import Text, as_batches, sample_positions
 from interp.corpora.counts import Counts, unigrams_of
 from interp.encoding.regression import raw_head
-from interp.frequency.distributions import LogitsObserver, SiteMean
+from interp.frequency.observers import LogitsObserver, SiteMean
 from interp.models.head import real_tokens
 from interp.models.sites import Model, hook_name, is_encoder, trunk_output, view
 from interp.models.verify import verify_neurons

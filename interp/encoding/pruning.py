@@ -14,8 +14,8 @@ from interp.checks import check_seed
 from interp.corpora.batching import Batch, Text, predicted_batches
 from interp.encoding.options import Basis, Order
 from interp.encoding.regression import Fit, raw_head
-from interp.frequency.distributions import LogitsObserver
 from interp.frequency.divergences import js, perplexity
+from interp.frequency.observers import LogitsObserver
 from interp.intervals import Jackknife, about, from_sums
 from interp.models.embeddings import Embeddings
 from interp.models.sites import Model, hook_name

@@ -20,8 +20,9 @@ from interp.corpora.counts import Counts, unigrams_of
 from interp.encoding.decomposition import Decomposition, decompose
 from interp.encoding.dimensions import dimensions
 from interp.encoding.validation import cross_validated
-from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
+from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.divergences import Distribution
+from interp.frequency.observers import SiteMean
 from interp.models.embeddings import Embeddings
 from interp.models.head import PredictionHead, prediction_head
 from interp.models.identity import weight_hash

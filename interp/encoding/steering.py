@@ -19,8 +19,8 @@ from interp.corpora.sentences import encode, tokenizer_of
 from interp.declare import Several, listed
 from interp.encoding.options import RATIOS, Shift, Weights
 from interp.encoding.regression import Fit
-from interp.frequency.distributions import LogitsObserver
 from interp.frequency.divergences import kl
+from interp.frequency.observers import LogitsObserver
 from interp.hooks import capture
 from interp.intervals import Jackknife, about, from_sums
 from interp.models.head import prediction_head, real_tokens

@@ -27,9 +27,10 @@ from interp.corpora import Batches
 from interp.declare import Bias, Direction, Several, listed
 from interp.encoding.regression import raw_head, regressions
 from interp.findings import Finding, Verdict, side
-from interp.frequency.distributions import MeanPredictions, Means, SiteMean, Variant
+from interp.frequency.distributions import MeanPredictions, Means, Variant
 from interp.frequency.divergences import Distribution, kl, perplexity
 from interp.frequency.findings import BIAS
+from interp.frequency.observers import SiteMean
 from interp.models.head import PredictionHead
 from interp.models.sites import Model
 from interp.run.passes import Passes, Reading

@@ -23,9 +23,10 @@ from interp.corpora import Batches
 from interp.corpora.batching import Batch, sample_positions
 from interp.encoding.regression import raw_head
 from interp.findings import Finding, side
-from interp.frequency.distributions import MeanPredictions, Means, Variant, real_logits
+from interp.frequency.distributions import MeanPredictions, Means, Variant
 from interp.frequency.divergences import Distribution, js, kl
 from interp.frequency.measures import with_ends
+from interp.frequency.observers import real_logits
 from interp.intervals import jackknife, summed_others
 from interp.models.sites import Model, Recipe, Site, hook_name
 from interp.run.observers import Observer, fingerprint

@@ -4,7 +4,8 @@ import pytest
 from workshop import BAD, TYPE, Case, Workshop, check_refused, quiet
 
 from interp import corpora
-from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.observers import SiteMean
 from interp.run.observers import observe
 
 CASES: dict[str, Case] = {

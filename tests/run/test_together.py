@@ -23,7 +23,8 @@ from interp.encoding.atlas.sources import DirectionSums
 from interp.encoding.neurons import NeuronEffects
 from interp.encoding.pruning import PrunedPredictions
 from interp.encoding.steering import LogOdds, SteeredMeans
-from interp.frequency.distributions import MeanPredictions, SiteMean, Variant
+from interp.frequency.distributions import MeanPredictions, Variant
+from interp.frequency.observers import SiteMean
 from interp.frequency.outliers import OutlierDims, PartPredictions
 from interp.run.contexts import LargestTokens
 from interp.run.observers import Observer, observe
