@@ -48,6 +48,7 @@ def test_files(tmp_path: Path) -> None:
     assert not (tmp_path / "new" / "frequency_new.csv").exists(), "nothing half-written"
 
 
+@pytest.mark.slow
 def test_a_workbook_has_a_sheet_of_each_table(tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
     controls = TABLE.assign(token=["a\x00b", "@x", "c"])

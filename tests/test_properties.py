@@ -165,6 +165,7 @@ def test_both_ends_of_scales_are_there(start: int, step: int, steps: int) -> Non
     np.testing.assert_allclose(scales, [(start + i * step) / 20 for i in range(steps + 1)], atol=1e-12)
 
 
+@pytest.mark.slow
 @given(TEXTS, TEXTS)
 @few
 def test_counts_count(tmp_path_factory: pytest.TempPathFactory, one: list[str], other: list[str]) -> None:

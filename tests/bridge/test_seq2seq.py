@@ -59,6 +59,7 @@ def predictions(hf, model):
     return torch.cat(found)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no frequency neurons")
 def test_token_probability(both):
     model, hf = both

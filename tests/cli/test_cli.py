@@ -479,6 +479,7 @@ def _parameters(name):
     return transformers.AutoModelForCausalLM.from_pretrained(BUNDLED / name).parameters()
 
 
+@pytest.mark.slow
 def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]

@@ -168,6 +168,7 @@ def test_weights_larger_than_the_memory_are_refused_before_they_are_read(hf_dire
         interp.load(directory, dtype="bfloat16", backend="bridge")
 
 
+@pytest.mark.slow
 def test_weights_that_stay_in_their_files_are_warned_of(hf_directory, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda device="cpu": 1_000)
     with pytest.warns(UserWarning, match="they stay in their files and are read from there whenever"):

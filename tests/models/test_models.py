@@ -70,6 +70,7 @@ def test_dtype_device_and_origin(hf_directory):
     assert model.tokenizer("w1 w2", add_special_tokens=False)["input_ids"] == toy_tokenizer()("w1 w2")["input_ids"]
 
 
+@pytest.mark.slow
 def test_weight_hash_sees_every_parameter(hf_directory):
     model = interp.load(hf_directory("bert"))
     before = weight_hash(model)

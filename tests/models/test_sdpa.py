@@ -102,7 +102,7 @@ def observers(model):
     }
 
 
-@pytest.mark.quick("bert")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "gpt_neo", "llama", "bert"])
 def test_sums_over_parts_of_the_queries_are_sums_over_the_pattern(kind, load_toy):
     model = load_toy(kind)
@@ -118,7 +118,7 @@ def test_sums_over_parts_of_the_queries_are_sums_over_the_pattern(kind, load_toy
             np.testing.assert_allclose(ours[name].state[state], value, atol=near, rtol=1e-5, err_msg=f"{name} {state}")
 
 
-@pytest.mark.quick("profile")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["by class", "correlations", "contributions", "weighted", "profile", "ablation"])
 def test_memory_does_not_grow_with_the_square_of_the_context(name):
     model = toy_decoder(n_positions=2_048)

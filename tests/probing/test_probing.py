@@ -298,6 +298,7 @@ def swept():
     return vectors, both, probing.sweep(states_of(vectors, both), ks=(1, 6, 64), steps=300, seeds=(0,), progress=False)
 
 
+@pytest.mark.slow
 def test_sweep_tables(swept):
     vectors, both, found = swept
     assert len(found.probes) == 2 * (6 * 2 + 2 + 3)

@@ -102,7 +102,7 @@ def masked_in_turn(one: SimpleNamespace, text: str, ids: list[int], whole_words:
         yield float(one.hf(torch.tensor([row])).logits[0, position + 1].log_softmax(-1)[target])
 
 
-@pytest.mark.quick("False-True", "tiny-bert", "False-False")
+@pytest.mark.quick("False-False")
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize(("name", "bos"), [("tiny-gpt2", True), ("tiny-gpt2", False), ("tiny-bert", None)])
 def test_scores_are_a_plain_loop(made: Any, name: str, bos: bool | None, whole_words: bool) -> None:
@@ -267,6 +267,7 @@ def test_parts_merge_and_a_run_resumes(
 # Pairs
 
 
+@pytest.mark.slow
 def test_accuracy_by_each_score(made: Any) -> None:
     one = made("tiny-gpt2")
     table = interp.corpora.pairs.generate(n_per_task=25, tasks=["npi_ever", "causative"])

@@ -103,6 +103,7 @@ def test_probes_without_difference_are_above_on_no_task() -> None:
     assert sum((table["p_adjusted"] < 0.05).any() for table in found) <= 3, "one of twenty is expected"
 
 
+@pytest.mark.slow
 def test_means_over_tasks_by_brute_force() -> None:
     """Two stages, one draw at a time."""
     hits = made_hits(7, 30)
@@ -291,6 +292,7 @@ def test_the_models_own_unit_warns() -> None:
         SparseProbe(raw=True).set_params(unit="sd").fit(np.eye(4), np.arange(4) % 2)
 
 
+@pytest.mark.slow
 def test_a_single_raw_probe_does_not_depend_on_its_unit() -> None:
     vectors = planted_states(1).load(2)
     X, y = vectors.reshape(-1, 60), np.tile([1, 0], 150)

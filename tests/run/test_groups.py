@@ -63,6 +63,7 @@ def test_groups_are_consecutive_texts(n, batch_size, load_toy):
     assert observer.state["all"] == ids.sum()
 
 
+@pytest.mark.quick("order0")
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_parts_in_any_order_have_the_groups_of_the_whole(order, load_toy):
     model, ids = load_toy("gpt2"), numbered(23)

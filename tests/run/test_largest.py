@@ -31,6 +31,7 @@ def listed(state):
     return [[(v, int(p)) for v, p in zip(*one.tolist(), strict=True) if p >= 0] for one in state.unbind(1)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**31), n=st.integers(1, 60), k=st.integers(1, 8), ties=st.booleans(), data=st.data())
 def test_parts_merge_to_the_sort_of_all(seed, n, k, ties, data):
