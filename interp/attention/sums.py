@@ -19,14 +19,14 @@ __all__ = ["Patterns", "Rows", "attended_queries", "pair_sums"]
 _AT_ONCE = 2**19  # contributions of single keys: what a processor's cache holds
 
 Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
-"""Attention of some queries to some keys at a time; see `QKCircuit.patterns`."""
+"""The attention of a few queries to some keys at a time; see `QKCircuit.patterns`."""
 
 
 class Rows(NamedTuple):
     """What the sums of the rows of a batch are made of.
 
-    `share` is what of the keys that each query sees is of a class. `u` is there where pairs are weighted by attention.
-    `group` numbers the groups of texts that the batch has rows of, from 0 to `n_groups`.
+    `share` is the share of a class in the keys that each query sees. `u` is used if pairs are weighted by attention.
+    `group` has the number of each row's group of texts, from 0 to `n_groups` − 1.
     """
 
     q: Float[Tensor, "batch pos head d_head"]
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
 def attended_queries(
     circuit: QKCircuit, q: Tensor, one_hot: Float[Tensor, "batch key classes"], patterns: Patterns
 ) -> tuple[Float[Tensor, "batch key head d_head"], Float[Tensor, "batch query head classes"]]:
-    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, A the attention; and what of a query's attention goes to each class."""
+    """`u_n = R_nᵀ Σ_m A_mn R_m q_m`, where A is the attention, and the attention of each query to each class."""
     u, mass = torch.zeros_like(q), q.new_zeros(*q.shape[:3], one_hot.shape[2])
     for queries, keys, pattern in patterns:
         u[:, keys] += einsum(
