@@ -28,12 +28,10 @@ check: $(STAMP) lint
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(MAKE) --no-print-directory -j 2 types types-for-mypy types-for-pyright
+	$(MAKE) --no-print-directory -j 2 types types-for-pyright
 
 types:
 	$(BIN)/mypy
-types-for-mypy:
-	$(BIN)/mypy --config-file= --cache-dir .mypy_cache/user tests/typing
 types-for-pyright:
 	$(BIN)/basedpyright --pythonpath $(BIN)/python -p tests/typing
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -59,6 +60,7 @@ def _defined_in(name: str) -> str:
     return name if HOME.joinpath(*name.split(".")[1:]).with_suffix(".py").is_file() else f"{name}.__init__"
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     named = {".".join(["interp", *path.relative_to(HOME).with_suffix("").parts]): path for path in HOME.rglob("*.py")}
     return {name: imports(path) for name, path in named.items()}
