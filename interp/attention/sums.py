@@ -16,7 +16,7 @@ from interp.models.qk import QKCircuit
 
 __all__ = ["Patterns", "Rows", "attended_queries", "pair_sums"]
 
-_AT_ONCE = 2**19  # contributions of single keys: what a processor's cache holds
+_AT_ONCE = 2**18  # contributions of single keys to one head: what a processor's cache holds
 
 Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
 """The attention of a few queries to some keys at a time; see `QKCircuit.patterns`."""
@@ -123,16 +123,18 @@ def _one_by_one(
 ) -> Float[Tensor, "groups head classes d_model"]:
     """`Σ_n w_n x_nj [W_K q_n]_j` over the positions of each group."""
     W_K, (batch, length, heads, _) = circuit.W_K.mT.to(q), q.shape
-    of_position = heads * x.shape[2]
-    n_rows, n_positions = max(1, _AT_ONCE // (length * of_position)), max(1, _AT_ONCE // of_position)
-    sums = x.new_zeros(rows.n_groups, heads, weight.shape[3], x.shape[2])
+    n_rows, n_positions = max(1, _AT_ONCE // (length * x.shape[2])), max(1, _AT_ONCE // x.shape[2])
+    q = rearrange(q, "batch pos head d_head -> head batch pos d_head").contiguous()
+    weight = rearrange(weight, "batch pos heads classes -> heads batch classes pos").contiguous()
+    weight = weight.expand(heads, -1, -1, -1)
+    sums = x.new_zeros(heads, rows.n_groups, weight.shape[2], x.shape[2])
     for row, position in product(range(0, batch, n_rows), range(0, length, n_positions)):
         some = slice(row, row + n_rows), slice(position, position + n_positions)
-        directions = rearrange(q[some], "batch pos head d_head -> head (batch pos) d_head") @ W_K
-        products = directions.unflatten(1, q[some].shape[:2]) * x[some]
-        by_class = rearrange(weight[some], "batch pos heads classes -> heads batch classes pos") @ products
-        sums.index_add_(0, rows.group[some[0]], by_class.transpose(0, 1))
-    return sums
+        group, its_x = rows.group[some[0]], x[some]
+        for head in range(heads):
+            products = (q[head][some].flatten(0, 1) @ W_K[head]).view(its_x.shape).mul_(its_x)
+            sums[head].index_add_(0, group, weight[head, some[0], :, some[1]] @ products)
+    return sums.transpose(0, 1)
 
 
 def _all_at_once(
