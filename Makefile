@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-tl4 check slow lint types types-for-mypy types-for-pyright lowest notebooks demo bench docs clean
+.PHONY: test test-tl4 check slow lint types types-for-pyright lowest notebooks demo bench docs clean
 
 # pip would compile all 20,000 files of a venv, which takes a minute. What the tests import is compiled at the end, once for
 # all of their processes.

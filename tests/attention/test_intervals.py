@@ -211,7 +211,7 @@ def test_many_groups_in_a_batch_cost_hardly_more_than_one(kind, weights, load_to
 def test_keys_one_by_one_give_the_sums_of_all_at_once(kind, load_toy, monkeypatch):
     model = load_toy(kind).double()
     ids = torch.randint(7, 67, (24, 6), generator=torch.Generator().manual_seed(0))
-    monkeypatch.setattr(sums, "_AT_ONCE", 200)  # three positions at a time
+    monkeypatch.setattr(sums, "_AT_ONCE", 50)  # three positions at a time
     found = []
     for way in (sums._all_at_once, lambda *of: sums._one_by_one(*of, of[1].x, of[1].one_hot[:, :, None])):
         monkeypatch.setattr(sums, "_over_keys", way)
