@@ -4,9 +4,11 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-__all__ = ["GIB", "available", "give_back", "peak", "shown", "total"]
+__all__ = ["GIB", "available", "give_back", "peak", "reused", "shown", "total"]
 
 GIB = 2**30
 _MEMINFO, _OWN_GROUPS, _GROUPS = Path("/proc/meminfo"), Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -16,6 +18,7 @@ _LIMITS = {
     "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
 }
 """The files with a control group's limit, its usage, and the part of that it can give up (versions 2 and 1)."""
+_TRIM_ABOVE, _MAP_FROM, _MOST_MAPPED = -1, -3, -4  # glibc's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX
 
 
 def available(device: str = "cpu") -> int:
@@ -70,9 +73,36 @@ def give_back() -> None:
     Examples:
         >>> give_back()
     """
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    library = _c_library()
     if hasattr(library, "malloc_trim"):
-        library.malloc_trim(0)  # type: ignore[union-attr]
+        library.malloc_trim(0)
+
+
+@contextmanager
+def reused() -> Iterator[None]:
+    """A context in which the process keeps freed memory for the next array; see `give_back`.
+
+    The C library of Linux (glibc) otherwise gives large arrays back as soon as they are freed, and the system clears
+    their pages anew for the next array of the same size: about a tenth of the time of a forward pass on a CPU. Nothing
+    is changed if the environment sets how memory is allocated (`MALLOC_…`, `GLIBC_TUNABLES`).
+
+    Examples:
+        >>> with reused():
+        ...     sum(bytes(2**20))
+        0
+    """
+    library = _c_library()
+    if not hasattr(library, "mallopt") or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        yield
+        return
+    try:
+        library.mallopt(_MOST_MAPPED, 0)
+        library.mallopt(_TRIM_ABOVE, -1)
+        yield
+    finally:
+        library.mallopt(_MOST_MAPPED, 2**16)
+        library.mallopt(_MAP_FROM, 2**25)  # these two are as large as glibc itself lets them grow
+        library.mallopt(_TRIM_ABOVE, 2**26)
 
 
 def shown(size: float | int) -> str:
@@ -86,6 +116,10 @@ def shown(size: float | int) -> str:
         if size >= of:
             return f"{size / of:,.{digits}f} {unit}"
     return f"{size / 2**10:,.0f} KiB"
+
+
+def _c_library() -> Any:
+    return ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def _of_gpu(device: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from interp import memory
 from interp.checks import check_choice, check_same
 from interp.corpora import Batches
 from interp.corpora.batching import Batch, check_batches
@@ -300,7 +301,7 @@ def observe(
     saved = time.monotonic()
     bar = tqdm(total=batches.n_texts, unit="text", disable=None if progress else True, desc=what, smoothing=0.1)
     try:
-        with bar:
+        with bar, memory.reused():
             for number, batch in enumerate(batches):
                 if number >= start:
                     feed(model, batch.to(model.W_U.device), observers, hooks)
