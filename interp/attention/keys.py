@@ -41,9 +41,14 @@ class KeyClassBatch:
             raise ValueError("a row of this batch is padded on the left; pad on the right (corpora.batches does)")
         self.batch = batch
         self.real = batch.mask.bool()
+        self._padded = not bool(self.real.all())
         one_hot = torch.nn.functional.one_hot(classes(batch.tokens), len(classes.names)) * self.real[..., None]
         self.one_hot = one_hot.to(torch.promote_types(dtype, torch.float32))
         self.counts = one_hot.double() if one_hot.device.type != "mps" else one_hot.float()
+
+    def zero_padded(self, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
+        """The values, with 0 at padding."""
+        return values * self.real.view(*self.real.shape, *(1,) * (values.ndim - 2)) if self._padded else values
 
     def by_row(self, values: Float[Tensor, "batch head key"]) -> Float[Tensor, "batch head classes"]:
         """Sums over the keys of each class, for each row."""

@@ -97,7 +97,7 @@ class DimensionCorrelations(Observer):
 
         def read(attention: Tensor, x: Tensor) -> None:
             attention = attention.mean(1)
-            viewers = circuit.span.up_to(real.flip(1).to(attention.dtype)).flip(1)
+            viewers = circuit.span.over_queries(real.to(attention.dtype))
             y = torch.stack([log_u, (attention / viewers.clamp(min=1))[real].double()], 1)
             self.add(f"{layer}.moments", moments.of_pairs(circuit.attn_input(x)[real].double(), y))
 

@@ -118,8 +118,8 @@ class ScoreContributions(GroupedKeyObserver):
         self, circuit: QKCircuit, keys: KeyClassBatch, x: Tensor, q: Tensor, patterns: Patterns | None = None
     ) -> None:
         """Add the sums of this batch."""
-        x = circuit.attn_input(x).to(keys.one_hot) * keys.real[..., None]
-        q = circuit.rotate(q).to(x) * keys.real[..., None, None]
+        x = keys.zero_padded(circuit.attn_input(x).to(keys.one_hot))
+        q = keys.zero_padded(circuit.rotate(q).to(x))
         one_hot, counts, u = keys.one_hot, circuit.span.up_to(keys.counts), None
         n_seen = counts.sum(-1).clamp(min=1)
         if self.average == "sentence":  # the mean of all keys of a sentence is not made of those of its classes
@@ -127,7 +127,7 @@ class ScoreContributions(GroupedKeyObserver):
         mass = counts[:, :, None]
         if patterns is not None:
             u, mass = attended_queries(circuit, q, one_hot, patterns)
-        mass = mass * keys.real[..., None, None]
+        mass = keys.zero_padded(mass)
         mass_of_row = mass.sum(1)  # [b, h or 1, c]
         of_sentence = torch.where(mass_of_row > 0, 1 / mass_of_row, 0.0)
         weight = of_sentence if self.average == "sentence" else torch.ones_like(mass_of_row)

@@ -97,7 +97,7 @@ def _key_means(
 
 def _queries_by_key(circuit: QKCircuit, q: Tensor) -> Float[Tensor, "batch key head d_head"]:
     """`u_n = R_nᵀ Σ_m R_m q_m` over the queries that see key n, of a causal model."""
-    return circuit.rotate_back(circuit.span.up_to(q.flip(1)).flip(1))
+    return circuit.rotate_back(circuit.span.over_queries(q))
 
 
 def _over_keys(
@@ -124,7 +124,6 @@ def _one_by_one(
     """`Σ_n w_n x_nj [W_K q_n]_j` over the positions of each group."""
     W_K, (batch, length, heads, _) = circuit.W_K.mT.to(q), q.shape
     n_rows, n_positions = max(1, _AT_ONCE // (length * x.shape[2])), max(1, _AT_ONCE // x.shape[2])
-    q = rearrange(q, "batch pos head d_head -> head batch pos d_head").contiguous()
     weight = rearrange(weight, "batch pos heads classes -> heads batch classes pos").contiguous()
     weight = weight.expand(heads, -1, -1, -1)
     sums = x.new_zeros(heads, rows.n_groups, weight.shape[2], x.shape[2])
@@ -132,7 +131,7 @@ def _one_by_one(
         some = slice(row, row + n_rows), slice(position, position + n_positions)
         group, its_x = rows.group[some[0]], x[some]
         for head in range(heads):
-            products = (q[head][some].flatten(0, 1) @ W_K[head]).view(its_x.shape).mul_(its_x)
+            products = (q[..., head, :][some].flatten(0, 1) @ W_K[head]).view(its_x.shape).mul_(its_x)
             sums[head].index_add_(0, group, weight[head, some[0], :, some[1]] @ products)
     return sums.transpose(0, 1)
 

@@ -151,13 +151,13 @@ class Sinks(KeyObserver):
         self.add_rows(f"{layer}.keys", counted.by_position(values), keys.batch)
 
     def _read_scores(self, circuit: QKCircuit, keys: KeyClassBatch, counted: "_Counted", q: Tensor, k: Tensor) -> None:
-        q = circuit.rotate(q).to(keys.one_hot) * keys.real[..., None, None]
+        q = keys.zero_padded(circuit.rotate(q).to(keys.one_hot))
         k = circuit.rotate(k).to(q)
         k_size = k.norm(dim=-1)
         k, k_size = (one.repeat_interleave(q.shape[2] // k.shape[2], 2) for one in (k, k_size))
         q_size = q.norm(dim=-1)
         tiny = torch.finfo(q.dtype).tiny
-        of_viewers = partial(_over_viewers, circuit.span)
+        of_viewers = circuit.span.over_queries
         score = (of_viewers(q) * k).sum(-1) / circuit.scale
         cosine = (of_viewers(q / q_size.clamp(min=tiny)[..., None]) * k).sum(-1) / k_size.clamp(min=tiny)
         values = [score, cosine, of_viewers(q_size), k_size * counted.viewers[..., None].to(q)]
@@ -252,8 +252,8 @@ class _Counted(NamedTuple):
     @classmethod
     def of(cls, seen: Span, real: Bool[Tensor, "batch pos"], starts: Sequence[int], fewest: int) -> "_Counted":
         one = real.to(torch.float32 if real.device.type == "mps" else torch.float64)
-        viewers = _over_viewers(seen, one)
-        uniform = _over_viewers(seen, one / seen.up_to(one).clamp(min=1)) / viewers.clamp(min=1)
+        viewers = seen.over_queries(one)
+        uniform = seen.over_queries(one / seen.up_to(one).clamp(min=1)) / viewers.clamp(min=1)
         places = torch.arange(real.shape[1], device=real.device)
         numbers = torch.bucketize(places, torch.tensor(starts, device=real.device), right=True) - 1
         ranges = torch.nn.functional.one_hot(numbers, len(starts)).to(one)
@@ -267,11 +267,6 @@ class _Counted(NamedTuple):
         """For each range, the number of positions, the number of pairs, and the sum of uniform attention."""
         of = torch.stack([torch.ones_like(self.viewers), self.viewers, self.uniform], 1)
         return (of * self.here[:, None]) @ self.ranges
-
-
-def _over_viewers(seen: Span, values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
-    """For each key, the sum of the values over the queries that see it."""
-    return seen.up_to(values.flip(1)).flip(1)
 
 
 class _Split(NamedTuple):
