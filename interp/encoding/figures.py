@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.encoding import EncodingStudy
+from interp.encoding.columns import ORDER_WORD
 from interp.encoding.pruning import PRUNED
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
@@ -35,10 +36,10 @@ __all__ += ["pruned_texts", "pruning", "steering", "way_of_steering"]
 _MOST_NEURONS = 1_500
 _MOST_TYPES = 3_000
 _ORDERS: dict[str, Style] = {
-    "spearman": {"name": "least |Spearman| first", "color": BLUE, "dash": "solid", "symbol": "circle"},
-    "slope": {"name": "least |slope| first", "color": GREEN, "dash": "dash", "symbol": "diamond"},
-    "random": {"name": "random", "color": GREY, "dash": "dot", "symbol": "x"},
-    "reverse": {"name": "most |Spearman| first", "color": VERMILION, "dash": "dashdot", "symbol": "square"},
+    "spearman": {"color": BLUE, "dash": "solid", "symbol": "circle"},
+    "slope": {"color": GREEN, "dash": "dash", "symbol": "diamond"},
+    "random": {"color": GREY, "dash": "dot", "symbol": "x"},
+    "reverse": {"color": VERMILION, "dash": "dashdot", "symbol": "square"},
 }
 _SHIFTS: dict[str, Style] = {
     "exact": {"color": GREEN, "symbol": "diamond"},
@@ -146,7 +147,8 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     out = panels(title, "fraction removed", subtitle=subtitle)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
-            style, hover = _ORDERS[str(order)], "%{x:.0%} removed<br>%{y:.4g}"
+            style = {"name": ORDER_WORD.get(str(order), str(order))} | _ORDERS[str(order)]
+            hover = "%{x:.0%} removed<br>%{y:.4g}"
             add_series(out, part[measure].round(5), style, hover=hover, size=5, legend=panel == 1, panel=panel)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%")

@@ -13,6 +13,7 @@ from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
 from interp.figures.views import as_html
 from interp.probing import ProbingStudy
+from interp.probing.columns import TRAINED_ON
 from interp.probing.sweeps import Sweep
 from interp.probing.tables import changes
 from interp.words import printed
@@ -24,8 +25,6 @@ _DENSE: Style = {"name": "dense", "color": style.INK, "width": 2.5}
 _FLIP: Style = {"name": "dense, labels flipped", "color": style.VERMILION, "dash": "dot", "width": 1.8}
 _UNTRAINED: Style = {"name": "dense, untrained", "color": style.PINK, "dash": "dashdot", "width": 1.8}
 _WORDS: Style = {"name": "bag of words", "color": style.GREY, "dash": "dash", "width": 1.8}
-_TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
-_TRAINED_ON |= {"same_term": "the same term"}
 _SETS = {
     "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
     "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
@@ -362,7 +361,7 @@ def general_probes(study: ProbingStudy) -> Figure:
     sparse = _l0_styles(study)[study.provenance["l0_strength"]]
     for method, line in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
         accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
-        table = accuracy.agg(["mean", "sem"]).reindex(list(_TRAINED_ON)).dropna(how="all").rename(index=_TRAINED_ON)
+        table = accuracy.agg(["mean", "sem"]).reindex(list(TRAINED_ON)).dropna(how="all").rename(index=TRAINED_ON)
         bars = {"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5}
         add_series(out, table["mean"].round(4), line, size=10, mode="markers", error_y=bars)
     return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")

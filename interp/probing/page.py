@@ -11,7 +11,7 @@ from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
 from interp.probing import figures as plots
 from interp.probing.atlas import figures as atlas_plots
-from interp.probing.atlas.findings import KINDS
+from interp.probing.columns import KINDS
 from interp.probing.tables import ProbingStudy
 from interp.probing.uncertainty import averaged
 from interp.words import count, within
