@@ -76,7 +76,7 @@ def latex(
 
 def _fitting(shown: Sequence[Displayed]) -> list[Displayed]:
     """The first columns that fit on a page, and at least one."""
-    room, chosen = _WIDE, []
+    room, chosen = float(_WIDE), list[Displayed]()
     for one in shown:
         room -= min(max(map(len, [one.heading.label, *one.cells])), _MOST) + _GAP
         if room < 0 and chosen:

@@ -15,6 +15,7 @@ from interp.figures.style import (
     AMBER,
     BLUE,
     CHANCE,
+    DIRECTION_NAME,
     DIVERGING,
     GREEN,
     GREY,
@@ -227,14 +228,15 @@ def direction_cosines(study: EncodingStudy) -> Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
         >>> list(direction_cosines(study).data[0].x)
-        ['b_LN', '-A', 'E[h]', 'PC1']
+        ['b<sub>LN</sub>', '−A', 'E[h]', 'PC1']
     """
     names = study.directions["name_a"].unique()
     grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
     subtitle = f"cosines; 95 % of those of random directions lie within ±{off['null_95'].median():.2f}"
     out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
-    grid = grid.rename(index=plain, columns=plain)
+    shown = [DIRECTION_NAME.get(name, plain(name)) for name in names]
+    grid = grid.set_axis(shown).set_axis(shown, axis=1)
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}")
     return out.update_layout(meta={"least_width": 460})
 
