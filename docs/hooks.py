@@ -45,7 +45,9 @@ def _table_of_columns(asked: re.Match[str]) -> str:
         known = {name: one for name, one in load(asked[1]).kind.columns.items() if COMMON.get(name) != one}
     rows = []
     for name, one in known.items():
-        told = (escape(text, quote=False).replace("|", "\\|") for text in one)
+        words = "; ".join(f"`{code}`: {word}" for code, word in one.words.items() if code)
+        meaning = f"{one.meaning} Shown in words: {words}." if words else one.meaning
+        told = (escape(text, quote=False).replace("|", "\\|") for text in (one.label, meaning))
         rows.append(" | ".join(["", f"`{name}`", *told, ""]).strip())
     return "\n".join(["| Column | Heading | Meaning |", "|---|---|---|", *rows])
 

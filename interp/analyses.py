@@ -1,7 +1,7 @@
 """The list of all analyses. Other packages add theirs through the entry point `interp.analyses`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -73,4 +73,7 @@ class ReportOptions(PairOptions, CountsOptions, TextOptions):
     more: bool = option(False, "Also run what each analysis offers beyond the four papers. This takes longer.")
     settings: Mapping[str, Mapping[str, Any]] | None = option(
         None, 'Options for single analyses, such as {"frequency": {"scales": [0, 1]}}.', cli=dict
+    )
+    finished: Callable[[Any], None] | None = option(
+        None, "Function that is called with each result as soon as there is one.", has_flag=False
     )

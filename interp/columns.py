@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +14,19 @@ from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
 
 from interp.words import printed
 
-__all__ = ["COMMON", "Column", "Displayed", "column", "displayed"]
+__all__ = ["COMMON", "Column", "Displayed", "column", "displayed", "with_columns"]
 
 _DIGITS, _MOST_DECIMALS, _WIDE, _ROUNDING = 3, 6, 1e3, 1e-7
 _MISSING = "–"
 
 
 class Column(NamedTuple):
-    """A heading that a person reads, with its unit after a comma, and what it means in a sentence."""
+    """A heading that a person reads, with its unit after a comma, what it means in a sentence, and words for the codes
+    in its cells."""
 
     label: str
     meaning: str = ""
+    words: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,8 @@ def column(name: str, known: Mapping[str, Column]) -> Column:
 
 
 def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list[Displayed]:
-    """A table as it is printed: an interval stands beside its value, empty columns are left out, and all numbers of a
-    column have the same decimals.
+    """A table as it is printed: an interval stands beside its value, words replace codes, empty columns are left out,
+    and all numbers of a column have the same decimals.
 
     Examples:
         >>> table = pd.DataFrame({"layer": [0, 1], "perplexity": [12.25, 9.5], "perplexity_low": [11.5, 9.25],
@@ -121,7 +124,8 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
         if values.isna().all():
             continue
         numeric = is_numeric_dtype(values) and not is_bool_dtype(values)
-        form = _form(table[[name, *(ends or ())]]) if numeric else _word
+        heading = column(name, known)
+        form = _form(table[[name, *(ends or ())]]) if numeric else partial(_word, words=heading.words)
         cells = [_MISSING if numeric and pd.isna(value) else form(value) for value in values]
         if ends:
             low, high = (table[end] for end in ends)
@@ -129,8 +133,25 @@ def displayed(table: pd.DataFrame, known: Mapping[str, Column] = COMMON) -> list
                 cell if math.isnan(a) or math.isnan(b) else f"{cell} [{form(a)}, {form(b)}]"
                 for cell, a, b in zip(cells, low, high, strict=True)
             ]
-        shown.append(Displayed(name, column(name, known), cells, values.tolist(), numeric))
+        shown.append(Displayed(name, heading, cells, values.tolist(), numeric))
     return shown
+
+
+def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str, Column] = COMMON) -> pd.DataFrame:
+    """A table with some of its columns, in the order in which they are named, each with the ends of its interval.
+
+    Raises ValueError if no column is named, or one that the table does not have.
+
+    Examples:
+        >>> table = pd.DataFrame({"layer": [0], "gap": [0.5], "gap_low": [0.25], "gap_high": [0.75]})
+        >>> with_columns(table, ["gap"]).columns.tolist()
+        ['gap', 'gap_low', 'gap_high']
+    """
+    names = [*map(str, table.columns)]
+    if isinstance(columns, str) or not columns or set(columns) - set(names):
+        raise ValueError(f"columns are {columns!r}; expected a list of some of {', '.join(names)}")
+    ends = _with_ends(names, known)
+    return table[[*dict.fromkeys(one for name in columns for one in (name, *(ends.get(name) or ())))]]
 
 
 def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
@@ -168,15 +189,18 @@ def _form(table: pd.DataFrame) -> Callable[[Any], str]:
     if not len(numbers):
         return partial(printed, form="{:.0f}")
     sizes = np.abs(numbers)
-    if sizes.max() > _WIDE * sizes.min() and sizes.min() < 1e-4 and (numbers >= 0).all():
-        return partial(printed, form="{:.2e}")
+    is_small = np.quantile(sizes, 0.25, method="lower") < 1e-4
+    if sizes.max() > _WIDE * sizes.min() and is_small and (numbers >= 0).all():
+        return lambda value: printed(value, "{:.2e}" if value else "0")
     least = next((d for d in range(_DIGITS) if np.array_equal(numbers, numbers.round(d))), _MOST_DECIMALS)
     size = math.floor(math.log10(np.quantile(sizes, 0.75)))
     decimals = min(max(_DIGITS - 1 - size, 0), least)
     return partial(printed, form=f"{{:z,.{decimals}f}}")
 
 
-def _word(value: object) -> str:
+def _word(value: object, words: Mapping[str, str]) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
     if isinstance(value, dict | list | np.ndarray):
         return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value, ensure_ascii=False)
-    return _MISSING if value is None or value is pd.NA or value != value else str(value)
+    return _MISSING if value is None or value is pd.NA or value != value else words.get(str(value), str(value))

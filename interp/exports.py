@@ -11,8 +11,9 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from interp.disk import replacing
+from interp.latex import latex
 
-__all__ = ["FORMATS", "Format", "check_formats", "export", "latex", "written_as"]
+__all__ = ["FORMATS", "Format", "check_formats", "export", "written_as"]
 
 Format: TypeAlias = Literal["csv", "xlsx", "latex", "json"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -23,32 +24,11 @@ _SHEET_ROWS = 1_048_575  # of a sheet of Excel, under its header
 _SHEET_NAME = 31
 
 
-def latex(table: pd.DataFrame) -> str:
-    r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
-
-    Numbers have four significant digits and missing values are dashes. Text is aligned left and numbers right.
-    Characters that are special in LaTeX are escaped. Tokens in other scripts need XeLaTeX or LuaLaTeX.
-
-    Examples:
-        >>> print(latex(pd.DataFrame({"bias": ["b_LN"], "kl": [0.0258123]})))
-        \begin{tabular}{lr}
-        \toprule
-        bias & kl \\
-        \midrule
-        b\_LN & 0.02581 \\
-        \bottomrule
-        \end{tabular}
-        <BLANKLINE>
-    """
-    numeric = [is_numeric_dtype(kind) for kind in table.dtypes]
-    columns = "".join("r" if number else "l" for number in numeric)
-    return table.to_latex(index=False, escape=True, na_rep="--", float_format="{:.4g}".format, column_format=columns)
-
-
-def written_as(table: pd.DataFrame, form: str) -> str:
+def written_as(table: pd.DataFrame, form: str, **look: Any) -> str:
     """A table as text in one of the formats csv, latex and json (a list of rows).
 
-    In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
+    `look` are arguments of `interp.latex.latex`: what concerns LaTeX alone, which is to be read and not to be computed
+    with. In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
 
     Examples:
         >>> print(written_as(pd.DataFrame({"token": ["=1", "a"], "count": [2, 3]}), "csv"), end="")
@@ -59,7 +39,7 @@ def written_as(table: pd.DataFrame, form: str) -> str:
     if form == "csv":
         return _harmless(table).to_csv(index=False)
     if form == "latex":
-        return latex(table)
+        return latex(table, **look)
     return f"{table.to_json(orient='records', force_ascii=False, double_precision=15)}\n"
 
 
@@ -72,9 +52,15 @@ def check_formats(formats: list[str]) -> None:
 
 
 def export(
-    tables: Mapping[str, pd.DataFrame], directory: str | os.PathLike[str], name: str, formats: list[str]
+    tables: Mapping[str, pd.DataFrame],
+    directory: str | os.PathLike[str],
+    name: str,
+    formats: list[str],
+    looks: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Path]:
     """Write tables to `directory`: each as `NAME_TABLE.csv`, `.tex` or `.json`, and as the sheets of one `NAME.xlsx`.
+
+    `looks` has the arguments of `interp.latex.latex` for each table.
 
     Raises FileExistsError before anything is written if one of these files exists. Raises ValueError as `check_formats`
     does, and for a table with more rows than fit on a sheet.
@@ -100,7 +86,7 @@ def export(
     place.mkdir(parents=True, exist_ok=True)
     for path, (form, table) in paths.items():
         with replacing(path) as temporary:
-            temporary.write_text(written_as(tables[table], form), encoding="utf-8")
+            temporary.write_text(written_as(tables[table], form, **(looks or {}).get(table, {})), encoding="utf-8")
     for path in book:
         with replacing(path) as temporary, pd.ExcelWriter(temporary, engine="openpyxl") as writer:
             for table, rows_of in tables.items():

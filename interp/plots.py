@@ -43,6 +43,7 @@ from interp.frequency.figures import (
     random_directions,
 )
 from interp.generation.figures import TextMeasure, generation_tradeoff, text_measure
+from interp.probing.across_tasks import general_probes, neuron_overlap, transfer_matrix
 from interp.probing.atlas.figures import (
     pair_similarity,
     shared_units,
@@ -53,8 +54,6 @@ from interp.probing.atlas.figures import (
 from interp.probing.figures import (
     beyond_words,
     gate_agreement,
-    general_probes,
-    neuron_overlap,
     probe_ablation,
     probe_view,
     random_dims,
@@ -62,7 +61,6 @@ from interp.probing.figures import (
     sparse_probes,
     token_views,
     topk_probes,
-    transfer_matrix,
 )
 from interp.results import Result
 

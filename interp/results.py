@@ -22,8 +22,9 @@ from interp.columns import COMMON, Column
 from interp.declare import find
 from interp.dense import Dense
 from interp.disk import replacing_directory, result_names
-from interp.exports import export, latex
+from interp.exports import export
 from interp.findings import Finding, findings_table
+from interp.latex import latex
 
 if TYPE_CHECKING:
     from interp.figures.figure import Figure
@@ -46,8 +47,8 @@ class Result:
 
     A table whose number of rows grows with the model is an `interp.dense.Dense`. Its field says how to read it from a
     tidy table: `field(metadata={"dims": …})`, with `fewer` if needed (see `Dense.of_table`). A subclass sets
-    `analysis`, the name of its folder in a run directory, and `columns`, the headings and meanings of those columns
-    that are not in `interp.columns.COMMON`.
+    `analysis`, the name of its folder in a run directory; `columns`, the headings and meanings of those columns that
+    are not in `interp.columns.COMMON`; and `in_paper`, the columns of a table in a paper if none are named.
 
     Examples:
         >>> import tempfile
@@ -64,6 +65,7 @@ class Result:
 
     analysis: ClassVar[str]
     columns: ClassVar[Mapping[str, Column]] = COMMON
+    in_paper: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     provenance: dict[str, Any]
 
@@ -177,10 +179,14 @@ class Result:
         arrays = {name: dense.table for name, dense in self.dense.items() if not dense.is_large}
         return export(arrays | self._known, directory, self.analysis, ["csv"])
 
-    def to_latex(self, table: str) -> str:
-        """A table, or the `findings`, as LaTeX with the rules of booktabs; see `interp.exports.latex`.
+    def to_latex(self, table: str, *, columns: Sequence[str] | None = None) -> str:
+        """A table, or the `findings`, for a paper: with the headings of the page, intervals after their values, and as
+        many columns as fit; see `interp.latex.latex`.
 
-        Raises ValueError if the result has no table of that name.
+        Args:
+            columns: names of the columns to show. A comment at the end names those that are not shown by default.
+
+        Raises ValueError if the result has no table of that name, or the table none of these columns.
 
         Examples:
             >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])
@@ -188,7 +194,11 @@ class Result:
         """
         if table not in self._known:
             raise ValueError(f"{type(self).__name__} has no table {table!r}; expected one of {', '.join(self._known)}")
-        return latex(self._known[table])
+        return latex(self._known[table], **self.look(table, columns))
+
+    def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
+        """How a table looks in a paper: the arguments of `interp.latex.latex`."""
+        return {"known": self.columns, "columns": columns, "usual": self.in_paper.get(table)}
 
     @property
     def _known(self) -> dict[str, pd.DataFrame]:

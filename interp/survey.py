@@ -99,10 +99,14 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
     rows = f"{plain.settings['context']:,}"
     _log.info("reading %s in rows of %s tokens", source.name, rows, extra={"step": 1, "steps": steps})
     results = yield from side_by_side(*map(asked, reading.values()))
+    finished = options.finished or (lambda _: None)
     found: dict[str, Result] = dict(zip(reading, results, strict=True))
+    for result in results:
+        finished(result)
     for step, (name, one) in enumerate(later.items(), 2):
         _log.info("%s", one.title, extra={"step": step, "steps": steps})
         found[name] = yield from asked(one)
+        finished(found[name])
     return [found[name] for name in possible]
 
 

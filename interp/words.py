@@ -3,9 +3,17 @@
 import math
 from typing import SupportsFloat
 
-__all__ = ["CLASS_NAME", "DECODER_NAME", "count", "printed", "sentence", "within"]
+__all__ = ["BIAS_WORD", "CLASS_NAME", "DECODER_NAME", "count", "printed", "sentence", "within"]
 
-CLASS_NAME = {"cls": "[CLS]", "sep": "[SEP]", "bos": "BOS", "comma_period": "comma, period"}
+BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
+"""The display names of biases and of directions that are scaled like them."""
+CLASS_NAME = {
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "bos": "BOS",
+    "comma_period": "commas and periods",
+    "first": "the first token",
+}
 """The display names of token classes, if they differ from the name."""
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""

@@ -19,6 +19,8 @@ def cells(values, name="js"):
         ([0.0, 0.5, 1.0], ["0.0", "0.5", "1.0"]),
         ([12.25, 15.5], ["12.2", "15.5"]),
         ([2e-8, 3e-3], ["2.00e−08", "3.00e−03"]),
+        ([0.0, 2e-8, 3e-3], ["0", "2.00e−08", "3.00e−03"]),
+        ([0.08, 0.05, 0.03, 0.01, 6e-5], ["0.0800", "0.0500", "0.0300", "0.0100", "0.0001"]),
         ([1_000.0, np.nan], ["1,000", "–"]),
         ([1, 20_000], ["1", "20,000"]),
         ([-3, 0.5], ["−3.0", "0.5"]),
@@ -31,9 +33,11 @@ def test_a_column_has_one_number_of_decimals(values, printed):
 
 
 def test_words_lists_and_what_is_missing():
-    assert cells(["a", None, [1, 2], {"b": "ü"}, True]) == ["a", "–", "[1, 2]", '{"b": "ü"}', "True"]
+    assert cells(["a", None, [1, 2], {"b": "ü"}, True]) == ["a", "–", "[1, 2]", '{"b": "ü"}', "yes"]
     assert cells([np.array([1, 2])]) == ["[1, 2]"]
-    assert displayed(pd.DataFrame({"x": [True, False]}))[0].cells == ["True", "False"]
+    assert displayed(pd.DataFrame({"x": [True, False]}))[0].cells == ["yes", "no"]
+    known = {"x": Column("x", "", {"l0": "sparse"})}
+    assert displayed(pd.DataFrame({"x": ["l0", "l1"]}), known)[0].cells == ["sparse", "l1"]
 
 
 def test_intervals_stand_beside_their_value():

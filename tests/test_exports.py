@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from interp.exports import check_formats, export, latex, written_as
+from interp.exports import check_formats, export, written_as
 
 TABLE = pd.DataFrame(
     {"token_id": [3, 4, 5], "token": ["␣the_end", "=1+2", "50 % & more"], "share": [0.123456789, float("nan"), 1e-12]}
@@ -22,20 +22,6 @@ def test_csv_and_json_are_read_again() -> None:
     found = json.loads(written_as(TABLE, "json"))
     assert [row["token"] for row in found] == TABLE["token"].tolist()
     assert [row["share"] for row in found] == [0.123456789, None, 1e-12]
-
-
-def test_latex_compiles_in_principle() -> None:
-    """As many cells in each row as columns, nothing that LaTeX takes for a command, braces that match."""
-    text = latex(TABLE)
-    body = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert len(body) == 1 + len(TABLE)
-    assert all(line.replace(r"\&", "").count("&") == 2 for line in body)
-    assert r"\begin{tabular}{rlr}" in text
-    assert r"␣the\_end" in text
-    assert r"50 \% \& more" in text
-    assert "0.1235" in text
-    assert "4 & =1+2 & --" in text
-    assert text.count("{") == text.count("}")
 
 
 def test_files(tmp_path: Path) -> None:

@@ -78,7 +78,13 @@ def test_tables_go_to_csv_and_latex(effect, tmp_path):
     pd.testing.assert_frame_equal(read, effect.kl, check_dtype=False)
     with pytest.raises(FileExistsError):
         effect.to_csv(tmp_path)
-    assert effect.to_latex("kl").count("\\\\") == 1 + len(effect.kl)
+    table = effect.to_latex("kl")
+    assert table.count("\\\\") == 1 + len(effect.kl)
+    assert table.splitlines()[2].startswith(r"bias & $\lambda$ & $\Delta$KL, nats & perplexity & KL(u$\|$q), nats")
+    assert len(max(table.splitlines()[:-1], key=len)) < 150
+    assert effect.to_latex("kl", columns=["scale", "js"]).splitlines()[2] == r"$\lambda$ & JS, nats \\"
+    with pytest.raises(ValueError, match=r"columns are \['jss'\]; expected a list of some of bias, scale"):
+        effect.to_latex("kl", columns=["jss"])
     with pytest.raises(ValueError, match="no table 'kll'; expected one of kl, types"):
         effect.to_latex("kll")
 

@@ -1,11 +1,12 @@
 """What the columns of `interp attention`'s tables mean."""
 
 from interp.columns import COMMON, Column
+from interp.words import CLASS_NAME
 
-__all__ = ["MEANINGS"]
+__all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
-    "key_class": Column("keys", "Class of the tokens that are attended to."),
+    "key_class": Column("keys", "Class of the tokens that are attended to.", CLASS_NAME),
     "mean": Column("mean", "Mean over pairs of a query and a key; for a dimension, over tokens."),
     "centred_mean": Column("centred mean", "The contribution minus its mean over all keys that the same query sees."),
     "ln_bias_mean": Column(
@@ -38,12 +39,16 @@ MEANINGS = COMMON | {
     "n_hundredfold": Column("hundredfold", "Number of values above 100 and above 100 times the median of their row."),
     "max_ratio": Column("times the median", "The largest value as a multiple of the median magnitude in its row."),
     "set": Column(
-        "set", "Why it is removed: outlier; driver (the largest gap between classes there); matched or random control."
+        "set",
+        "Why it is removed: outlier; driver (the largest gap between classes there); matched or random control.",
+        {"driver": "largest gap", "matched": "matched control", "random": "random control"},
     ),
     "magnitude": Column("RMS", "Root mean square of the dimension."),
     "removed": Column("RMS removed", "Root mean square of what is taken away when the dimension is removed."),
     "where": Column(
-        "removed from", "Removed from the keys of the layer alone, or from the residual stream entering it."
+        "removed from",
+        "Removed from the keys of the layer alone, or from the residual stream entering it.",
+        {"residual": "residual stream"},
     ),
     "attention_before": Column("before", "Attention to the class before anything is removed."),
     "attention_after": Column("after", "Attention to the class after the dimension is removed."),
@@ -74,7 +79,11 @@ MEANINGS = COMMON | {
     "value_norm": Column("|v|", "Mean norm of the value."),
     "by_direction": Column("by direction", "Part of the gap that comes from the cosine between query and key."),
     "by_norm": Column("by norm", "Part of the gap that comes from the norm of the key."),
-    "measure": Column("measure", "What is measured at the first position."),
+    "measure": Column(
+        "measure",
+        "What is measured at the first position.",
+        {"direction_share": "share due to direction", "value_ratio": "norm of values, relative", "rate": "sink rate"},
+    ),
     "value": Column("value", "Value of the measure, mean over heads."),
     "outlier": Column("outlier?", "Whether the dimension is an outlier in the state that enters the layer."),
     "massive": Column("massive?", "Whether the dimension has a massive activation in that state."),
@@ -82,8 +91,27 @@ MEANINGS = COMMON | {
     "added": Column(
         "added", "What the component adds, mean over activations; positive if it has the activation's sign."
     ),
-    "rule": Column("rule", "How outliers are defined: robust, by median and MAD; sd, by mean and SD."),
+    "rule": Column(
+        "rule",
+        "How outliers are defined: robust, by median and MAD; sd, by mean and SD.",
+        {"robust": "median and MAD", "sd": "mean and SD"},
+    ),
     "k": Column("k", "Threshold of an outlier: its distance from the centre, in 1.4826 MAD or in SD."),
     "in_noise": Column("in noise", "Number of outliers expected in random noise of as many dimensions."),
     "n_outliers": Column("outliers", "Number of outlier dimensions in the state."),
 }
+IN_PAPER = {
+    "ablation": [
+        "layer",
+        "dim",
+        "set",
+        "key_class",
+        "attention_before",
+        "attention_after",
+        "change_low",
+        "change_high",
+    ],
+    "contexts": ["dim", "state", "activation", "before", "token", "after"],
+    "sinks": ["layer", "head", "first_position", "attention", "rate", "gap", "by_direction", "by_norm"],
+}
+"""The columns that wide tables have in a paper, unless others are named."""

@@ -52,7 +52,7 @@ def dimension_means(study: AttentionStudy) -> Figure:
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, k=1.5, progress=False)
         >>> lines = [trace.name for trace in dimension_means(study).data if str(trace.name).startswith("dimension")]
         >>> len(lines) == study.outliers["dim"].nunique()
@@ -81,7 +81,7 @@ def means_by_dimension(study: AttentionStudy) -> Figure:
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> [(line.name, len(line.x)) for line in means_by_dimension(study).data]
         [('state 0', 16), ('state 1', 16), ('state 2', 16)]
@@ -107,10 +107,10 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7], "second": [8]}
+        >>> classes = {"one": [7], "two": [8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> [trace.name for trace in attention_by_layer(study).data if trace.showlegend]
-        ['first', 'second']
+        ['one', 'two']
     """
     subtitle = "mean over heads, 95 % interval; bars: range over heads; dotted: uniform"
     out = figure("Attention by class of the key", LAYER, "attention summed over the class", subtitle=subtitle)
@@ -141,7 +141,7 @@ def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> F
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> [panel.text for panel in outlier_values(study, dims=[3, 5]).layout.annotations]
         ['dimension 3', 'dimension 5']
@@ -172,9 +172,9 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
-        >>> [trace.name for trace in contributions(study, layer=1, key_class="first").data]
+        >>> [trace.name for trace in contributions(study, layer=1, key_class="own").data]
         ['L1H0', 'L1H1', 'L1H2', 'L1H3']
     """
     part = study.scores(layer=layer, key_class=key_class)
@@ -201,7 +201,7 @@ def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all")
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> [(line.name, len(line.x)) for line in all_contributions(study, layer=1).data]
         [('L1H0', 16), ('L1H1', 16), ('L1H2', 16), ('L1H3', 16)]
@@ -225,7 +225,7 @@ def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Fig
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> [panel.text for panel in contributions_by_layer(study).layout.annotations if "block" in panel.text]
         ['block 0', 'block 1']
@@ -258,7 +258,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> outlier_contributions(study, layer=1, dims=[3, 5]).data[0].z.shape  # heads; dimensions and classes
         (4, 4)
@@ -294,7 +294,7 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, progress=False)
         >>> grid = contribution_table(study, layer=1, dim=5).data[0]
         >>> grid.z.shape  # heads and classes
@@ -328,9 +328,9 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
     Examples:
         >>> import interp
         >>> from interp.testing import toy_decoder
-        >>> classes = {"first": [7, 8]}
+        >>> classes = {"own": [7, 8]}
         >>> study = interp.attention.study(toy_decoder(), ["w0 w1 w2"] * 20, key_classes=classes, k=1.5, progress=False)
-        >>> [trace.name for trace in ablation(study, "first").data]
+        >>> [trace.name for trace in ablation(study, "own").data]
         ['random', 'matched magnitude', 'outlier dimensions', 'largest gap']
     """
     table = only(study.ablation, "key_class", key_class)

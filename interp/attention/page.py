@@ -26,7 +26,7 @@ DEFINITIONS = {
     "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at "
     "m and a key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
     "Classes of keys": "first is the token at the first position of a row, whatever it is; BOS, [CLS] and [SEP] are "
-    "these tokens; comma, period are the two; other is all the rest. Users can define classes of their own.",
+    "these tokens; commas and periods are the two; other is all the rest. Users can define classes of their own.",
     "Gap": "C_j of a class of keys minus that of the other keys; n_dims_90 dimensions make 90 % of it.",
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
     "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "

@@ -10,7 +10,7 @@ import torch
 
 from interp.attention.ablation import ablate, planned
 from interp.attention.claims import largest_effects
-from interp.attention.columns import MEANINGS
+from interp.attention.columns import IN_PAPER, MEANINGS
 from interp.attention.findings import steered
 from interp.attention.massive import MassiveActivations
 from interp.attention.options import AttentionOptions, Rule
@@ -75,6 +75,7 @@ class AttentionStudy(Result):
 
     analysis: ClassVar[str] = "attention"
     columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
 
     scores: Dense = field(metadata=SCORES)
     gaps: Dense = field(metadata=GAPS)

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 from interp.analyses import ReportOptions, analyses
 from interp.cli import dryrun, flags
 from interp.cli.jobs import Job, in_parts
-from interp.cli.output import check_output, check_working, is_saving, save, show, unfinished
+from interp.cli.output import check_output, check_working, is_saving, save, save_early, show, unfinished
 from interp.declare import Analysis, find
 from interp.disk import check_own, check_page, remove, result_names
 from interp.options import CORPUS, PAIRS, ModelOptions
@@ -139,7 +140,8 @@ def report(
     """Ask all questions about a model and write one page.
 
     Analyses that read the same text in the same way share a forward pass. Writes the results of all analyses to DIR
-    (with several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped.
+    (with several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped. Each result
+    is written when its analysis ends (with --overwrite, all at the end); interp page DIR shows those that there are.
     """
     options, how = flags.read(ReportOptions, given), flags.read(ModelOptions, given)
     names = model or bundled_models()
@@ -174,8 +176,10 @@ def report(
         for name, place in places.items():
             with steps.of(name):
                 loaded = models.load(name, **how)
-                results[place] = ask_all(loaded, corpus, **options, directory=directory / short_name(name))
-        if not save(results, directory, job):
+                early = None if overwrite else partial(save_early, directory=place, unfinished=directory, job=job)
+                asked = options | {"directory": directory / short_name(name), "finished": early}
+                results[place] = ask_all(loaded, corpus, **asked)
+        if not save(results if overwrite else {}, directory, job):
             return
         for place, found in results.items():
             for analysis in set(known) - {result.analysis for result in found}:

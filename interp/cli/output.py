@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.results import Result
 
 __all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "on_terminal", "resumable"]
-__all__ += ["save", "show", "unfinished"]
+__all__ += ["save", "save_early", "show", "unfinished"]
 
 _STARTED = "started.json"  # the mark of a directory that `unfinished` made
 _SAVING = "saving"  # holds the command, from when its results are being saved
@@ -132,13 +132,20 @@ def save(results: Mapping[Path, Sequence[Any]], unfinished: Path, job: Job) -> b
 
     if distributed.is_shard():
         raise distributed.Unmerged("every part is there")
-    if distributed.writes():
-        job.save(unfinished / _SAVING)
-        for directory, some in results.items():
-            for result in some:
-                keep(job, result.save(directory, overwrite=True))
+    for directory, some in results.items():
+        for result in some:
+            save_early(result, directory, unfinished, job)
     distributed.meet([])
     return distributed.writes()
+
+
+def save_early(result: Any, directory: Path, unfinished: Path, job: Job) -> None:
+    """Save a result of a run that goes on: by the process that writes, unless this is one of several parts."""
+    from interp.run import distributed
+
+    if distributed.writes() and not distributed.is_shard():
+        job.save(unfinished / _SAVING)
+        keep(job, result.save(directory, overwrite=True))
 
 
 def show(tables: Mapping[str, tuple[str, Any]], *written: Path, as_json: bool, found: Iterable["Result"] = ()) -> None:

@@ -1,6 +1,6 @@
 """`interp show`: what a run found, and its tables, as text or in the formats of other programs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +25,12 @@ def show(
     form: Annotated[
         str | None, typer.Option("--format", help="csv, latex or json; with --out also xlsx.", metavar="A,B,…")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of TABLE, by their Python names; an interval comes with its value.", metavar="A,B,…"
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="With --format: directory to write files to.", metavar="DIR")] = None,
     as_json: flags.JsonFlag = False,
 ) -> None:
@@ -32,7 +38,7 @@ def show(
 
     Without TABLE, prints the findings and the names of the tables. With TABLE, prints that table (on a terminal, only
     its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, of all tables
-    if none is named.
+    if none is named. latex has the headings of the page and as many columns as fit on one; --columns chooses others.
     """
     from interp.exports import check_formats, export, written_as
 
@@ -42,6 +48,8 @@ def show(
         raise ValueError(f"--format {form} writes files: add --out. To print one table, name it and csv, latex or json")
     if out is not None and not formats:
         raise ValueError("--out writes files; choose their --format: csv, xlsx, latex, json, or several of these")
+    if columns is not None and table is None:
+        raise ValueError("--columns chooses columns of one table; name it")
     if not directory.is_dir():
         raise FileNotFoundError(f"directory {str(directory)!r} does not exist; expected the --out of a run")
     if out is not None:
@@ -50,20 +58,22 @@ def show(
     if table is None and out is None:
         say({"tables": ("tables", _listed(results))}, as_json=as_json, found=results.values())
         return
-    chosen = {place: found for place, result in results.items() if (found := _tables(result, table))}
+    named = None if columns is None else [one.strip() for one in columns.split(",")]
+    chosen = {place: found for place, result in results.items() if (found := _tables(result, table, named))}
     if not chosen:
         known = ", ".join(_listed(results)["table"].unique())
         raise ValueError(f"{directory} has no table {table!r}; expected one of {known}")
+    looks = {place: {name: results[place].look(name, named) for name in tables} for place, tables in chosen.items()}
     if out is not None:
-        written = [path for place, tables in chosen.items() for path in export(tables, out, place, formats)]
+        written = [path for place in chosen for path in export(chosen[place], out, place, formats, looks[place])]
         say({}, *written, as_json=as_json)
     elif formats:
         if len(chosen) > 1:
             raise ValueError(
                 f"{', '.join(chosen)} each have a table {table!r}; name ANALYSIS/TABLE of one run, or add --out"
             )
-        [[rows]] = [tables.values() for tables in chosen.values()]
-        typer.echo(written_as(rows, formats[0]), nl=False)
+        [(place, [(name, rows)])] = [(place, tables.items()) for place, tables in chosen.items()]
+        typer.echo(written_as(rows, formats[0], **looks[place][name]), nl=False)
     else:
         shown = {
             f"{place}/{name}": _first(rows, f"{place}/{name}: {results[place].where}")
@@ -81,10 +91,16 @@ def results_of(directory: Path) -> dict[str, "Result"]:
     return {name if run.directory == directory else f"{run.directory.name}_{name}": one for run, name, one in named}
 
 
-def _tables(result: "Result", wanted: str | None) -> dict[str, "pd.DataFrame"]:
-    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front."""
+def _tables(result: "Result", wanted: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
+    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front; of it only
+    these columns, if any are named."""
+    from interp.columns import with_columns
+
     names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]
-    return {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}
+    tables = {name: result.dense[name].table if name in result.dense else result.tables[name] for name in names}
+    if columns is None:
+        return tables
+    return {name: with_columns(table, columns, result.columns) for name, table in tables.items()}
 
 
 def _listed(results: Mapping[str, "Result"]) -> "pd.DataFrame":

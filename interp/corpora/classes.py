@@ -83,6 +83,8 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     text, which is `"comma_period"` or one or more values of `interp.corpora.characters.unicode_class` (`"hiragana"`,
     `["han", "mixed"]`); or by a function that takes a token's text and its position in the row (0, 1, …) and returns a
     bool. If several classes match, a token belongs to the one that lists its id, or else to the first in the mapping.
+    Figures and pages call the default classes `[CLS]`, `the first token`, `commas and periods` and so on; give classes
+    of your own other names.
 
     The text of a token counts, however the vocabulary spells it. A token with some of the bytes of a character has that
     character as its text if the other bytes are next to it. A token without text (a special token, a stray byte) can
@@ -94,9 +96,9 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
 
     Examples:
         >>> from interp.testing import toy_decoder
-        >>> classes = token_classes(toy_decoder(), {"first": [7, 8]})
+        >>> classes = token_classes(toy_decoder(), {"mine": [7, 8]})
         >>> classes.names, classes(torch.tensor([[8, 9]])).tolist()
-        (('first', 'other'), [[0, 1]])
+        (('mine', 'other'), [[0, 1]])
         >>> ends = {"one": lambda text, position: text.endswith("1"), "second": lambda text, position: position == 1}
         >>> token_classes(toy_decoder(), ends)(torch.tensor([[8, 9, 18]])).tolist()  # "w1 w2 w11"
         [[0, 1, 0]]

@@ -2,12 +2,21 @@
 
 from interp.columns import COMMON, Column
 
-__all__ = ["MEANINGS"]
+__all__ = ["IN_PAPER", "MEANINGS", "ORDER_WORD"]
 
+ORDER_WORD = {
+    "spearman": "least |Spearman| first",
+    "slope": "least |slope| first",
+    "reverse": "most |Spearman| first",
+}
 MEANINGS = COMMON | {
     "p": Column("p", "Probability that a random rotation gives at least as much."),
     "p_adjusted": Column("p, adjusted", "p corrected for testing all pairs together (Benjamini and Hochberg)."),
-    "target": Column("target", "The quantity that is regressed on the output embeddings."),
+    "target": Column(
+        "target",
+        "The quantity that is regressed on the output embeddings.",
+        {"-log alpha": "−log α", "shuffled": "−log α, shuffled"},
+    ),
     "r2": Column("R²", "Share of the variance over types that the regression explains."),
     "adj_r2": Column("adjusted R²", "R² adjusted for the number of dimensions."),
     "cv_r2": Column("cross-validated R²", "R² on types that were left out of the fit."),
@@ -17,7 +26,11 @@ MEANINGS = COMMON | {
     "predicted": Column("predicted −log α", "Value that the regression predicts for the token."),
     "pc1": Column("axis 1", "Coordinate of the output embedding on its first principal axis."),
     "pc2": Column("axis 2", "Coordinate of the output embedding on its second principal axis."),
-    "basis": Column("basis", "Whether dimensions of W_U are removed, or the principal axes of its columns."),
+    "basis": Column(
+        "basis",
+        "Whether dimensions of W_U are removed, or the principal axes of its columns.",
+        {"axis": "axes of W_U", "pca": "principal axes"},
+    ),
     "slope": Column("slope", "Coefficient of the dimension in the regression."),
     "standardised_slope": Column("slope × SD", "Coefficient times the SD of the dimension over types."),
     "spearman_shuffled": Column("ρ, α shuffled", "The same correlation with the values of α in random order."),
@@ -27,21 +40,29 @@ MEANINGS = COMMON | {
     "r2_of_whole": Column(
         "R² on the whole text", "How well the fit to the smaller text predicts −log α of the whole text."
     ),
-    "order": Column("order", "Order in which dimensions are removed."),
+    "order": Column("order", "Order in which dimensions are removed.", ORDER_WORD),
     "fraction": Column("removed", "Fraction of the dimensions that are removed."),
     "kl": Column("KL, nats", "Mean KL divergence between the predictions with all dimensions and those without."),
     "js": Column("JS, nats", "Divergence between the mean predictions with all dimensions and without them."),
     "top1_agreement": Column("same top token", "Share of positions where the most probable token stays the same."),
     "group": Column("tokens", "Frequency group of the tokens: frequent, middling or rare."),
-    "text": Column("text", "The text of the fit or another; of a token, the number of its text, from 0."),
+    "text": Column(
+        "text",
+        "The text of the fit or another; of a token, the number of its text, from 0.",
+        {"fitted": "of the fit", "other": "another"},
+    ),
     "shift": Column("shift", "How the token's logit is changed."),
-    "weights": Column("weights", "How the shift is distributed over the dimensions."),
+    "weights": Column(
+        "weights",
+        "How the shift is distributed over the dimensions; only for the regression.",
+        {"": "–", "least_norm": "least norm"},
+    ),
     "requested": Column("requested", "The ratio of probabilities that was asked for."),
     "achieved": Column("achieved", "The ratio of mean probabilities that was measured."),
     "kl_others": Column("KL of others, nats", "How far the distribution over all other tokens moves."),
     "error": Column("|log error|", "Median over tokens and ratios of |log(achieved/requested)|."),
-    "name_a": Column("direction 1", "The first direction."),
-    "name_b": Column("direction 2", "The second direction."),
+    "name_a": Column("direction 1", "The first direction.", {"-A": "−A"}),
+    "name_b": Column("direction 2", "The second direction.", {"-A": "−A"}),
     "null_95": Column("|cosine| by chance", "The 95th percentile of |cosine| between random directions."),
     "of_a": Column("about 1", "What the first direction describes: word frequency, output embeddings or attention."),
     "of_b": Column("about 2", "What the second direction describes."),
@@ -71,3 +92,13 @@ MEANINGS = COMMON | {
     "step": Column("step", "Training step."),
     "loss": Column("loss, nats", "Mean negative log-likelihood."),
 }
+IN_PAPER = {
+    "regression": ["target", "adj_r2", "cv_r2", "n_types", "n_dims"],
+    "pruning": ["basis", "order", "fraction", "top1_agreement", "kl", "perplexity"],
+    "steering": ["token", "group", "shift", "weights", "requested", "achieved", "kl_others"],
+    "neurons": ["layer", "neuron", "w_out_norm", "logit_var", "delta_loss", "delta_entropy", "delta_kl_unigram"],
+    "contexts": ["neuron", "activation", "before", "token", "after"],
+    "atlas": ["name_a", "name_b", "cosine", "null_95", "p_adjusted"],
+    "subspaces": ["name_a", "name_b", "n_dims_a", "n_dims_b", "overlap", "null_mean", "p_adjusted"],
+}
+"""The columns that wide tables have in a paper, unless others are named."""

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from interp.encoding import EncodingStudy
+from interp.encoding.columns import ORDER_WORD
 from interp.encoding.pruning import PRUNED
 from interp.figures.draw import add_equal, add_grid, add_series, add_types, error_bars, evenly, only
 from interp.figures.figure import Figure
@@ -14,6 +15,7 @@ from interp.figures.style import (
     AMBER,
     BLUE,
     CHANCE,
+    DIRECTION_NAME,
     DIVERGING,
     GREEN,
     GREY,
@@ -35,10 +37,10 @@ __all__ += ["pruned_texts", "pruning", "steering", "way_of_steering"]
 _MOST_NEURONS = 1_500
 _MOST_TYPES = 3_000
 _ORDERS: dict[str, Style] = {
-    "spearman": {"name": "least |Spearman| first", "color": BLUE, "dash": "solid", "symbol": "circle"},
-    "slope": {"name": "least |slope| first", "color": GREEN, "dash": "dash", "symbol": "diamond"},
-    "random": {"name": "random", "color": GREY, "dash": "dot", "symbol": "x"},
-    "reverse": {"name": "most |Spearman| first", "color": VERMILION, "dash": "dashdot", "symbol": "square"},
+    "spearman": {"color": BLUE, "dash": "solid", "symbol": "circle"},
+    "slope": {"color": GREEN, "dash": "dash", "symbol": "diamond"},
+    "random": {"color": GREY, "dash": "dot", "symbol": "x"},
+    "reverse": {"color": VERMILION, "dash": "dashdot", "symbol": "square"},
 }
 _SHIFTS: dict[str, Style] = {
     "exact": {"color": GREEN, "symbol": "diamond"},
@@ -146,7 +148,8 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     out = panels(title, "fraction removed", subtitle=subtitle)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
-            style, hover = _ORDERS[str(order)], "%{x:.0%} removed<br>%{y:.4g}"
+            style = {"name": ORDER_WORD.get(str(order), str(order))} | _ORDERS[str(order)]
+            hover = "%{x:.0%} removed<br>%{y:.4g}"
             add_series(out, part[measure].round(5), style, hover=hover, size=5, legend=panel == 1, panel=panel)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%")
@@ -225,14 +228,15 @@ def direction_cosines(study: EncodingStudy) -> Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], progress=False)
         >>> list(direction_cosines(study).data[0].x)
-        ['b_LN', '-A', 'E[h]', 'PC1']
+        ['b<sub>LN</sub>', '−A', 'E[h]', 'PC1']
     """
     names = study.directions["name_a"].unique()
     grid = study.directions.pivot(index="name_a", columns="name_b", values="cosine").loc[names, names]
     off = study.directions[study.directions["name_a"] != study.directions["name_b"]]
     subtitle = f"cosines; 95 % of those of random directions lie within ±{off['null_95'].median():.2f}"
     out = figure("Do the directions of word frequency agree?", "", "", subtitle=subtitle)
-    grid = grid.rename(index=plain, columns=plain)
+    shown = [DIRECTION_NAME.get(name, plain(name)) for name in names]
+    grid = grid.set_axis(shown).set_axis(shown, axis=1)
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, texttemplate="%{z:.2f}")
     return out.update_layout(meta={"least_width": 460})
 

@@ -18,7 +18,7 @@ from interp.encoding import neurons
 from interp.encoding.atlas.findings import atlas_findings
 from interp.encoding.atlas.sources import Seen, check_unhooked, look
 from interp.encoding.atlas.tables import atlas_tables, most_dims
-from interp.encoding.columns import MEANINGS
+from interp.encoding.columns import IN_PAPER, MEANINGS
 from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
 from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
@@ -62,6 +62,7 @@ class EncodingStudy(Result):
 
     analysis: ClassVar[str] = "encoding"
     columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
 
     regression: pd.DataFrame
     types: pd.DataFrame

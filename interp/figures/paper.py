@@ -33,6 +33,7 @@ from matplotlib.ticker import (
 
 from interp.checks import check_choice
 from interp.disk import replacing
+from interp.figures.figure import with_arrays
 from interp.figures.style import COLOURS, FONTS
 from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
 
@@ -200,7 +201,7 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
 
 def _coloured(figure: go.Figure) -> go.Figure:
     """A copy in which each series has the colour that plotly gives it."""
-    out = go.Figure(figure)
+    out = with_arrays(figure)
     for trace, colour in zip(out.data, cycle(figure.layout.colorway or COLOURS), strict=False):
         if trace.type != "heatmap" and (trace.type != "scatter" or trace.line.color is None):
             trace.marker.color = colour if trace.marker.color is None else trace.marker.color

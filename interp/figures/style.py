@@ -1,5 +1,6 @@
 """One style for all figures: the meaning of colours, dashes and fonts, on light and dark backgrounds."""
 
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,9 +13,9 @@ from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
 from interp.figures.figure import Figure
-from interp.words import CLASS_NAME, DECODER_NAME
+from interp.words import BIAS_WORD, CLASS_NAME, DECODER_NAME
 
-__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIVERGING", "FONTS", "LAYER", "LOG"]
+__all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIRECTION_NAME", "DIVERGING", "FONTS", "LAYER", "LOG"]
 __all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
 __all__ += ["plain_token", "ramp", "run_styles", "scale_styles", "translucent", "whole_ticks"]
 
@@ -29,7 +30,8 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 CHANCE: Style = {"color": GREY, "dash": "dot", "width": 1.5}
 THIN: Style = {"color": GREY, "width": 1}
 DIVERGING = ["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]
-BIAS_NAME = {"ln": "b<sub>LN</sub>", "fc": "b<sub>FC</sub>", "last": "b<sub>last</sub>", "mean": "E[h]", "slope": "−A"}
+BIAS_NAME = {name: re.sub("_(.+)", r"<sub>\1</sub>", word) for name, word in BIAS_WORD.items()}
+DIRECTION_NAME = {"b_LN": BIAS_NAME["ln"], "-A": BIAS_NAME["slope"]}
 LAYER = "layer (from 0)"
 LOG = {"type": "log", "dtick": 1}
 

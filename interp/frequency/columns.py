@@ -1,11 +1,12 @@
 """What the columns of `interp frequency`'s tables mean."""
 
 from interp.columns import COMMON, Column
+from interp.words import BIAS_WORD
 
-__all__ = ["MEANINGS"]
+__all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
-    "bias": Column("bias", "What is scaled: b_LN, b_FC or b_last; mean is E[h], slope is −A."),
+    "bias": Column("bias", "What is scaled: b_LN, b_FC or b_last; mean is E[h], slope is −A.", BIAS_WORD),
     "kl_corrected": Column(
         "KL, corrected, nats", "KL(u‖q) without the bias that comes from averaging over finitely many positions."
     ),
@@ -45,8 +46,16 @@ MEANINGS = COMMON | {
     "calibration_error": Column("calibration error", "Calibration error of the band's probability, in ten bins."),
     "delta_calibration_error": Column("Δ calibration error", "Difference from λ = 1."),
     "mean": Column("mean", "Mean of the dimension of the head's input."),
-    "part": Column("part", "What is kept of the head's input: all, the outliers alone, or all but the outliers."),
-    "of": Column("of", "The outlier dimensions, or a random part of the same norm."),
+    "part": Column(
+        "kept",
+        "What is kept of the head's input: all, the outliers alone, or all but the outliers.",
+        {"all": "everything", "alone": "only these", "without": "all but these"},
+    ),
+    "of": Column(
+        "dimensions",
+        "The outlier dimensions, or a random part of the same norm.",
+        {"outliers": "outlier dimensions", "random": "a random part of the same norm"},
+    ),
     "surprisal": Column("surprisal, nats", "Mean negative log-likelihood of the true tokens."),
     "entropy": Column("entropy, nats", "Mean entropy of the predicted distribution."),
     "n_predicted": Column("tokens predicted", "Number of distinct tokens that are the most probable one somewhere."),
@@ -56,3 +65,12 @@ MEANINGS = COMMON | {
     "control_high": Column("highest control", "The largest ΔKL of a random direction."),
     "rank": Column("rank", "Rank of ΔKL among the random directions; 1 is above all."),
 }
+IN_PAPER = {
+    "kl": ["bias", "scale", "kl_corrected", "delta_kl", "perplexity", "kl_unigram_model", "balanced_nll"],
+    "adjustment": ["tau", "kl_corrected", "delta_kl", "perplexity", "kl_unigram_model", "balanced_nll"],
+    "types": ["token", "count", "unigram", "projection_ln"],
+    "bands": ["bias", "scale", "band", "share", "nll", "delta_nll", "calibration_error"],
+    "controls": ["bias", "kind", "scale", "draw", "delta_kl", "delta_nll"],
+    "outliers": ["part", "of", "n_dims", "kl_unigram_model", "surprisal", "n_predicted"],
+}
+"""The columns that wide tables have in a paper, unless others are named."""

@@ -23,7 +23,7 @@ from interp.declare import Direction, listed
 from interp.dense import Dense
 from interp.findings import Finding
 from interp.frequency.bands import band_findings
-from interp.frequency.columns import MEANINGS
+from interp.frequency.columns import IN_PAPER, MEANINGS
 from interp.frequency.directions import control_findings, ranks, why_no_directions
 from interp.frequency.distributions import MeanPredictions, Variant
 from interp.frequency.findings import findings
@@ -94,6 +94,7 @@ class BiasEffect(Result):
 
     analysis: ClassVar[str] = "frequency"
     columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
 
     kl: pd.DataFrame
     types: pd.DataFrame

@@ -1,13 +1,18 @@
 """What the columns of `interp generation`'s tables mean."""
 
 from interp.columns import COMMON, Column
+from interp.words import DECODER_NAME
 
-__all__ = ["MEANINGS"]
+__all__ = ["IN_PAPER", "MEANINGS"]
 
 _GRAMS = {1: "tokens", 2: "pairs of tokens", 3: "triples of tokens", 4: "runs of four tokens"}
 MEANINGS = COMMON | {
-    "decoder": Column("decoder", "How the next token is chosen; human: what people wrote after the same prompts."),
-    "prompt_id": Column("prompt", "Number of the prompt."),
+    "decoder": Column(
+        "decoder",
+        "How the next token is chosen; human: what people wrote after the same prompts.",
+        DECODER_NAME | {"human": "people", "beam": "beam search"},
+    ),
+    "prompt_id": Column("number of the prompt", "Number of the prompt, counted from 0."),
     "prompt": Column("prompt", "The beginning of the text, which is continued."),
     "text": Column("text", "The continuation."),
     "token_ids": Column("token ids", "The continuation as token ids."),
@@ -22,7 +27,7 @@ MEANINGS = COMMON | {
     ),
     "repetition": Column("repetition", "Share of 4-grams that occurred earlier in the same text."),
     "n_texts": Column("texts", "Number of texts."),
-    "measure": Column("measure", "Measure of the texts."),
+    "measure": Column("measure", "Measure of the texts.", {"frequent_share": "frequent tokens", "mauve": "MAUVE"}),
     "value": Column("value", "Value of the measure at this λ."),
     "difference": Column("difference", "Difference from λ = 1, with the same prompts."),
 }
@@ -31,3 +36,8 @@ for _n, _what in _GRAMS.items():
     MEANINGS[f"distinct_{_n}_text"] = Column(
         f"distinct {_n}-grams in a text", "The same, computed within each text and averaged."
     )
+IN_PAPER = {
+    "texts": ["decoder", "scale", "prompt", "text"],
+    "metrics": ["decoder", "scale", "diversity", "repetition", "frequent_share", "perplexity", "mauve_mean"],
+}
+"""The columns that wide tables have in a paper, unless others are named."""

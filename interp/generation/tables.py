@@ -26,7 +26,7 @@ from interp.corpora.unigrams import Unigrams
 from interp.declare import Several, listed
 from interp.findings import Finding
 from interp.frequency import bias_effect
-from interp.generation.columns import MEANINGS
+from interp.generation.columns import IN_PAPER, MEANINGS
 from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
@@ -62,6 +62,7 @@ class GenerationStudy(Result):
 
     analysis: ClassVar[str] = "generation"
     columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
 
     texts: pd.DataFrame
     metrics: pd.DataFrame

@@ -2,10 +2,28 @@
 
 from interp.columns import COMMON, Column
 
-__all__ = ["MEANINGS"]
+__all__ = ["IN_PAPER", "KINDS", "MEANINGS", "TRAINED_ON"]
 
+KINDS = {"residual": "residual dimensions", "neurons": "MLP neurons", "heads": "dimensions of heads"}
+"""The kinds of units."""
+TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
+TRAINED_ON |= {"same_term": "the same term"}
+"""The tasks that a general probe is trained on."""
 _PROBES = {"dense": "dense", "l0": "sparse", "topk": "top k"}
 _CONTROLS = {"flipped": "labels flipped", "untrained": "untrained", "rotated": "random basis"}
+_PROBE_WORD = _PROBES | {"bag_of_words": "bag of words"}
+_PROBE_WORD |= {
+    f"{name}_{how}": f"{probe}, {what}" for name, probe in _PROBES.items() for how, what in _CONTROLS.items()
+}
+_SELECTORS = {"welch": "Welch", "paired": "paired", "difference": "difference of means", "f": "F"}
+_SELECTORS |= {"mutual_information": "mutual information"}
+_METHOD_WORD = {"l0": "sparse", "random": "random dimensions"}
+_METHOD_WORD |= {f"topk:{name}": f"top k ({statistic})" for name, statistic in _SELECTORS.items()}
+_CONTROL_WORD = {"flip": "labels flipped", "rotation": "random basis", "untrained": "untrained"}
+_CONTROL_WORD |= {"words": "a swapped word", "numbers": "a swapped number"}
+_SCORE_WORD = {"per_token": "per token", "per_character": "per character"}
+_SCORE_WORD |= {"per_byte": "per byte", "paired": "paired t", "welch": "Welch's t"}
+_SET_WORD = {"matched": "random, matched in size", "perplexity": "random, matched in perplexity"}
 
 MEANINGS = COMMON | {
     "field": Column("field", "BLiMP's field of grammar, such as syntax or semantics."),
@@ -16,17 +34,21 @@ MEANINGS = COMMON | {
     ),
     "n_judged": Column("judged", "Number of test pairs behind the model's own accuracy."),
     "bag_of_words": Column("bag of words", "Accuracy of a classifier that sees word counts only, on the same split."),
-    "score": Column("score", "How the model scores sentences, or how units are ranked."),
+    "score": Column("score", "How the model scores sentences, or how units are ranked.", _SCORE_WORD),
     "above": Column("tasks above", "Number of tasks on which it is better, at an adjusted p of at most .05."),
     "below": Column("tasks below", "Number of tasks on which it is worse, at an adjusted p of at most .05."),
-    "probe": Column("probe", "The probe, and its control if it is one."),
-    "against": Column("against", "What it is compared with."),
+    "probe": Column("probe", "The probe, and its control if it is one.", _PROBE_WORD),
+    "against": Column("against", "What it is compared with.", _PROBE_WORD),
     "sd": Column("SD over seeds", "Standard deviation of the accuracy over seeds."),
-    "method": Column("method", "dense: L2 logistic regression; l0: sparse; topk: on the top k dimensions."),
+    "method": Column(
+        "method", "dense: L2 logistic regression; l0: sparse; topk: on the top k dimensions.", _METHOD_WORD
+    ),
     "l0_strength": Column("λ", "Weight of the loss relative to the number of open gates; a small λ opens few."),
     "k": Column("k", "Number of dimensions."),
     "C": Column("C", "Inverse strength of the L2 penalty."),
-    "control": Column("control", "none; labels flipped; random basis; untrained model; or a task that is not grammar."),
+    "control": Column(
+        "control", "none; labels flipped; random basis; untrained model; or a task that is not grammar.", _CONTROL_WORD
+    ),
     "pair_accuracy": Column("pair accuracy", "Share of test pairs in which the good sentence scores higher."),
     "validation_accuracy": Column(
         "validation accuracy", "Accuracy on the pairs used for choosing, not those used for testing."
@@ -52,14 +74,24 @@ MEANINGS = COMMON | {
     "pair": Column("pair", "Row number in the table of pairs."),
     "task_a": Column("task 1", "The first task."),
     "task_b": Column("task 2", "The second task."),
-    "control_a": Column("control 1", "none for a task itself; words or numbers for its control that is not grammar."),
-    "control_b": Column("control 2", "none for a task itself; words or numbers for its control that is not grammar."),
+    "control_a": Column(
+        "control 1",
+        "none for a task itself; otherwise what is swapped in its control.",
+        _CONTROL_WORD,
+    ),
+    "control_b": Column(
+        "control 2",
+        "none for a task itself; otherwise what is swapped in its control.",
+        _CONTROL_WORD,
+    ),
     "jaccard": Column("Jaccard index", "Gates open in both, divided by gates open in either."),
     "expected": Column("by chance", "Value expected for random sets of the same size."),
     "train_task": Column("trained on", "Task on which the probe was trained."),
     "test_task": Column("tested on", "Task whose test pairs the probe reads."),
-    "trained_on": Column("trained on", "Which other tasks the probe was trained on."),
-    "set": Column("removed", "The neurons found, or control neurons: random, or matched in magnitude or perplexity."),
+    "trained_on": Column("trained on", "Which other tasks the probe was trained on.", TRAINED_ON),
+    "set": Column(
+        "removed", "The neurons found, or control neurons: random, or matched in magnitude or perplexity.", _SET_WORD
+    ),
     "n_neurons": Column("neurons", "Number of neurons removed."),
     "magnitude": Column("RMS", "Root mean square, mean over the neurons."),
     "accuracy_before": Column("before", "The model's own accuracy on the pairs before the removal."),
@@ -80,7 +112,7 @@ MEANINGS = COMMON | {
     "untrained_accuracy": Column("of the top, untrained", "Accuracy of the top 1 % in the untrained model."),
     "sentence": Column("sentence", "Which sentence of the pair: good or bad."),
     "position": Column("position", "Position of the token in the sentence."),
-    "of": Column("units", "Kind of unit: residual stream, MLP neurons, or outputs of attention heads."),
+    "of": Column("kind", "Kind of unit: residual stream, MLP neurons, or outputs of attention heads.", KINDS),
     "at": Column("at", "Where it is: the hidden state of a residual dimension, the block of a neuron or head."),
     "unit": Column("unit", "Number of the unit there."),
     "overlap": Column("overlap", "Share of the top units that are also chosen by other pairs."),
@@ -91,7 +123,7 @@ MEANINGS = COMMON | {
     "error": Column("error of AUC", "Largest error that computing the AUC from a histogram can cause."),
     "parts": Column("chosen by", "Share of the parts of the pairs in whose top it is."),
     "pair_share": Column("pairs told apart", "Share of pairs in which the unit is larger for the good sentence."),
-    "by": Column("groups", "How tasks are grouped: by field or by phenomenon."),
+    "by": Column("grouped by", "How tasks are grouped: by field or by phenomenon.", {"linguistics_term": "phenomenon"}),
     "within": Column("within", "Mean overlap of two tasks of the same group."),
     "between": Column("between", "Mean overlap of two tasks of different groups."),
     "n_groups": Column("groups", "Number of groups."),
@@ -104,3 +136,11 @@ MEANINGS |= {
     f"l0{control}_open": Column(f"{MEANINGS[f'l0{control}'].label}, open", "Share of its gates that are open.")
     for control in ("", "_untrained", "_rotated")
 }
+IN_PAPER = {
+    "probes": ["task", "state", "method", "l0_strength", "control", "accuracy", "n_open"],
+    "general": ["task", "trained_on", "method", "l0_strength", "accuracy", "n_open"],
+    "ablation": ["task", "mode", "set", "draw", "n_neurons", "accuracy_before", "accuracy_after"],
+    "contexts": ["dim", "activation", "before", "token", "after"],
+    "judgements": ["task", "score", "accuracy", "difference", "p_adjusted"],
+}
+"""The columns that wide tables have in a paper, unless others are named."""

@@ -1,14 +1,14 @@
 """Figures of question 4: sparse probes for grammar."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
 from interp.figures import style
-from interp.figures.draw import add_equal, add_grid, add_series, error_bars, only
+from interp.figures.draw import add_equal, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain, run_styles, scale_styles
 from interp.figures.views import as_html
@@ -17,21 +17,18 @@ from interp.probing.sweeps import Sweep
 from interp.probing.tables import changes
 from interp.words import printed
 
-__all__ = ["beyond_words", "gate_agreement", "general_probes", "neuron_overlap", "probe_ablation", "probe_view"]
-__all__ += ["random_dims", "random_dims_by_state", "sparse_probes", "token_views", "topk_probes", "transfer_matrix"]
+__all__ = ["DENSE", "beyond_words", "gate_agreement", "l0_styles", "probe_ablation", "probe_view", "random_dims"]
+__all__ += ["random_dims_by_state", "spaced", "sparse_probes", "table_of", "token_views", "topk_probes"]
 
-_DENSE: Style = {"name": "dense", "color": style.INK, "width": 2.5}
+DENSE: Style = {"name": "dense", "color": style.INK, "width": 2.5}
 _FLIP: Style = {"name": "dense, labels flipped", "color": style.VERMILION, "dash": "dot", "width": 1.8}
 _UNTRAINED: Style = {"name": "dense, untrained", "color": style.PINK, "dash": "dashdot", "width": 1.8}
 _WORDS: Style = {"name": "bag of words", "color": style.GREY, "dash": "dash", "width": 1.8}
-_TRAINED_ON = {"others": "all others", "other_fields": "other fields", "same_field": "the same field"}
-_TRAINED_ON |= {"same_term": "the same term"}
 _SETS = {
     "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
     "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
 }  # fmt: skip
 _GOOD_AND_BAD = {"positiveColor": "#00639c", "negativeColor": "#b34700"}  # white can be read on either
-_NAMED_TASKS = 25
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
     "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
@@ -60,11 +57,11 @@ def sparse_probes(found: Sweep) -> Figure:
     out = panels(
         "Accuracy and size of sparse probes", "hidden state", subtitle="means over tasks; a small λ opens few gates"
     )
-    for l0_strength, line in _l0_styles(found).items():
+    for l0_strength, line in l0_styles(found).items():
         part = l0[l0["l0_strength"] == l0_strength]
         _add_means(out, part, "accuracy", line, 1)
         _add_means(out, part, "open_fraction", line, 2)
-    for control, line in (("none", _DENSE), ("flip", _FLIP), ("untrained", _UNTRAINED)):
+    for control, line in (("none", DENSE), ("flip", _FLIP), ("untrained", _UNTRAINED)):
         _add_means(out, _of(found.probes, "dense", control), "accuracy", line | {"symbol": "circle-open"}, 1)
     _add_means(out, l0, "bag_of_words", _WORDS, 1)
     out.update_yaxes(title_text="accuracy", tickformat=".2f", col=1)
@@ -98,7 +95,7 @@ def topk_probes(found: Sweep) -> Figure:
         dotted = line | {"dash": "dot", "width": 1.2, "symbol": None}
         hover = f"state %{{x}}: %{{y:.3f}}<extra>{line['name']}, random basis</extra>"
         _add_means(out, rotated[rotated["k"] == k], "accuracy", dotted, legend=False, hover=hover)
-    _add_means(out, _of(found.probes, "dense"), "accuracy", _DENSE)
+    _add_means(out, _of(found.probes, "dense"), "accuracy", DENSE)
     return out.update_xaxes(dtick=max(1, round(fitted["state"].nunique() / 12)))
 
 
@@ -116,10 +113,10 @@ def gate_agreement(found: Sweep) -> Figure:
         >>> {trace.name for trace in gate_agreement(found).data}  # not λ = 1, at which every gate is open
         {'λ = 0.2'}
     """
-    known = _table(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
+    known = table_of(found, "agreement").query("l0_strength < 1").dropna(subset="spearman")
     subtitle = "means over tasks with open gates; dotted: the largest ρ possible"
     out = panels("Do sparse probes read the strongest dimensions?", "hidden state", subtitle=subtitle)
-    for l0_strength, line in _l0_styles(found).items():
+    for l0_strength, line in l0_styles(found).items():
         part = known[known["l0_strength"] == l0_strength]
         _add_means(out, part, "spearman", line, 1)
         _add_means(out, part, "spearman_max", line | {"dash": "dot", "symbol": None}, 1, legend=False)
@@ -146,7 +143,7 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
         >>> [trace.name for trace in random_dims(found).data]  # no ratio: of four test pairs, nothing is above chance
         ['random outside the top', 'top 1 by |t|']
     """
-    table = _table(found, "random_k")
+    table = table_of(found, "random_k")
     shown = int(table["state"].iloc[-1] if state is None else state)
     at, top = only(table, "state", shown), found.equivalence[found.equivalence["state"] == shown]
     whole = at[at["k"].isin(_of_every_task(at))]
@@ -185,7 +182,7 @@ def random_dims_by_state(found: Sweep) -> Figure:
         >>> [trace.name for trace in random_dims_by_state(found).data]
         ['1 random', '2 random', '4 random', '8 random', '16 random', '32 random', 'top 1 by |t|']
     """
-    table = _table(found, "random_k")
+    table = table_of(found, "random_k")
     means = table[table["k"].isin(_of_every_task(table))].groupby(["k", "state"])["accuracy"].mean()
     top = found.equivalence.groupby("state")["top_accuracy"].mean()
     n_top = int(found.equivalence["n_top"].iloc[0])
@@ -224,8 +221,8 @@ def beyond_words(study: ProbingStudy) -> Figure:
         subtitle="right: one point per task, with 95 % intervals; the line: equal",
     )
     sparse = _of(probes, "l0").query("l0_strength == @l0_strength")
-    _add_means(out, _of(probes, "dense"), "gain", _DENSE | {"symbol": "circle"}, 1)
-    _add_means(out, sparse, "gain", _l0_styles(study).get(l0_strength, {}), 1)
+    _add_means(out, _of(probes, "dense"), "gain", DENSE | {"symbol": "circle"}, 1)
+    _add_means(out, sparse, "gain", l0_styles(study).get(l0_strength, {}), 1)
     _add_means(out, _of(probes, "dense", "untrained"), "gain", _UNTRAINED | {"symbol": "circle"}, 1)
     out.add_hline(y=0, line=style.THIN, row=1, col=1)
     at = probes[(probes["state"] == state) & (probes["control"] == "none")]
@@ -237,135 +234,12 @@ def beyond_words(study: ProbingStudy) -> Figure:
         accuracy = part["accuracy"].round(4).set_axis(part["bag_of_words"].round(4))
         bars = error_bars(part["accuracy"], part["accuracy_low"], part["accuracy_high"], thickness=0.6, width=0)
         look: dict[str, Any] = {"size": 7, "mode": "markers", "text": part["task"].map(plain), "error_y": bars}
-        add_series(out, accuracy, line | {"name": _words(field) or "tasks"}, hover=hover, panel=2, **look)
+        add_series(out, accuracy, line | {"name": spaced(field) or "tasks"}, hover=hover, panel=2, **look)
     least = at[["bag_of_words", "accuracy"]].min(axis=None)
     add_equal(out, least, 1.0, "equal", panel=2, showlegend=False)
     out.update_yaxes(title_text="accuracy − bag of words", col=1)
     out.update_xaxes(title_text="bag of words", col=2)
     return out.update_yaxes(title_text=f"{best} probe, state {state}", col=2)
-
-
-def transfer_matrix(
-    study: ProbingStudy,
-    *,
-    difference: bool = False,
-    measure: Literal["accuracy", "pair_accuracy"] = "pair_accuracy",
-) -> Figure:
-    """How well each task's sparse probe reads each task; or that minus the probe of λ = 1, all gates open.
-
-    Args:
-        measure: the share of pairs whose good sentence scores higher, or as in figure 6 of the paper the accuracy on
-            sentences, which falls where a task lies on one side of the other's threshold.
-
-    Raises ValueError for a study of one task, or without L0 probes.
-
-    Examples:
-        >>> import interp
-        >>> tasks = ["reflexive_number", "causative"]
-        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
-        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
-        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
-        >>> transfer_matrix(study).data[0].z.shape  # trained on, tested on
-        (2, 2)
-    """
-    table = _table(study, "transfer").dropna(subset="l0_strength")
-    wide = table.pivot(index="train_task", columns=["l0_strength", "test_task"], values=measure)
-    sparse = wide[study.provenance["l0_strength"]]
-    if difference:
-        return _matrix(
-            study,
-            sparse - wide[1.0],
-            "Transfer: sparse probes minus those with all gates open",
-            _words(measure),
-            reach=0.5,
-        )
-    return _matrix(
-        study, sparse, "Does a sparse probe of one task read another?", _words(measure), middle=0.5, reach=0.5
-    )
-
-
-def neuron_overlap(study: ProbingStudy) -> Figure:
-    """Do tasks share neurons? Jaccard index of open gates, minus its chance value.
-
-    Raises ValueError for a study of one task, or without L0 probes.
-
-    Examples:
-        >>> import interp
-        >>> tasks = ["reflexive_number", "causative"]
-        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
-        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
-        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
-        >>> neuron_overlap(study).layout.title.text
-        'Neurons that two tasks share'
-    """
-    table = _table(study, "overlap").set_index(["task_a", "task_b"])
-    once = (table["jaccard"] - table["expected"]).unstack()
-    return _matrix(
-        study,
-        once.combine_first(once.T),
-        "Neurons that two tasks share",
-        "Jaccard index minus chance",
-        x="task",
-        y="task",
-    )
-
-
-def _matrix(
-    study: ProbingStudy,
-    wide: pd.DataFrame,
-    title: str,
-    what: str,
-    *,
-    x: str = "tested on",
-    y: str = "trained on",
-    **scale: float,
-) -> Figure:
-    """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
-    where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
-    out = figure(title, x, y, subtitle=f"{what}, {where}")
-    order = study.tasks.sort_values("field", kind="stable", ignore_index=True)
-    grid = wide.reindex(index=order["task"], columns=order["task"]).rename(index=plain, columns=plain)
-    add_grid(out, grid, "%{y} → %{x}: %{z:.3f}", colorbar_title_text=what, **scale)
-    names = order["task"]
-    if len(order) > _NAMED_TASKS:
-        fields = order.reset_index().groupby("field")["index"].agg(["min", "max"])
-        names = fields.index.to_series().set_axis(fields.sum(axis=1) // 2)
-        for edge in fields["min"].iloc[1:] - 0.5:
-            out.add_vline(x=edge, line=style.THIN | {"color": style.INK})
-            out.add_hline(y=edge, line=style.THIN | {"color": style.INK})
-    ticks = {"tickmode": "array", "tickvals": names.index, "showgrid": False, "tickfont_size": 10}
-    numbers = [str(number) for number in range(1, len(names) + 1)]
-    out.update_yaxes(ticks, ticktext=[f"{_words(name)} {number}" for name, number in zip(names, numbers, strict=True)])
-    out.update_xaxes(ticks, ticktext=numbers, tickangle=0, title_text=f"{x}, numbered as on the left")
-    return out.update_layout(height=520, meta={"least_width": 540})
-
-
-def general_probes(study: ProbingStudy) -> Figure:
-    """Probes that have never seen a task, on its pairs: mean over tasks with its 95 % interval, by what they were
-    trained on.
-
-    Raises ValueError for a study of one task, or without L0 probes.
-
-    Examples:
-        >>> import interp
-        >>> tasks = ["reflexive_number", "causative"]
-        >>> pairs = interp.corpora.pairs.load("bundled", tasks=tasks, limit=20)
-        >>> how = {"states": [6], "methods": ["l0"], "controls": ["none"], "steps": 20, "bos": True, "progress": False}
-        >>> study = interp.probing.study(interp.load("tiny-gpt2"), pairs, **how)
-        >>> [trace.name for trace in general_probes(study).data]
-        ['dense', 'λ = 0.2']
-    """
-    by_method = _table(study, "general").groupby("method")
-    subtitle = f"state {study.provenance['state']}; mean over tasks, 95 % interval"
-    title, what = "Do probes work on tasks they have not seen?", "pair accuracy on a task never seen"
-    out = figure(title, "trained on tasks of", what, subtitle=subtitle)
-    sparse = _l0_styles(study)[study.provenance["l0_strength"]]
-    for method, line in (("dense", _DENSE | {"symbol": "circle"}), ("l0", sparse)):
-        accuracy = by_method.get_group(method).groupby("trained_on")["pair_accuracy"]
-        table = accuracy.agg(["mean", "sem"]).reindex(list(_TRAINED_ON)).dropna(how="all").rename(index=_TRAINED_ON)
-        bars = {"array": 1.96 * table["sem"], "thickness": 1.2, "width": 5}
-        add_series(out, table["mean"].round(4), line, size=10, mode="markers", error_y=bars)
-    return out.add_hline(y=0.5, line=style.CHANCE, annotation_text="chance", annotation_position="bottom left")
 
 
 def probe_ablation(study: ProbingStudy) -> Figure:
@@ -381,7 +255,7 @@ def probe_ablation(study: ProbingStudy) -> Figure:
         >>> [trace.name for trace in probe_ablation(study).data if trace.showlegend]
         ['found', 'matched in size', 'random']
     """
-    tasks = changes(_table(study, "ablation")).groupby(["task", "mode", "set"], sort=False)
+    tasks = changes(table_of(study, "ablation")).groupby(["task", "mode", "set"], sort=False)
     means = tasks[["accuracy", "margin"]].mean().round(4).reset_index()
     subtitle = f"state {study.provenance['state']}, set to zero or to their mean at all positions; one point per task"
     out = panels("Does the model need the neurons that probes found?", "", subtitle=subtitle)
@@ -450,7 +324,7 @@ def _mark(sentence: str, score: float) -> str:
     return "✓" if (score > 0) == (sentence == "good") else "✗"
 
 
-def _table(found: Sweep, name: str) -> pd.DataFrame:
+def table_of(found: Sweep, name: str) -> pd.DataFrame:
     """A table of the result. Raises ValueError where it has no rows."""
     table = found.tables[name]
     if table.empty:
@@ -470,10 +344,11 @@ def _add_means(
     add_series(out, part.groupby("state")[measure].mean().round(4), line, panel=panel, **(look | more))
 
 
-def _l0_styles(found: Sweep) -> dict[float, Style]:
+def l0_styles(found: Sweep) -> dict[float, Style]:
     """The look of each λ of the L0 probes, the same in every figure."""
     return scale_styles(found.probes.loc[found.probes["method"] == "l0", "l0_strength"])
 
 
-def _words(name: object) -> str:
+def spaced(name: object) -> str:
+    """A name with spaces instead of underscores, as plotly shows it."""
     return plain(name).replace("_", " ")

@@ -9,9 +9,9 @@ from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, GREY, Style, figure, run_styles
-from interp.probing import figures as plots
+from interp.probing import across_tasks, figures as plots
 from interp.probing.atlas import figures as atlas_plots
-from interp.probing.atlas.findings import KINDS
+from interp.probing.columns import KINDS
 from interp.probing.tables import ProbingStudy
 from interp.probing.uncertainty import averaged
 from interp.words import count, within
@@ -88,12 +88,14 @@ def section(study: ProbingStudy) -> Section:
         figures["ablation"] = plots.probe_ablation(study)
         tables["Neurons removed: change of the model's own minimal-pair accuracy"] = study.ablated
     if not study.transfer.empty:
-        figures["transfer"] = plots.transfer_matrix(study)
-        figures["transfer_difference"] = plots.transfer_matrix(study, difference=True)
-        figures["transfer_accuracy"] = plots.transfer_matrix(study, measure="accuracy")
-        figures["transfer_accuracy_difference"] = plots.transfer_matrix(study, difference=True, measure="accuracy")
-        figures["general"] = plots.general_probes(study)
-        figures["overlap"] = plots.neuron_overlap(study)
+        figures["transfer"] = across_tasks.transfer_matrix(study)
+        figures["transfer_difference"] = across_tasks.transfer_matrix(study, difference=True)
+        figures["transfer_accuracy"] = across_tasks.transfer_matrix(study, measure="accuracy")
+        figures["transfer_accuracy_difference"] = across_tasks.transfer_matrix(
+            study, difference=True, measure="accuracy"
+        )
+        figures["general"] = across_tasks.general_probes(study)
+        figures["overlap"] = across_tasks.neuron_overlap(study)
         tables["Probes on tasks they have not seen, mean over tasks"] = study.never_seen
     if not study.consistency.empty:
         figures["unit_consistency"] = atlas_plots.unit_consistency(study)

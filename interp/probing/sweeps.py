@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from interp.checks import check_choice, check_seed, check_table, warn, whole_number
 from interp.declare import Several, listed
 from interp.models.running import find_device
-from interp.probing.columns import MEANINGS
+from interp.probing.columns import IN_PAPER, MEANINGS
 from interp.probing.equivalence import random_sets
 from interp.probing.fitting import Tick, check_l0_strengths, fit_dense, fit_sparse
 from interp.probing.group import Group, Split, dense_on, of_equal_size, ranked, split_tasks, words_right
@@ -67,6 +67,7 @@ class Sweep(Result):
 
     analysis: ClassVar[str] = "sweep"
     columns: ClassVar = MEANINGS
+    in_paper: ClassVar = IN_PAPER
 
     probes: pd.DataFrame
     neurons: pd.DataFrame

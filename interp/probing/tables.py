@@ -140,7 +140,9 @@ class ProbingStudy(Atlas, Sweep):
         """Mean changes over tasks by mode and set, and the number of tasks in which the found neurons cost more than
         every matched set."""
         table = changes(self.ablation)
-        out = _means(table, ["mode", "set"], ["n_neurons", "magnitude", "accuracy", "margin"])
+        out = _means(table, ["mode", "set"], ["n_neurons", "magnitude", "accuracy", "margin"]).rename(
+            columns={"accuracy": "change"}
+        )
         least = table.groupby(["mode", "task", "set"])["accuracy"].min().unstack().reindex(columns=["found", "matched"])
         worst = (least["found"] < least["matched"]).groupby("mode").sum()
         out["below_every_match"] = out["mode"].map(worst).where(out["set"] == "found")

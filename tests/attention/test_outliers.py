@@ -404,7 +404,7 @@ def test_the_papers_figures_draw_what_the_tables_have(bert_study):
     means = study.dims.query("key_class == 'all'").pivot(index="state", columns="dim", values="mean")
     np.testing.assert_allclose([line.y for line in lines], means, atol=1e-4)
     drawn = plots.attention_by_layer(study, study.provenance["key_classes"]).data
-    assert [trace.name for trace in drawn if trace.showlegend] == ["[CLS]", "[SEP]", "comma, period", "other"]
+    assert [trace.name for trace in drawn if trace.showlegend] == ["[CLS]", "[SEP]", "commas and periods", "other"]
     heads = plots.all_contributions(study, 5).data
     every = scores.query("layer == 5 and key_class == 'all'").pivot(index="head", columns="dim", values="mean")
     np.testing.assert_allclose([head.y for head in heads], every, atol=1e-3)

@@ -120,7 +120,17 @@ def test_formats(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     kl = pd.read_csv(io.StringIO(capsys.readouterr().out))
     pd.testing.assert_frame_equal(kl, run.found.kl, check_dtype=False)
     assert main(["show", str(run.out), "kl", "--format", "latex"]) == 0
-    assert capsys.readouterr().out.startswith(r"\begin{tabular}")
+    assert capsys.readouterr().out == run.found.to_latex("kl")
+    of_one = ["show", str(run.out), "kl", "--columns", "scale, delta_kl", "--format"]
+    assert main([*of_one, "latex"]) == 0
+    assert capsys.readouterr().out == run.found.to_latex("kl", columns=["scale", "delta_kl"])
+    assert main([*of_one, "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "scale,delta_kl,delta_kl_low,delta_kl_high"
+    assert main([*of_one, "latex", "--out", str(tmp_path / "tex")]) == 0
+    assert (tmp_path / "tex" / "frequency_kl.tex").read_text() == run.found.to_latex(
+        "kl", columns=["scale", "delta_kl"]
+    )
+    capsys.readouterr()
     assert main(["show", str(run.out), "--format", "csv,json", "--out", str(tmp_path / "new")]) == 0
     written = [Path(line.removeprefix("written to ")) for line in capsys.readouterr().out.splitlines()]
     assert sorted(written) == sorted((tmp_path / "new").iterdir())
@@ -152,6 +162,8 @@ def test_show_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFi
         (["kl", "--format", "csv,json"], "--format csv,json writes files: add --out"),
         (["kl", "--format", "doc"], "unknown format 'doc'; expected one or more of csv, xlsx, latex, json"),
         (["--out", "new"], "choose their --format"),
+        (["--columns", "scale"], "--columns chooses columns of one table; name it"),
+        (["kl", "--columns", "lambda"], "columns are ['lambda']; expected a list of some of bias, scale, "),
     ],
 )
 def test_what_show_refuses(run: Any, options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

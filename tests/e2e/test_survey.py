@@ -128,3 +128,29 @@ def test_report_is_a_directory_and_a_page(hf_directory, texts, table, tmp_path, 
     assert main([*arguments, "--model", "tiny-bert", "--model", "./tiny-bert", *nowhere]) == 2
     assert main(["report", "--pairs", "missing.csv", *nowhere]) == 2
     assert not (tmp_path / "o").exists()
+
+
+def test_an_interrupted_report_keeps_what_is_finished(hf_directory, texts, table, tmp_path, monkeypatch, capsys):
+    corpus, pairs, out = tmp_path / "c.txt", tmp_path / "p.csv", tmp_path / "out"
+    corpus.write_text("\n".join(texts), encoding="utf-8")
+    table.to_csv(pairs, index=False)
+    arguments = ["report", "--corpus", str(corpus), "--pairs", str(pairs), "--no-bos", "--settings", json.dumps(QUICK)]
+    arguments += ["--model", str(hf_directory("gpt2")), "--out", str(out)]
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("interp.probing.tables.sweep", stopped)
+        assert main(arguments) != 0
+    kept = {path.parent.name for path in out.glob("*/result.json")}
+    assert kept == {"frequency", "attention", "encoding"}
+    assert not (out / "index.html").exists()
+    assert main(["show", str(out)]) == 0
+    assert main([*arguments, "--limit", "5"]) == 2, "other options are another run"
+    assert "already holds frequency" in capsys.readouterr().err
+    before = {path: path.read_bytes() for path in out.glob("*/*.parquet")}
+    assert main(arguments) == 0
+    assert {path.parent.name for path in out.glob("*/result.json")} == kept | {"probing"}
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (out / ".report").exists()

@@ -4,6 +4,8 @@ import importlib.util
 import itertools
 import re
 
+import numpy as np
+import plotly.io
 import pypdfium2 as pdfium
 import pytest
 from matplotlib import font_manager
@@ -103,6 +105,18 @@ def test_panels_lie_below_one_another_in_one_column():
     narrow, wide = ([axes.get_position() for axes in paper.drawn(out, width=width).axes] for width in (3.3, 6.8))
     assert narrow[0].y0 > narrow[1].y1
     assert wide[0].y0 == pytest.approx(wide[1].y0)
+
+
+def test_a_figure_that_was_read_from_a_page_is_the_same(tmp_path):
+    out = figure("Squares", "x", "y").add_scatter(x=np.arange(4), y=np.arange(4.0) ** 2, name="squares")
+    out.add_scatter(x=np.arange(4), y=np.ones(4), error_y={"array": np.full(4, 0.5)}, marker_size=np.arange(4))
+    out.write_json(tmp_path / "squares.json")
+    grid = Figure().add_heatmap(z=np.arange(6.0).reshape(2, 3), texttemplate="%{z:.1f}")
+    grid.write_json(tmp_path / "grid.json")
+    for drawn in (out, grid):
+        read = plotly.io.read_json(tmp_path / ("grid.json" if drawn is grid else "squares.json"))
+        once, twice = paper.save(drawn, tmp_path / "one.svg"), paper.save(read, tmp_path / "two.svg")
+        assert once.read_bytes() == twice.read_bytes()
 
 
 @pytest.mark.slow

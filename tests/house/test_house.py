@@ -12,7 +12,7 @@ HOME = Path(interp.__file__).parent
 LEVELS = (
     {"words"},
     {"checks", "columns", "declare", "disk", "intervals", "memory", "paths"},
-    {"models"},
+    {"models", "latex"},
     {"corpora"},
     {"options", "dense", "exports", "findings"},
     {"analyses"},

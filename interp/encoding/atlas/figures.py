@@ -8,7 +8,7 @@ import pandas as pd
 from interp.encoding import EncodingStudy
 from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
-from interp.figures.style import INK, THIN, figure, plain
+from interp.figures.style import DIRECTION_NAME, INK, THIN, figure, plain
 from interp.words import printed
 
 __all__ = ["direction_atlas"]
@@ -28,7 +28,7 @@ def direction_atlas(study: EncodingStudy) -> Figure:
         >>> model, text = toy_decoder(), ["w0 w1 w2 w3 w4 w5"] * 20
         >>> study = interp.encoding.study(model, text, orders=["random"], ratios=[2], atlas=True, progress=False)
         >>> list(direction_atlas(study).data[0].x)[:4]
-        ['b_LN', 'E[h]', '-A', 'PC1']
+        ['b<sub>LN</sub>', 'E[h]', '−A', 'PC1']
     """
     table = study.atlas
     if table.empty:
@@ -40,7 +40,7 @@ def direction_atlas(study: EncodingStudy) -> Figure:
     chance = f"cosine; 95 % of random ones are below {table['null_95'].iloc[0]:.2f}"
     subtitle = f"{chance}; bold: beyond chance (p adjusted < .05); italics: by construction"
     out = figure("One atlas of directions", "", "", subtitle=subtitle)
-    shown = [plain(name) for name in names]
+    shown = [DIRECTION_NAME.get(name, plain(name)) for name in names]
     grid = _square(table, "cosine", names).astype(float).set_axis(shown).set_axis(shown, axis=1)
     marks = _square(table.assign(text=texts), "text", names).fillna("").to_numpy()
     add_grid(out, grid, "%{y}, %{x}: %{z:.3f}", reach=1.0, text=marks, texttemplate="%{text}", textfont_size=11)

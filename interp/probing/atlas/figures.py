@@ -9,8 +9,8 @@ from interp.figures import style
 from interp.figures.draw import add_grid, add_series, error_bars, only
 from interp.figures.figure import Figure
 from interp.figures.style import Style, figure, panels, plain
-from interp.probing.atlas.findings import KINDS
 from interp.probing.atlas.tables import Atlas
+from interp.probing.columns import KINDS
 
 __all__ = ["pair_similarity", "shared_units", "unit_consistency", "unit_depth", "unit_separability"]
 

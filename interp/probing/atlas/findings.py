@@ -9,15 +9,15 @@ from jaxtyping import Float
 from scipy import stats
 
 from interp.findings import Finding, Verdict, side
+from interp.probing.columns import KINDS
 from interp.probing.uncertainty import ENDS, off_diagonal
 from interp.words import count
 
 if TYPE_CHECKING:
     from interp.probing.atlas.tables import Atlas
 
-__all__ = ["KINDS", "SWAPPED", "atlas_findings"]
+__all__ = ["SWAPPED", "atlas_findings"]
 
-KINDS = {"residual": "residual dimensions", "neurons": "MLP neurons", "heads": "dimensions of heads"}
 SWAPPED = {"words": "a swapped word, which is no grammar", "numbers": "a swapped number, which is no grammar"}
 _LEVEL = 0.05
 

@@ -1,0 +1,90 @@
+"""Tables for a paper."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.mathtext import MathTextParser
+
+from interp.analyses import load, names
+from interp.columns import Column
+from interp.latex import latex
+
+TABLE = pd.DataFrame(
+    {"token_id": [3, 4, 5], "token": ["␣the_end", "=1+2", "50 % & more"], "share": [0.123456789, float("nan"), 1e-12]}
+)
+
+
+def heading(text: str) -> str:
+    return latex(pd.DataFrame({"x": [1]}), {"x": Column(text)}).splitlines()[2]
+
+
+def test_each_row_has_a_cell_per_column_and_nothing_that_latex_takes_for_a_command():
+    text = latex(TABLE)
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len(body) == 1 + len(TABLE)
+    assert all(line.replace(r"\&", "").count("&") == 2 for line in body)
+    assert text.splitlines()[0] == r"\begin{tabular}{rlr}"
+    assert r"\textvisiblespace{}the\_end" in text
+    assert r"50 \% \& more" in text
+    assert "4 & =1+2 & --" in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        ("b_LN W_U, nats", r"$b_{\mathrm{LN}}$ $W_{\mathrm{U}}$, nats"),
+        ("‖w_out‖", r"$\|w_{\mathrm{out}}\|$"),
+        ("5 $λ", r"5 \$$\lambda$"),
+        ("a\\b ~ c^2", r"a\textbackslash{}b \textasciitilde{} c\textasciicircum{}2"),
+    ],
+)
+def test_symbols_are_formulas(found, wanted):
+    assert heading(found) == f"{wanted} \\\\"
+
+
+def test_every_heading_and_word_can_be_set():
+    parse = MathTextParser("path").parse
+    for analysis in names():
+        for one in load(analysis).kind.columns.values():
+            for text in (one.label, *one.words.values()):
+                found = heading(text)
+                assert found.isascii(), found
+                for formula in re.findall(r"(?<!\\)\$.*?(?<!\\)\$", found):
+                    parse(formula)
+
+
+def test_intervals_and_words_stand_in_one_cell():
+    table = pd.DataFrame({"kind": ["l0", "dense"], "js": [-0.5, 2.5], "js_low": [-1, 2.0], "js_high": [0.0, np.nan]})
+    rows = latex(table, {"kind": Column("probe", "", {"l0": "sparse"}), "js": Column("JS")}).splitlines()
+    assert rows[2] == r"probe & JS \\"
+    assert rows[4:6] == [r"sparse & $-$0.5 [$-$1.0, 0.0] \\", r"dense & 2.5 \\"]
+
+
+def test_powers_of_ten():
+    assert r"1.00$\times 10^{-8}$ \\" in latex(pd.DataFrame({"x": [1e-8, 1e-3]}))
+
+
+def test_a_table_fits_on_a_page_and_says_what_it_leaves_out():
+    table = pd.DataFrame({f"column_{i:02d}": ["word" * 4] * 2 for i in range(10)})
+    *_, end, left_out = latex(table).splitlines()
+    assert end == r"\end{tabular}"
+    assert latex(table).startswith(r"\begin{tabular}{lllll}")
+    assert left_out.endswith("column_05, column_06, column_07, column_08, column_09; name columns to choose others")
+    assert latex(table, usual=["column_09", "absent", "column_01"]).splitlines()[2] == r"column 09 & column 01 \\"
+    assert latex(table, columns=[*table]).startswith(r"\begin{tabular}{llllllllll}")
+    assert "not shown" not in latex(table, columns=["column_03"])
+
+
+def test_sentences_are_folded():
+    assert latex(pd.DataFrame({"x": ["a sentence that is rather long"], "y": ["b"]})).startswith(
+        r"\begin{tabular}{p{13em}l}"
+    )
+
+
+def test_columns_that_the_table_lacks():
+    for wrong in (["tokens"], [], "token"):
+        with pytest.raises(ValueError, match=re.escape(f"columns are {wrong!r}; expected a list of some of token_id,")):
+            latex(TABLE, columns=wrong)
