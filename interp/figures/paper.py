@@ -462,7 +462,7 @@ def _thin(plot: Plot) -> bool:
 
 
 def _place_notes(plot: Plot) -> None:
-    """Move notes beside the axes inside, notes above other notes one line higher, and the panel's name above them all."""
+    """Move notes beside the axes inside, notes above other notes one line higher, and the panel's name above all."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
