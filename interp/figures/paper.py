@@ -463,7 +463,7 @@ def _thin(plot: Plot) -> bool:
 
 
 def _place_notes(plot: Plot) -> None:
-    """Move notes beside the axes inside, and notes above other notes one line higher."""
+    """Move notes beside the axes inside, notes above other notes one line higher, and the panel's name above all."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
@@ -475,6 +475,9 @@ def _place_notes(plot: Plot) -> None:
         placed.append(box.translated(across, up))
         x, y = note.get_position()
         note.set_position((x + across * _INCH / note.figure.dpi, y + up * _INCH / note.figure.dpi))
+    if name := plot.axes.get_title():
+        above = max([0.0, *(box.y1 - inside.y1 for box in placed)])
+        plot.axes.set_title(name, pad=3 + above * _INCH / plot.axes.figure.dpi)
 
 
 def _overlap(boxes: list[Any]) -> bool:

@@ -88,6 +88,17 @@ def test_a_level_with_a_name_stands_in_the_legend():
     assert not drawn.axes[0].texts
 
 
+@pytest.mark.parametrize("width", [3.3, 6.8])
+def test_the_name_of_a_panel_stands_above_its_notes(width):
+    black = {"color": "#000000"}
+    out = panels("Title", "x", names=["block 0", "block 1"]).add_scatter(x=[0, 15], y=[0, 1], line=black, row=1, col=1)
+    for x in (8, 9, 15):
+        out.add_vline(x=x, line=black, annotation_text=str(x), row=1, col=1)
+    axes = paper.drawn(out.add_scatter(x=[0, 15], y=[1, 0], line=black, row=1, col=2), width=width).axes[0]
+    assert len(axes.texts) == 3
+    assert not any(axes.title.get_window_extent().overlaps(note.get_window_extent()) for note in axes.texts)
+
+
 def test_every_row_of_a_grid_has_its_name_in_type_of_8_points():
     names = [f"row {number}" for number in range(30)]
     drawn = paper.drawn(figure("Title", "", "").add_heatmap(x=["a"], y=names, z=[[0.5]] * 30), width=3.3)

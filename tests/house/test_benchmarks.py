@@ -139,6 +139,37 @@ def test_a_paper_from_the_cache_of_the_hub(hf_directory, texts, tmp_path):
     assert run.stdout.count("| perplexity, λ = ") == 3
 
 
+@pytest.mark.slow
+@pytest.mark.e2e
+def test_probes_of_a_paper_from_the_cache_of_the_hub(tmp_path):
+    """A small Llama with as many states as the table asks for, and twenty pairs."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from interp.testing import randomise, toy_tokenizer
+
+    place = tmp_path / "hub" / "models--meta-llama--Meta-Llama-3-8B"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("abc")
+    tokenizer = toy_tokenizer()
+    sizes = {"hidden_size": 48, "intermediate_size": 48, "num_hidden_layers": 16, "num_attention_heads": 4}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **sizes))
+    randomise(model)
+    for part in (model, tokenizer):
+        part.save_pretrained(place / "snapshots" / "abc")
+    pairs = [{"sentence_good": f"w{i} w1 w2", "sentence_bad": f"w{i} w3 w2"} for i in range(20)]
+    (tmp_path / "agreement.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    script = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "papers.py"), "--paper", "4"]
+    asked = ["--model", "meta-llama/Meta-Llama-3-8B", "--pairs", str(tmp_path / "agreement.jsonl")]
+    offline = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    how = {"capture_output": True, "text": True, "check": False, "env": offline}
+    run = subprocess.run([*script, *asked, "--out", str(tmp_path / "runs")], **how)
+    assert run.returncode == 0, run.stderr
+    probes = pd.read_parquet(tmp_path / "runs/probing/probes.parquet").query("control == 'none'")
+    gates = probes.query("method == 'l0' and l0_strength == 0.2 and state == 16")["open_fraction"].mean()
+    assert f"| gates open at λ = .2, state 16 | {gates:.3f} | 0.115 | {gates - 0.115:+.3f} |" in run.stdout
+    assert "| accuracy of the top 40 over dense, states 10 to 15 (about) | " in run.stdout
+
+
 def test_quoted_ratios_were_measured():
     """Those of the README stand in benchmarks/RESULTS.md, which `make bench` writes."""
     results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
