@@ -54,7 +54,7 @@ class Span:
 
 
 def _running_sums(values: Float[Tensor, "batch pos *rest"]) -> Float[Tensor, "batch pos *rest"]:
-    """`values.cumsum(1)` in blocks of positions, as matrix products: two to nine times as fast where `rest` is large."""
+    """`values.cumsum(1)` in blocks of positions, as matrix products: 2 to 9 times as fast for wide values."""
     flat, length = values.reshape(*values.shape[:2], -1), values.shape[1]
     blocks = pad(flat, (0, 0, 0, -length % _SUMMED_AT_ONCE)).unflatten(1, (-1, _SUMMED_AT_ONCE))
     within = blocks.new_ones(_SUMMED_AT_ONCE, _SUMMED_AT_ONCE).tril() @ blocks
