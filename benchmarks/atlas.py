@@ -23,7 +23,7 @@ WHAT = "sums over minimal pairs for the atlas of units"
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    n, layers, repeats = (12, 2, 1) if quick else (200, 12, 5)
+    n, layers, repeats = (12, 2, 1) if quick else (400, 12, 5)
     table = pairs.generate(tasks=["reflexive_number", "determiner_noun"], n_per_task=n)
     tasks = [np.flatnonzero(table["UID"] == task) for task in table["UID"].unique()]
     with random_model(transformers.GPT2Config(n_layer=layers), "tiny-gpt2") as (model, _):

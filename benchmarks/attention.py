@@ -57,7 +57,7 @@ def every_one(model: HookedEncoder, batches: Batches, classes: TokenClasses) -> 
 
 def difference(table: pd.DataFrame, naive: torch.Tensor) -> str:
     """Of the means from interp and those of the array, to the largest value."""
-    errors = []
+    errors, table = [], table[table["key_class"] != "all"]
     for number, column in enumerate(("mean", "centred_mean")):
         there = naive[:, number].flatten()
         there = there[there.isfinite()].numpy()
@@ -75,8 +75,7 @@ def rows(quick: bool) -> Iterator[Row]:
         def ours(batches: Batches) -> None:
             observer = ScoreContributions(model, classes)
             interp.observe(model, batches, observer, progress=False)
-            table = observer.scores.table
-            found["interp"] = table[table["key_class"] != "all"]
+            found["interp"] = observer.scores.table
 
         def naive() -> None:
             found["naive"] = every_one(model, few, classes)

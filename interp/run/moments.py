@@ -24,7 +24,7 @@ def by_group(x: Float[Tensor, "n d"], one_hot: Float[Tensor, "n groups"]) -> Flo
     """Moments of each column of x within each group of rows. Overwrites x."""
     count = one_hot.sum(0)[:, None]
     mean = one_hot.T @ x / count.clamp(min=1)
-    x -= one_hot @ mean
+    x.addmm_(one_hot, mean, alpha=-1)
     rest = one_hot.T @ x / count.clamp(min=1)
     products = one_hot.T @ x.square_() - count * rest**2
     return torch.stack([count.expand_as(mean), *_two_parts(mean, rest), products])

@@ -27,7 +27,7 @@ _AT_ONCE = 256 * 2**20  # bytes of sums that are held side by side
 LEVEL = 0.05
 """The level of a permutation test."""
 _FEWEST = 6  # pairs in a fold: 2⁶ ways to flip them are enough for a p of .05
-_SCALED_BY, _FEWEST_SCALED = 32, 8  # one pair in 32 scales histograms, 8 at least
+_SCALED_BY, _FEWEST_SCALED = 64, 8  # one pair in 64 scales histograms, 8 at least
 
 
 class TaskKey(NamedTuple):
