@@ -1,7 +1,7 @@
 """The identity of a model: where it came from, and hashes of its weights and config."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -11,11 +11,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 import xxhash
+from torch import Tensor
 
 from interp.models.sites import Model, check_model, view
 from interp.models.views import memory_order
 
-__all__ = ["Origin", "check_weights", "config_hash", "origin", "reading_once", "set_origin", "weight_hash"]
+__all__ = ["Origin", "check_attention_weights", "check_weights", "config_hash", "is_finite", "origin", "reading_once"]
+__all__ += ["set_origin", "weight_hash"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,12 @@ def set_origin(model: Any, source: Origin) -> None:
     model.interp_origin = source
 
 
-_finite: set[str] = set()  # hashes of weights that were found to be finite
 _once: ContextVar[WeakKeyDictionary[Model, dict[str, Any]] | None] = ContextVar("once", default=None)
 
 
 @contextmanager
 def reading_once() -> Iterator[None]:
-    """A context in which weights are hashed and checked only once. Nothing is remembered afterwards."""
+    """A context in which weights are hashed only once. Nothing is remembered afterwards."""
     token = _once.set(WeakKeyDictionary() if _once.get() is None else _once.get())
     try:
         yield
@@ -84,14 +85,22 @@ def config_hash(model: Model) -> str:
     return xxhash.xxh3_128(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def check_weights(model: Model) -> None:
-    """Raise ValueError for a parameter that is not finite. TransformerLens silently turns attention of NaN into 0."""
+def check_weights(model: Model, only: Callable[[str], bool] = lambda name: True) -> None:
+    """Raise ValueError for a parameter that is not finite, of those whose name is in `only`."""
     check_model(model)
-    found = None if _once.get() is None else weight_hash(model)  # which is wanted later
-    if found in _finite:
-        return
     for name, parameter in model.named_parameters():
-        if not torch.isfinite(parameter.detach().sum(dtype=torch.float32)) and not torch.isfinite(parameter).all():
+        if not only(name) or is_finite(parameter.detach()):
+            continue
+        if not torch.isfinite(parameter).all():
             raise ValueError(f"weight {name} of this model has NaN or infinite values; load or train it again")
-    if found is not None:
-        _finite.add(found)
+
+
+def check_attention_weights(model: Model) -> None:
+    """`check_weights` of queries and keys. TransformerLens silently turns attention of NaN into 0; NaN in any other
+    weight shows in the residual stream."""
+    check_weights(model, lambda name: ".attn." in name and not name.endswith(("_V", "_O")))
+
+
+def is_finite(values: Tensor) -> bool:
+    """Whether the sum of the values is finite. If it is, so are they."""
+    return bool(torch.isfinite(values.sum(dtype=torch.float32)))

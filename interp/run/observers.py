@@ -24,9 +24,9 @@ from interp.checks import check_choice, check_same
 from interp.corpora import Batches
 from interp.corpora.batching import Batch, check_batches
 from interp.disk import uninterrupted
-from interp.models.identity import check_weights
+from interp.models.identity import check_attention_weights, check_weights, is_finite
 from interp.models.running import HooksOfOthers, firing, head_is_hooked, hooks_of_others, resolved
-from interp.models.sites import Model, Recipe, depth, narrowing, view
+from interp.models.sites import Model, Recipe, depth, hook_name, narrowing, state_name, view
 from interp.run import groups, largest, moments
 from interp.run.checkpoint import SAME, Checkpoint, identity
 
@@ -274,7 +274,7 @@ def observe(
     """
     if not observers or len(set(map(id, observers))) < len(observers):
         raise ValueError(f"observe needs one or more different observers, found {len(observers)}")
-    check_weights(model)
+    check_attention_weights(model)
     check_batches(model, batches)
     if any(getattr(observer, "model", model) is not model for observer in observers):
         raise ValueError("an observer was made for another model; make it with this one")
@@ -343,6 +343,9 @@ def feed(
     at_head = start is not None and start[0] == model.cfg.n_layers
     if stop is None and not at_head and not batch.reads_all and not head_is_hooked(model):
         recipe += [(narrowing(model), lambda activation, hook: batch.select(activation)[None])]
+    if start is None and stop != 0:
+        last = hook_name(model, "logits") if stop is None else state_name(model, stop)
+        recipe = [*resolved(model, [(last, lambda activation, hook: _check_finite(model, activation))]), *recipe]
     try:
         with firing(model, recipe, expected=hooks):
             if start is None:
@@ -353,6 +356,12 @@ def feed(
         for observer in observers:
             observer.discard()
         raise
+
+
+def _check_finite(model: Model, activation: Tensor) -> None:
+    """Raise ValueError if an activation shows that weights are not finite."""
+    if not is_finite(activation):
+        check_weights(model)
 
 
 def forward(model: Model, batch: Batch, stop: int | None = None) -> Any:

@@ -15,6 +15,7 @@ from interp.frequency import bias_effect
 from interp.models.sites import hook_name
 from interp.run import observers
 from interp.run.observers import Observer, fingerprint, observe
+from interp.testing import toy_bridge, toy_decoder, toy_encoder
 
 
 class Residual(Observer):
@@ -324,3 +325,23 @@ def test_other_scales_and_scores_are_another_run(load_toy, texts, tmp_path):
     model.blocks[1].attn.attn_scale *= 2
     with pytest.raises(ValueError, match="belongs to another run .*config"):
         bias_effect(model, texts, scales=(0, 0.5, 1), **options)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(("make", "options"), [(toy_decoder, {}), (toy_bridge, {}), (toy_encoder, {"mask_rate": 0.5})])
+def test_every_weight_of_a_pass_must_be_finite(make, options, value):
+    model = make()
+    batches = corpora.batches(model, ["w1 w2 w3 w4 w5 w6 w7"] * 9, layout="texts", batch_size=9, **options)
+    plain_attention = [(hook_name(model, "pattern", layer), lambda pattern, hook: None) for layer in (0, 1)]
+    residual = Residual(model, layer=model.cfg.n_layers - 1)
+    with model.hooks(fwd_hooks=plain_attention):
+        observe(model, batches, residual, progress=False)
+    for name, parameter in model.named_parameters():
+        before = parameter.detach().clone()
+        parameter.data[len(parameter) // 2 :] = value
+        again = Residual(model, layer=model.cfg.n_layers - 1)
+        with contextlib.suppress(ValueError), model.hooks(fwd_hooks=plain_attention):
+            observe(model, batches, again, progress=False)
+        if not again.is_empty:
+            torch.testing.assert_close(again.state, residual.state, rtol=0, atol=0, msg=f"{name} took part")
+        parameter.data.copy_(before)
