@@ -144,7 +144,7 @@ def _left_out(
     return np.column_stack([diversity_without(by_prompt), _ratio(_without(known), _without(tokens))])
 
 
-def diversity_without(by_prompt: Sequence[Sequence[Sequence[int]]]) -> Float[np.ndarray, "prompts_and_one 2"]:
+def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "prompts_and_one 2"]:
     """Diversity and repetition of all texts, given as token ids by prompt, followed by those without each prompt.
 
     Examples:
