@@ -1,7 +1,6 @@
 """The docs' tables of token probability in output embeddings, on the bundled models and those under ../shared.
 
-Prints three Markdown tables, the last of what tiny-gpt2 writes without some dimensions. INTERP_SHARED names another
-../shared.
+Prints two Markdown tables. INTERP_SHARED names another ../shared.
 
     python benchmarks/encoding_models.py
 """
@@ -15,10 +14,9 @@ import pandas as pd
 from timing import markdown
 
 import interp
-from interp import corpora, encoding, generation
+from interp import corpora, encoding
 from interp.encoding.options import Weights
 from interp.encoding.steering import steering_direction
-from interp.encoding.writing import pruned_text
 
 SHARED = Path(os.environ.get("INTERP_SHARED", Path(__file__).parents[2] / "shared"))
 
@@ -68,17 +66,9 @@ def main() -> None:
         kept = study.removable.query("basis == 'axis' and order in ('spearman', 'random')").assign(model=name)
         kept["top-1 agreement at 30 %"] = kept["order"].map(at_30)
         removed.append(kept)
-        if name == "tiny-gpt2":
-            prompts = generation.prompts(model, "bundled", bos=True)
-            texts = [
-                pruned_text(model, prompts, fit=fit, order=order, fractions=[0, 0.01, 0.1, 0.3], progress=False)
-                for order in ("spearman", "random")
-            ]
     print(markdown(rows), "\n")
     table = pd.concat(removed)[["model", "order", "99%", "95%", "top-1 agreement at 30 %"]]
-    print(markdown(table.round(3).astype(str).to_dict("records")), "\n")
-    columns = ["order", "fraction", "agreement", "same_texts", "diversity", "perplexity"]
-    print(markdown(pd.concat(texts)[columns].round(3).astype(str).to_dict("records")))
+    print(markdown(table.round(3).astype(str).to_dict("records")))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,11 @@ MEANINGS = COMMON | {
     "kl": Column("KL, nats", "Mean KL divergence between the predictions with all dimensions and those without."),
     "js": Column("JS, nats", "Divergence between the mean predictions with all dimensions and without them."),
     "top1_agreement": Column("same top token", "Share of positions where the most probable token stays the same."),
+    "agreement": Column("same tokens", "Share of the new tokens that the whole model has at the same place."),
+    "same_texts": Column("same texts", "Share of the texts that are as the whole model continues them."),
+    "diversity": Column("diversity", "Mean over n = 1 to 4 of the share of distinct n-grams, all texts pooled."),
+    "repetition": Column("repetition", "Share of 4-grams that occurred earlier in the same text."),
+    "n_texts": Column("texts", "Number of texts."),
     "group": Column("tokens", "Frequency group of the tokens: frequent, middling or rare."),
     "text": Column(
         "text",

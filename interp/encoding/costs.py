@@ -10,6 +10,7 @@ from interp.corpora.sources import roughly_tokens
 from interp.declare import listed
 from interp.encoding.options import EncodingOptions
 from interp.frequency.costs import predictions
+from interp.generation.costs import BATCH_SIZE, NEW_TOKENS, PROMPT_TOKENS, continued
 from interp.models.shapes import Shape, shape_with
 from interp.run.budget import Cost, Pass
 from interp.run.contexts import KEPT
@@ -18,6 +19,7 @@ from interp.run.groups import MOST
 __all__ = ["dry_run"]
 
 _FRACTIONS = 24  # of the dimensions that go, see interp.encoding.tables
+_WRITTEN = 6  # of which text is continued
 _PRUNED, _SCANNED = 5_000, 500  # positions
 _STEERED = 15  # tokens
 _BINS = 2 * 2_400  # counts and means of a histogram of log-odds
@@ -28,8 +30,8 @@ _BLOCK = 2**22  # numbers of W_U that are read together
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     """The cost of `interp.encoding.study` with these options: one pass for the regression; one each for pruning,
-    log-odds and the means of neurons, in which an atlas is also read; one for steering; and two for the effects of
-    neurons.
+    log-odds and the means of neurons, in which an atlas is also read; one for steering; two for the effects of neurons;
+    and the steps in which prompts are continued.
 
     Pruning reads 5,000 positions and the effects of neurons 500. Their share of the text is estimated at four
     characters per token; for a text that is not a local file, it is taken to be negligible.
@@ -65,7 +67,13 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     fit = 8 * (5 * _BLOCK + 6 * size.d_vocab + 4 * size.d_model**2)
     between = max(fit, 16 * n * size.d_vocab)
     lines = [f"token probability: {n} ways to steer a token, {len(listed(asked.orders))} orders in which dimensions go"]
-    return Cost(passes=tuple(passes), between=between, numbers={"steered": n}, lines=lines)
+    numbers = {"steered": n}
+    if (prompts := options.get("prompts")) and not size.encoder:
+        passes.append(continued(size, min(prompts, BATCH_SIZE), PROMPT_TOKENS, NEW_TOKENS, step=4))
+        settings = 1 + len(listed(asked.orders)) * len(listed(asked.bases)) * _WRITTEN
+        numbers["new_tokens"] = settings * prompts * NEW_TOKENS
+        lines.append(f"text without some dimensions: {settings} settings, {numbers['new_tokens']:,} new tokens")
+    return Cost(passes=tuple(passes), between=between, numbers=numbers, lines=lines)
 
 
 def _directions(size: Shape, context: int | None) -> Pass:

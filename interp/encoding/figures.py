@@ -157,11 +157,14 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     return out.update_yaxes(title_text="KL(full‖pruned), nats", rangemode="tozero", col=2)
 
 
-def pruned_texts(written: pd.DataFrame) -> Figure:
-    """Text after pruning: diversity, agreement with the whole model's text, and perplexity, by fraction removed.
+def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
+    """Text after pruning: the share of tokens that stay, diversity, and perplexity, by fraction removed and by order.
 
     Args:
-        written: from `interp.encoding.writing.pruned_text`.
+        written: `EncodingStudy.pruned_texts`, or from `interp.encoding.writing.pruned_text`.
+        basis: the basis in which dimensions were removed.
+
+    Raises ValueError for a study that was not asked for text.
 
     Examples:
         >>> import interp
@@ -170,20 +173,26 @@ def pruned_texts(written: pd.DataFrame) -> Figure:
         >>> prompts = interp.generation.prompts(model, text, n=3, prompt_tokens=2, new_tokens=4)
         >>> fit = interp.encoding.fit(model, text, progress=False)
         >>> written = interp.encoding.writing.pruned_text(model, prompts, fit=fit, fractions=[0, 0.5], progress=False)
-        >>> [trace.name for trace in pruned_texts(written).data]
-        ['diversity', 'agreement', 'perplexity']
+        >>> [trace.name for trace in pruned_texts(written).data if trace.showlegend]
+        ['least |Spearman| first']
     """
-    table = written.set_index("fraction")
-    out = panels("Text with output dimensions removed", "fraction removed", subtitle="greedy, against the whole model")
-    for name, colour, symbol in (("diversity", BLUE, "circle"), ("agreement", VERMILION, "square")):
-        style = {"name": name, "color": colour, "symbol": symbol}
-        add_series(out, table[name].round(4), style, hover="%{x:.0%} removed<br>%{y:.3f}", panel=1)
-    style = {"name": "perplexity", "color": INK, "symbol": "diamond"}
-    add_series(out, table["perplexity"], style, hover="%{x:.0%} removed<br>%{y:.1f}", panel=2, legend=False)
+    if written.empty:
+        raise ValueError(
+            "no text was continued without dimensions; ask with prompts=100 (interp encoding --prompts 100)"
+        )
+    table, names = only(written, "basis", basis).set_index("fraction"), ("same tokens", "diversity", "perplexity")
+    axes = "axes of W_U" if basis == "axis" else "principal axes"
+    subtitle = f"greedy text, against that of the whole model; {axes}; dotted: 30 %, as in the paper"
+    out = panels("Text with output dimensions removed", "fraction removed", subtitle=subtitle, names=names)
+    for order, part in table.groupby("order", sort=False):
+        for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):
+            values, low, high = (part[f"{measure}{end}"] for end in ("", "_low", "_high"))
+            hover, bars = "%{x:.0%} removed<br>%{y:.3f}", error_bars(values, low, high)
+            style = _ORDERS[str(order)]
+            add_series(out, values, style, hover=hover, legend=panel == 1, panel=panel, error_y=bars)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
-    out.update_xaxes(tickformat=".0%")
-    out.update_yaxes(title_text="share", range=[0, 1.02], col=1)
-    return out.update_yaxes(title_text="perplexity", rangemode="tozero", col=2)
+    out.update_xaxes(tickformat=".0%").update_yaxes(range=[0, 1.02], title_text="share", col=1)
+    return out.update_yaxes(matches=None, showticklabels=True, rangemode="tozero", col=3)
 
 
 def steering(study: EncodingStudy) -> Figure:

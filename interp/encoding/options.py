@@ -1,12 +1,17 @@
 """The options and the declaration of `interp encoding`."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from interp.declare import Analysis, Several, option
 from interp.options import CountsOptions, MaskedTextOptions, Text
 
 __all__ = ["ANALYSIS", "RATIOS", "Basis", "EncodingOptions", "Order", "Shift", "Weights"]
+
+if TYPE_CHECKING:
+    from interp.generation.decoding import Prompts
+else:
+    Prompts = Any
 
 Order = Literal["spearman", "slope", "random", "reverse"]
 Basis = Literal["axis", "pca"]
@@ -23,6 +28,9 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     shifts: Several[Shift] = option(get_args(Shift), "How a token's logit is shifted to steer its probability.")
     weights: Several[Weights] = option(("least_norm",), "How the regression's shift is distributed over dimensions.")
     ratios: Several[float | int] = option(RATIOS, "Factors by which a token's probability should change.")
+    prompts: Prompts | int | None = option(
+        None, "Continue N prompts from the text without some dimensions. Default: none.", least=1, cli=int
+    )
     steps: Several[int] | None = option(None, "Training steps whose checkpoints are also studied.")
     atlas: bool = option(
         False, "Compare directions: word frequency, outlier dimensions, neurons, principal axes, keys of sinks."

@@ -29,6 +29,8 @@ DEFINITIONS = {
     "interval.",
     "Removed dimensions": "Set to zero in the input of the unembedding; KL(full‖pruned) is the mean over "
     "positions, top-1 agreement the share of positions whose likeliest token stays. The paper removes 30 %.",
+    "Text without dimensions": "Prompts are continued greedily, and the tokens compared with those of the whole model "
+    "at the same places. Perplexity is that of the text of the fit.",
     "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression), "
     "by log r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
     "weights Ω: here A_j²/‖A‖² (least norm), |A_j|/Σ|A| (weighted), or the same on the tenth of the dimensions with "
@@ -51,6 +53,8 @@ def section(study: EncodingStudy) -> Section:
     figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
     figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}
+    written = study.pruned_texts
+    figures |= {f"texts_{basis}": plots.pruned_texts(written, basis) for basis in written["basis"].unique()}
     figures["steering"] = plots.steering(study)
     figures["directions"] = plots.direction_cosines(study) if study.atlas.empty else direction_atlas(study)
     tables = {
@@ -59,6 +63,8 @@ def section(study: EncodingStudy) -> Section:
         "Dimensions removed before top-1 agreement falls": study.removable,
         "Steering: median |log(achieved/requested)|": study.steering_error,
     }
+    if not written.empty:
+        tables["Text continued without some dimensions"] = written
     contexts = {}
     if not study.neurons.empty:
         figures["neurons"] = plots.neurons(study)

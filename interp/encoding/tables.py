@@ -21,11 +21,13 @@ from interp.encoding.atlas.tables import atlas_tables, most_dims
 from interp.encoding.columns import IN_PAPER, MEANINGS
 from interp.encoding.findings import linear, removable, steered
 from interp.encoding.options import EncodingOptions
-from interp.encoding.pruning import FRACTIONS, PrunedPredictions, check_orders
+from interp.encoding.pruning import FRACTIONS, PRUNED, PrunedPredictions, check_orders
 from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
+from interp.encoding.writing import COLUMNS as PRUNED_TEXTS, written
 from interp.findings import Finding
+from interp.generation.decoding import Prompts, check_decodes, check_prompts, prompts
 from interp.models.identity import origin
 from interp.models.sites import Model, hook_name, is_encoder, view
 from interp.models.spelling import token_names
@@ -37,6 +39,7 @@ __all__ = ["EncodingStudy", "study"]
 
 _FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first per cent matter most
 _PRUNED = 5_000  # positions, at random, that the pruning curves are averaged over
+_WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # at which text is continued
 _SCANNED = 500  # and the effects of neurons
 
 
@@ -53,6 +56,8 @@ class EncodingStudy(Result):
       the tokens and shifts taken as given.
     - `contexts`: for each neuron with exact effects, the 20 tokens of the text at which its magnitude is largest; see
       `interp.run.contexts.LargestTokens`. It is empty for encoders and for batches made by hand.
+    - `pruned_texts`: text continued greedily without some dimensions, for `prompts`; see
+      `interp.encoding.writing.pruned_text`. It is empty unless asked for.
     - `directions`, `neurons` (empty for encoders), `dynamics` (for `steps`, or as shipped with a model): see the
       functions of these names.
     - `atlas`, `subspaces`: cosines of directions and overlaps of subspaces; see `interp.encoding.atlas.tables`. They
@@ -69,6 +74,7 @@ class EncodingStudy(Result):
     dims: pd.DataFrame
     few_shot: pd.DataFrame
     pruning: pd.DataFrame
+    pruned_texts: pd.DataFrame
     steering: pd.DataFrame
     steering_error: pd.DataFrame
     directions: pd.DataFrame
@@ -85,11 +91,17 @@ class EncodingStudy(Result):
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
-        return {
+        shown = {
             "regression": (f"−log α on the output embeddings: {self.where}", self.regression),
             "removable": ("fraction of dimensions removed before top-1 agreement falls", self.removable),
             "steering": ("steering, ratios 1/5 to 5: median |log(achieved/requested)|", self.steering_error),
         }
+        if len(rows := self.pruned_texts.query("fraction == @PRUNED")):
+            shown["pruned_texts"] = (
+                f"text continued without {PRUNED:.0%} of the dimensions",
+                rows.drop(columns="n_dims"),
+            )
+        return shown
 
     @property
     def removable(self) -> pd.DataFrame:
@@ -124,6 +136,10 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     own training, which `interp.encoding.training.checkpoints` finds in `checkpoints/step-N` of its directory, or by its
     name on the hub (Pythia). Each checkpoint is loaded and reads the text once, only in this process.
 
+    `prompts` are what `interp.generation.prompts` returns, or how many to take from the text: their first 10 tokens,
+    continued by 50. All prompts are continued once for each order and basis without 1, 5, 10, 20, 30 and 50 % of the
+    dimensions.
+
     With `atlas`, these directions are compared with those that other questions find; see `interp.encoding.atlas`.
 
     Raises the errors of the functions it uses. Orders, bases, shifts, weights, ratios, a seed, counts or another text
@@ -135,8 +151,8 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
         >>> text = ["w0 w1 w2 w3 w4 w5"] * 20
         >>> found = study(toy_decoder(), text, orders=["random"], bases=["axis"], ratios=[2], progress=False)
         >>> list(found.tables)
-        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'steering', 'steering_error', 'directions', 'neurons',
-         'contexts', 'dynamics', 'atlas', 'subspaces']
+        ['regression', 'types', 'dims', 'few_shot', 'pruning', 'pruned_texts', 'steering', 'steering_error',
+         'directions', 'neurons', 'contexts', 'dynamics', 'atlas', 'subspaces']
     """
     if why := why_impossible(model):
         raise ValueError(why)
@@ -156,6 +172,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     other = None if options.other is None else batches(options.other)
     unigram = unigrams_of(model, prepared, options.unigram, column=options.column)
     kept = _checkpoints(model, prepared, options)
+    given = _prompts(model, prepared, options)
     fitted = yield from fit.passes(model, prepared, seed=seed)
     pruned, steering, (of_neurons, contexts), seen = yield from side_by_side(
         _pruning(model, fitted, options),
@@ -167,6 +184,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables |= {"few_shot": few_shot(model, fitted), "steering": steering}
     tables |= {"neurons": of_neurons, "contexts": contexts}
     tables["pruning"], intervals = pruned
+    tables["pruned_texts"] = _pruned_texts(model, fitted, given, tables["pruning"], options)
     tables |= {"directions": directions(model, fitted, unigram=unigram, seed=seed)}
     tables["dynamics"] = _dynamics(model, prepared, unigram, kept)
     compared, about_atlas = atlas_tables(model, fitted, seen, of_neurons, seed=seed)
@@ -175,6 +193,7 @@ def study(model: Model, text: Text, options: EncodingOptions) -> Passes[Encoding
     tables["steering_error"] = steering.attrs.pop("misses")
     asked["intervals"] = steering.attrs.pop("intervals") | {"pruning": intervals}
     asked |= {"atlas": about_atlas} if about_atlas else {}
+    asked |= {"prompts": given.settings} if given else {}
     about = provenance(model, prepared.about, **asked, n_tokens=fitted.n_tokens)
     return EncodingStudy(provenance=about, **tables)
 
@@ -186,6 +205,29 @@ def _pruning(model: Model, fitted: Fit, options: EncodingOptions) -> Passes[tupl
     some = sample_positions(fitted.batches, min(1.0, _PRUNED / fitted.n_tokens), seed=seed)
     yield [Reading("pruning", some, curves)]
     return pd.concat([curve.table for curve in curves], ignore_index=True), curves[0].intervals
+
+
+def _prompts(model: Model, prepared: Batches, options: EncodingOptions) -> Prompts | None:
+    """The prompts to continue, if any were asked for. Raises the errors of decoding and of `prompts`."""
+    if options.prompts is None:
+        return None
+    check_decodes(model)
+    if isinstance(options.prompts, Prompts):
+        check_prompts(model, options.prompts)
+        return options.prompts
+    if prepared.corpus is None:
+        raise ValueError("prompts are cut from the text, found token ids; give the text, or leave prompts out")
+    return prompts(model, prepared.corpus, n=options.prompts, bos=prepared.settings["bos"], seed=options.seed)
+
+
+def _pruned_texts(
+    model: Model, fitted: Fit, given: Prompts | None, pruning: pd.DataFrame, options: EncodingOptions
+) -> pd.DataFrame:
+    """The table `pruned_texts`; without prompts, an empty one."""
+    if given is None:
+        return pd.DataFrame(columns=PRUNED_TEXTS)
+    some = pruning[pruning["fraction"].isin(_WRITTEN)]
+    return written(model, given, fitted, some, seed=options.seed, progress=options.progress)
 
 
 def _neurons(model: Model, fitted: Fit, unigram: Unigrams, seed: int) -> Passes[tuple[pd.DataFrame, pd.DataFrame]]:

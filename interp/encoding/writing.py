@@ -1,24 +1,33 @@
 """Text that a model generates without some of its output dimensions."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Int
 from tqdm.auto import tqdm
 
 from interp.corpora.batching import sample_positions
+from interp.declare import listed
 from interp.encoding.options import Basis, Order
-from interp.encoding.pruning import FRACTIONS, pruning_curve, removal_order
+from interp.encoding.pruning import FRACTIONS, check_orders, pruning_curve, removal_order
 from interp.encoding.regression import Fit
 from interp.generation.decoding import Prompts, generate, resolved
-from interp.generation.metrics import text_metrics
+from interp.generation.uncertainty import diversity_without
 from interp.hooks import prune_output_dims
+from interp.intervals import jackknife, summed_others
+from interp.models.running import Hooks
 from interp.models.sites import Model
 
-__all__ = ["pruned_text"]
+__all__ = ["COLUMNS", "pruned_text", "written"]
 
-_POSITIONS = 5_000  # as in interp.encoding.study
+_POSITIONS = 5_000  # as in interp.encoding.tables
+_SHARES = [f"{name}{end}" for name in ("agreement", "diversity", "repetition") for end in ("", "_low", "_high")]
+COLUMNS = ["basis", "order", "fraction", "n_dims", *_SHARES, "same_texts", "perplexity", "perplexity_low"]
+COLUMNS += ["perplexity_high", "n_texts", "n_tokens"]
+"""The columns of the table that `pruned_text` returns."""
 
 
 def pruned_text(
@@ -26,7 +35,7 @@ def pruned_text(
     prompts: Prompts,
     *,
     fit: Fit,
-    order: Order = "spearman",
+    order: Order | Sequence[Order] = "spearman",
     basis: Basis = "axis",
     fractions: Sequence[float | int] = FRACTIONS[:13:2],
     seed: int = 0,
@@ -44,10 +53,11 @@ def pruned_text(
         fit: a fit of this model, which ranks the dimensions.
         order, basis, fractions, seed: see `pruning_curve`.
 
-    Returns a table (basis, order, fraction, n_dims, diversity, diversity_se, repetition, agreement, same_texts,
-    perplexity, n_texts, n_tokens). `agreement` is the share of new tokens that the full model has at the same place,
-    and `same_texts` the share of texts without a difference. `perplexity` is that of the pruned model on about 5,000
-    positions of the fitted text (see `pruning_curve`). The other columns are as in `interp.generation.text_metrics`.
+    Returns a table (basis, order, fraction, n_dims, agreement, diversity, repetition, same_texts, perplexity, n_texts,
+    n_tokens, and the ends of 95 % intervals of all measures but same_texts). `agreement` is the share of new tokens
+    that the full model has at the same place, and `same_texts` the share of texts without a difference. `diversity` and
+    `repetition` are as in `interp.generation.text_metrics`. `perplexity` is that of the pruned model on about 5,000
+    positions of the fitted text (see `pruning_curve`). The other intervals are over prompts, and NaN for fewer than 20.
 
     Raises the errors of `pruning_curve` and `interp.generation.generate`.
 
@@ -61,24 +71,39 @@ def pruned_text(
         >>> float(found["agreement"][0])  # with the whole model itself
         1.0
     """
+    check_orders(listed(order), [basis])
     sample = sample_positions(fit.batches, min(1.0, _POSITIONS / fit.n_tokens), seed=seed)
     how: dict[str, Any] = {"order": order, "basis": basis, "fractions": fractions, "seed": seed}
     curve = pruning_curve(model, sample, fit=fit, **how, progress=progress)
-    ranked = removal_order(fit, order, basis, seed=seed)
-    rotation = None if basis == "axis" else fit.components
+    return written(model, prompts, fit, curve, seed=seed, progress=progress)
+
+
+def written(
+    model: Model, prompts: Prompts, fit: Fit, curves: pd.DataFrame, *, seed: int = 0, progress: bool = True
+) -> pd.DataFrame:
+    """The table of `pruned_text` for the rows of a table `pruning`, which have the perplexity."""
     rows, config = prompts.ids.tolist(), resolved(model, "greedy", prompts.human.shape[1])
     config.min_new_tokens = config.max_new_tokens
 
-    def written(n_dims: int) -> list[tuple[int, ...]]:
-        recipe = prune_output_dims(model, ranked[:n_dims], basis=rotation) if n_dims else []
-        return [text.token_ids for text in generate(model, rows, hooks=recipe, decoder=config, progress=False)]
+    def texts(hooks: Hooks) -> Int[np.ndarray, "prompts new"]:
+        found = generate(model, rows, hooks=hooks, decoder=config, progress=False)
+        return np.array([text.token_ids for text in found])
 
-    whole, table = np.array(written(0)), []
-    for n_dims in tqdm(curve["n_dims"].tolist(), desc="pruned text", disable=None if progress else True):
-        texts = written(n_dims)
-        same, measures = np.array(texts) == whole, text_metrics(texts)
-        numbers = {name: measures[name] for name in ("diversity", "diversity_se", "repetition", "n_texts", "n_tokens")}
-        table.append(numbers | {"agreement": float(same.mean()), "same_texts": float(same.all(1).mean())})
-    columns = ["basis", "order", "fraction", "n_dims", "diversity", "diversity_se", "repetition", "agreement"]
-    columns += ["same_texts", "perplexity", "n_texts", "n_tokens"]
-    return curve.join(pd.DataFrame(table))[columns]
+    whole, table = texts([]), []
+    for row in tqdm(curves.to_dict("records"), desc="pruned text", disable=None if progress else True):
+        dims = removal_order(fit, row["order"], row["basis"], seed=seed)[: row["n_dims"]]
+        basis = None if row["basis"] == "axis" else fit.components
+        pruned = texts(prune_output_dims(model, dims, basis=basis)) if dims else whole
+        table.append(row | _measured(pruned, pruned == whole))
+    return pd.DataFrame(table, columns=COLUMNS)
+
+
+def _measured(texts: Int[np.ndarray, "prompts new"], same: Bool[np.ndarray, "prompts new"]) -> dict[str, float]:
+    """The measures of texts, with intervals from leaving out each prompt."""
+    n, agreement = len(texts), same.mean(1)
+    agreements = np.array([agreement.mean(), *(summed_others(agreement) / max(n - 1, 1))])
+    values = np.column_stack([agreements, diversity_without(texts[:, None].tolist())])
+    found = jackknife(values[0], values[1:], np.ones(n), 1)
+    ends = zip(found.value, found.low.clip(0, 1), found.high.clip(0, 1), strict=True)
+    numbers = dict(zip(_SHARES, map(float, itertools.chain.from_iterable(ends)), strict=True))
+    return numbers | {"same_texts": float(same.all(1).mean()), "n_texts": n, "n_tokens": texts.size}

@@ -102,7 +102,7 @@ def add_grid(
     Colours range from `middle` − `reach` to `middle` + `reach`. The default reach is the largest magnitude.
     """
     if reach is None:
-        reach = float(np.nanmax(np.abs(grid.to_numpy()))) or 1.0
+        reach = float(grid.fillna(0).abs().to_numpy().max()) or 1.0
     more |= {
         "zmin": middle - reach,
         "zmax": middle + reach,

@@ -6,12 +6,12 @@ from typing import Any
 from interp.frequency.costs import predictions
 from interp.generation.options import DECODERS
 from interp.models.footprint import default_rows
-from interp.models.shapes import shape_with
+from interp.models.shapes import Shape, shape_with
 from interp.run.budget import Cost, Pass
 
-__all__ = ["dry_run"]
+__all__ = ["BATCH_SIZE", "NEW_TOKENS", "PROMPT_TOKENS", "continued", "dry_run"]
 
-_PROMPTS, _PROMPT_TOKENS, _NEW_TOKENS, _BATCH_SIZE = 100, 10, 50, 32
+_PROMPTS, PROMPT_TOKENS, NEW_TOKENS, BATCH_SIZE = 100, 10, 50, 32
 _BEAMS = 4
 _SCALES = 3
 
@@ -32,19 +32,25 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
         return Cost(lines=[f"generated text: {lacking}"])
     n, prompt, new = (options.get(key) or usual for key, usual in _DEFAULTS.items())
     decoders, scales = options.get("decoders") or DECODERS, list(options.get("scales") or range(_SCALES))
-    rows = min(n, options.get("batch_size") or _BATCH_SIZE) * (_BEAMS if "beam" in decoders else 1)
+    rows = min(n, options.get("batch_size") or BATCH_SIZE) * (_BEAMS if "beam" in decoders else 1)
     settings = len(decoders) * len(scales)
-    kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
-    length = prompt + new
     context = size.row(options.get("context"))
     judged = default_rows(size, context, itemsize=4, room=float("inf"))
     passes = (
         predictions(size, len(scales) + 2 + (1 not in scales), "perplexity", grouped=True, size=(judged, context)),
-        Pass(what="generated text", text="generated text", step=1, head=True, share=1 / prompt, size=(rows, prompt),
-             per_token=kept * length / prompt, per_batch=4 * 4 * rows * size.d_vocab),
-    )  # fmt: skip
+        continued(size, rows, prompt, new, step=1),
+    )
     lines = [f"generated text: {len(decoders)} decoders at {len(scales)} λ, {settings * n * new:,} new tokens"]
     return Cost(passes=passes, numbers={"settings": settings, "new_tokens": settings * n * new}, lines=lines)
 
 
-_DEFAULTS = {"n": _PROMPTS, "prompt_tokens": _PROMPT_TOKENS, "new_tokens": _NEW_TOKENS}
+def continued(size: Shape, rows: int, prompt: int, new: int, *, step: int) -> Pass:
+    """The pass in which this many rows of a prompt are continued together, with keys and values kept."""
+    kept = 4 * size.n_layers * 2 * size.n_key_value_heads * size.d_head
+    return Pass(
+        what="generated text", text="generated text", step=step, head=True, share=1 / prompt, size=(rows, prompt),
+        per_token=kept * (prompt + new) / prompt, per_batch=4 * 4 * rows * size.d_vocab,
+    )  # fmt: skip
+
+
+_DEFAULTS = {"n": _PROMPTS, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}

@@ -29,8 +29,17 @@ from interp.models.sites import Model, check_model, check_vocabulary, is_encoder
 from interp.models.spelling import token_names
 from interp.run.checkpoint import Checkpoint
 
-__all__ = ["BATCH_SIZE", "NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "continuation", "decode"]
-__all__ += ["generate", "prompts", "resolved", "why_impossible"]
+__all__ = [
+    "BATCH_SIZE",
+    "NEW_TOKENS",
+    "PRESETS",
+    "Generation",
+    "Prompts",
+    "check_decodes",
+    "check_prompts",
+    "continuation",
+]
+__all__ += ["decode", "generate", "prompts", "resolved", "why_impossible"]
 
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},
@@ -122,7 +131,7 @@ def prompts(
     found = _drawn((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n, seed)
     if len(found) < n:
         long = f"{len(found)} texts of at least {whole} tokens"
-        raise ValueError(f"{corpus.name} has {long}, expected {n}; lower n or the lengths, or give more text")
+        raise ValueError(f"{corpus.name} has {long}, expected {n}; ask for fewer or shorter prompts, or give more text")
     ids = np.array(found, dtype=np.int64)
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)
     settings = {
@@ -132,6 +141,13 @@ def prompts(
         "unknown_share": Unknown.of(ids, tokenizer, f"the prompts from {corpus.name}").share,
     }  # fmt: skip
     return Prompts(np.concatenate([first, ids[:, :prompt_tokens]], 1), ids[:, prompt_tokens:], corpus, settings)
+
+
+def check_prompts(model: Model, given: Prompts) -> None:
+    """Raise ValueError if these prompts were made with another tokenizer."""
+    own = model.tokenizer is not None and tokenizer_hash(model.tokenizer)
+    if own and given.settings.get("tokenizer", own) != own:
+        raise ValueError("these prompts were made with another tokenizer; make them with this model's")
 
 
 def _drawn(rows: Iterable[list[int]], n: int, seed: int) -> list[list[int]]:

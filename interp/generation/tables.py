@@ -27,7 +27,16 @@ from interp.declare import Several, listed
 from interp.findings import Finding
 from interp.frequency import bias_effect
 from interp.generation.columns import IN_PAPER, MEANINGS
-from interp.generation.decoding import Generation, Prompts, check_decodes, continuation, decode, prompts, resolved
+from interp.generation.decoding import (
+    Generation,
+    Prompts,
+    check_decodes,
+    check_prompts,
+    continuation,
+    decode,
+    prompts,
+    resolved,
+)
 from interp.generation.findings import HUMAN, diverse
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, frequent_types, text_features, text_metrics
 from interp.generation.options import DECODERS, Decoder, GenerationOptions
@@ -118,9 +127,7 @@ def study(model: Model, text: Prompts | Source, options: GenerationOptions) -> P
     prepared = batches(
         model, given.corpus, bos=given.settings.get("bos", False), layout=options.layout, context=options.context
     )
-    tokenizer = prepared.settings["tokenizer"]
-    if given.settings.get("tokenizer", tokenizer) != tokenizer:
-        raise ValueError("these prompts were made with another tokenizer; make them with this model's")
+    check_prompts(model, given)
     counts = unigrams_of(model, prepared, options.unigram, column=options.column)
     perplexity = _perplexity(model, prepared, counts, listed(options.scales))
     judge = models.load(features, device=model.W_U.device) if isinstance(features, str) else features

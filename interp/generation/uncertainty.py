@@ -20,7 +20,7 @@ from sklearn.preprocessing import normalize
 from interp.generation.metrics import MAUVE_SEEDS, ORDERS, faiss_quiet
 from interp.intervals import Jackknife, jackknife
 
-__all__ = ["FEWEST_PROMPTS", "MEASURES", "intervals", "mauve_jackknife"]
+__all__ = ["FEWEST_PROMPTS", "MEASURES", "diversity_without", "intervals", "mauve_jackknife"]
 
 FEWEST_PROMPTS = 100
 """With fewer, and fewer than ten clusters, an interval of MAUVE holds the true value too seldom."""
@@ -139,6 +139,18 @@ def _left_out(
     by_prompt: list[list[Any]], frequent: Bool[np.ndarray, " d_vocab"]
 ) -> Float[np.ndarray, "prompts_and_one measures"]:
     """The measures of all texts, given as token ids by prompt, followed by those without the texts of each prompt."""
+    tokens = np.array([sum(map(len, texts)) for texts in by_prompt])
+    known = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
+    return np.column_stack([diversity_without(by_prompt), _ratio(_without(known), _without(tokens))])
+
+
+def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "prompts_and_one 2"]:
+    """Diversity and repetition of all texts, given as token ids by prompt, followed by those without each prompt.
+
+    Examples:
+        >>> diversity_without([[[1, 1, 1, 1, 1]], [[2, 2, 2, 2, 2]], [[3, 4, 5, 6, 7]]])[:, 1].round(2).tolist()
+        [0.33, 0.25, 0.25, 0.5]
+    """
     distinct = []
     for n in ORDERS:
         grams = [[Counter(zip(*(ids[i:] for i in range(n)), strict=False)) for ids in texts] for texts in by_prompt]
@@ -148,10 +160,7 @@ def _left_out(
         each = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
         distinct.append(_ratio(len(prompts_with) - alone, _without(each)))
     different = np.array([sum(map(len, texts)) for texts in grams])  # of the 4-grams, the last
-    tokens = np.array([sum(map(len, texts)) for texts in by_prompt])
-    known = np.array([sum(frequent[list(ids)].sum() for ids in texts) for texts in by_prompt])
-    repetition, share = _ratio(_without(each - different), _without(each)), _ratio(_without(known), _without(tokens))
-    return np.stack([np.mean(distinct, axis=0), repetition, share], 1)
+    return np.stack([np.mean(distinct, axis=0), _ratio(_without(each - different), _without(each))], 1)
 
 
 def _without(sums: np.ndarray) -> np.ndarray:

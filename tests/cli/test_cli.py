@@ -419,7 +419,7 @@ def test_generate_writes_a_run(hf_directory, counts, texts, tmp_path, capsys, mo
         ({"--features": "./gone"}, "does not exist"),
         ({"--unigram": "words.txt"}, "words.txt' does not exist"),
         ({"--n": "0"}, "Invalid value for '--n'"),
-        ({"--n": "400"}, "texts of at least 60 tokens, expected 400; lower n"),
+        ({"--n": "400"}, "texts of at least 60 tokens, expected 400; ask for fewer"),
         ({"--new-tokens": "120"}, "exceed this model's context of 128"),
         ({"--model": "tiny-bert"}, "does not continue text"),
     ],

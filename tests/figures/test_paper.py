@@ -5,6 +5,7 @@ import itertools
 import re
 
 import numpy as np
+import pandas as pd
 import plotly.io
 import pypdfium2 as pdfium
 import pytest
@@ -15,6 +16,7 @@ from printed import GREY, alike, check, in_grey, legend_samples
 import interp
 from interp.cli import main
 from interp.figures import paper
+from interp.figures.draw import add_grid
 from interp.figures.figure import Figure
 from interp.figures.style import figure, panels
 from interp.pages.page import section
@@ -79,6 +81,12 @@ def test_a_grid_has_its_first_row_above_and_its_numbers():
     places = {one.get_text(): one.get_position() for one in axes.texts}
     assert places == {"0.5": (0, 0), "−0.5": (1, 0), "0.0": (0, 1), "1.0": (1, 1)}
     assert axes.yaxis.get_inverted()
+
+
+def test_a_grid_without_a_number_is_drawn_all_the_same():
+    out = figure("overlap", "", "")
+    add_grid(out, pd.DataFrame(np.nan, ["a", "b"], ["a", "b"]), "%{z}")
+    assert (out.data[0].zmin, out.data[0].zmax) == (-1, 1)
 
 
 def test_a_level_with_a_name_stands_in_the_legend():

@@ -440,7 +440,7 @@ def test_prompts_are_the_beginnings_of_long_texts(gpt2, texts):
     assert given.settings["n_prompts"] == 5
     n_long = sum(len(text.split()) >= 12 for text in texts)
     for options, message in (
-        ({"n": n_long + 1}, f"texts has {n_long} texts of at least 12 tokens, expected {n_long + 1}; lower n"),
+        ({"n": n_long + 1}, f"texts has {n_long} texts of at least 12 tokens, expected {n_long + 1}; ask for fewer"),
         ({"n": 0}, "must be at least 1"),
         ({"new_tokens": 3}, "at least 4, since diversity counts 4-grams"),
         ({"new_tokens": 21}, "exceed this model's context of 24"),

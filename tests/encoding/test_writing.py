@@ -1,0 +1,109 @@
+"""Text that a study continues without some dimensions, against brute force and the function that writes it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from interp import corpora, encoding, generation, plots
+from interp.cli import main
+from interp.encoding.pruning import removal_order
+from interp.hooks import prune_output_dims
+from interp.testing import toy_decoder, toy_encoder
+
+N, NEW = 20, 5
+FRACTIONS = [0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5]
+SMALL = {"orders": ["random"], "shifts": ["constant"], "ratios": [2.0], "progress": False}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{number}" for number in row) for row in rng.integers(0, 60, (30, 16))]
+    model = toy_decoder(dtype="float64")
+    prompts = generation.prompts(model, texts, n=N, prompt_tokens=4, new_tokens=NEW)
+    return model, texts, prompts, encoding.study(model, texts, prompts=prompts, **SMALL)
+
+
+def test_a_study_writes_what_pruned_text_does(drawn):
+    model, texts, prompts, study = drawn
+    fit = encoding.fit(model, texts, progress=False)
+    how = {"fit": fit, "order": "random", "fractions": FRACTIONS, "progress": False}
+    tables = [encoding.writing.pruned_text(model, prompts, basis=basis, **how) for basis in ("axis", "pca")]
+    pd.testing.assert_frame_equal(study.pruned_texts, pd.concat(tables, ignore_index=True), rtol=1e-9)
+    assert study.provenance["prompts"] == prompts.settings
+    assert {"texts_axis", "texts_pca"} <= set(study.figures())
+    title, shown = study.shown["pruned_texts"]
+    assert (title, shown["basis"].tolist()) == ("text continued without 30% of the dimensions", ["axis", "pca"])
+
+
+def t_of(values):
+    return stats.t.ppf(0.975, 2 / (2 / (N - 1) + max(stats.kurtosis(values), 0) / N))
+
+
+def test_intervals_leave_out_each_prompt(drawn):
+    """Student's interval of a mean, and the jackknife of a diversity, from texts decoded once more."""
+    model, texts, prompts, study = drawn
+    order = removal_order(encoding.fit(model, texts, progress=False), "random", "axis")
+
+    def written(n_dims):
+        recipe = prune_output_dims(model, order[:n_dims]) if n_dims else []
+        config = generation.decoding.resolved(model, "greedy", NEW)
+        config.min_new_tokens = NEW
+        rows = prompts.ids.tolist()
+        return [one.token_ids for one in generation.generate(model, rows, hooks=recipe, decoder=config, progress=False)]
+
+    row = study.pruned_texts.query("basis == 'axis' and order == 'random' and fraction == 0.5").iloc[0]
+    found = written(row["n_dims"])
+    same = (np.array(found) == np.array(written(0))).mean(1)
+    ends = row[["agreement_low", "agreement_high"]].tolist()
+    half = t_of(same) * stats.sem(same)
+    assert ends == pytest.approx(np.clip([same.mean() - half, same.mean() + half], 0, 1).tolist())
+    without = [generation.text_metrics(found[:i] + found[i + 1 :])["diversity"] for i in range(N)]
+    half = t_of(without) * np.sqrt((N - 1) * np.var(without))
+    value = generation.text_metrics(found)["diversity"]
+    assert row["diversity"] == pytest.approx(value)
+    assert row[["diversity_low", "diversity_high"]].tolist() == pytest.approx([max(value - half, 0), value + half])
+
+
+def test_a_number_of_prompts_takes_them_from_the_text():
+    model = toy_decoder(n_positions=61)
+    texts = [" ".join(f"w{(i * j) % 60}" for j in range(60)) for i in range(3)]
+    study = encoding.study(model, texts, prompts=2, seed=2, bos=True, bases=["axis"], **SMALL)
+    assert study.provenance["prompts"] == generation.prompts(model, texts, n=2, bos=True, seed=2).settings
+    assert set(study.pruned_texts["n_tokens"]) == {2 * 50}
+    assert study.pruned_texts["diversity_low"].isna().all(), "of fewer than 20 prompts"
+
+
+def test_what_cannot_be_continued_is_refused_before_a_pass(drawn, load_toy, monkeypatch):
+    model, texts, prompts, _ = drawn
+    for reads in ("observe", "observe_parts"):
+        monkeypatch.setattr(f"interp.run.passes.{reads}", None)
+    other = generation.decoding.Prompts(prompts.ids, prompts.human, prompts.corpus, {"tokenizer": "another"})
+    ids = corpora.batches(model, texts)
+    by_hand = next(iter(ids)).tokens
+    for on, text, asked, why in (
+        (toy_encoder(), texts, 3, "does not continue text"),
+        (model, texts, 3, "prompts of 10 tokens and 50 new tokens exceed this model's context of 24"),
+        (model, texts, other, "made with another tokenizer"),
+        (model, by_hand, 3, "prompts are cut from the text, found token ids"),
+        (model, texts, 0, "n must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            encoding.study(on, text, prompts=asked, unigram=np.arange(67), **SMALL)
+
+
+def test_without_being_asked(load_toy):
+    study = encoding.study(load_toy("gpt2"), ["w1 w2 w3 w4"] * 20, bases=["axis"], **SMALL)
+    assert study.pruned_texts.empty
+    assert list(study.pruned_texts) == encoding.writing.COLUMNS
+    assert "prompts" not in study.provenance
+    with pytest.raises(ValueError, match=r"with prompts=100 \(interp encoding --prompts 100\)"):
+        plots.pruned_texts(study.pruned_texts)
+
+
+def test_a_dry_run_says_how_much_is_written(capsys):
+    asked = ["encoding", "--model", "tiny-gpt2", "--dry-run", "--prompts", "10", "--orders", "random"]
+    assert main(asked) == 0
+    told = capsys.readouterr().out
+    assert "text without some dimensions: 13 settings, 6,500 new tokens" in told
