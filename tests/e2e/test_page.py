@@ -461,10 +461,10 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
     table = pd.DataFrame({"=name": words, "value": np.arange(8) - 4.5, "count": -np.arange(8)})
     section = Section(
         main="f", findings=(), notes=("s",), definitions={}, provenance={},
-        figures={"f": style.figure("f", "x", "y")}, tables={"Empty": table[:0], "Table": table},
+        figures={"f": style.figure("f", "x", "y")}, tables={"Nothing found": table[:0], "Table": table},
     )  # fmt: skip
     text = render(tmp_path / "index.html", "t", [("run", analyses()["frequency"], section)]).read_text(encoding="utf-8")
-    assert "Empty" not in text
+    assert "Nothing found" not in text
     kept = re.search('id="frequency-1-1-table-1">(.*?)</script>', text)[1]
     found = pd.read_csv(io.StringIO(json.loads(kept)))
     assert list(found) == ["'=name", "value", "count"]
