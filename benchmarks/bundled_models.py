@@ -174,8 +174,8 @@ def structure_rows(name: str, texts: list[str]) -> list[dict[str, str]]:
             allowed = (real[:, None, :] & real[:, :, None]).double()
             allowed = allowed if name == "tiny-bert" else allowed.tril()
             classes = {
-                "first": batch.tokens == special,
-                "comma, period": (batch.tokens == comma) | (batch.tokens == period),
+                "the first token": batch.tokens == special,
+                "commas and periods": (batch.tokens == comma) | (batch.tokens == period),
             }
             if name == "tiny-bert":
                 classes["[SEP]"] = batch.tokens == model.tokenizer.sep_token_id
@@ -196,7 +196,7 @@ def structure_rows(name: str, texts: list[str]) -> list[dict[str, str]]:
             | {
                 f"most attention to {key} (× uniform)": f"{float(shares[key].max() / n):.2f} "
                 f"({float(shares[key].max() / uniform[key]):.1f})"
-                for key in ("first", "[SEP]", "comma, period")
+                for key in ("the first token", "[SEP]", "commas and periods")
                 if key in shares
             }
         )

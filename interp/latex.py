@@ -38,7 +38,7 @@ def latex(
     characters that are special in LaTeX are translated; letters of other scripts need XeLaTeX or LuaLaTeX.
 
     Args:
-        known: the headings of columns, such as `result.columns`.
+        known: the headings of columns, such as `result.headings`.
         columns: the columns to show, in this order; the interval of a value comes with it.
         usual: the columns to take if none are named; by default all of them. Of these, the first that fit on a page
             are used, and a comment in the last line names the rest.

@@ -87,6 +87,11 @@ class Result:
         return {name: getattr(self, name) for name in self.dense_names()}
 
     @property
+    def headings(self) -> Mapping[str, Column]:
+        """The headings and meanings of columns, with words for the codes in this result."""
+        return self.columns
+
+    @property
     def where(self) -> str:
         """The model and the text it read, as a name for the result."""
         return f"{Path(self.provenance['model']).name} on {self.provenance['corpus']}"
@@ -198,7 +203,7 @@ class Result:
 
     def look(self, table: str, columns: Sequence[str] | None = None) -> dict[str, Any]:
         """How a table looks in a paper: the arguments of `interp.latex.latex`."""
-        return {"known": self.columns, "columns": columns, "usual": self.in_paper.get(table)}
+        return {"known": self.headings, "columns": columns, "usual": self.in_paper.get(table)}
 
     @property
     def _known(self) -> dict[str, pd.DataFrame]:

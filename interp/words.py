@@ -1,22 +1,39 @@
 """Names of things, and the format of numbers, in sentences, tables and figures."""
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import SupportsFloat
 
-__all__ = ["BIAS_WORD", "CLASS_NAME", "DECODER_NAME", "count", "printed", "sentence", "within"]
+__all__ = ["BIAS_WORD", "DECODER_NAME", "class_words", "count", "printed", "sentence", "within"]
 
 BIAS_WORD = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
 """The display names of biases and of directions that are scaled like them."""
-CLASS_NAME = {
+_CLASS_WORD = {
     "cls": "[CLS]",
     "sep": "[SEP]",
     "bos": "BOS",
     "comma_period": "commas and periods",
     "first": "the first token",
 }
-"""The display names of token classes, if they differ from the name."""
+_CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_period", "other"})  # of interp itself
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""
+
+
+def class_words(names: Iterable[str]) -> Mapping[str, str]:
+    """The display names of a study's token classes that differ from the name. Classes of a user's own, which may mean
+    something else by the same name, have none.
+
+    Args:
+        names: of all classes of the study.
+
+    Examples:
+        >>> class_words(["first", "bos", "comma_period", "other"])["first"]
+        'the first token'
+        >>> class_words(["first", "second", "other"])
+        {}
+    """
+    return _CLASS_WORD if set(names) in _CLASSES else {}
 
 
 def count(number: int, noun: str) -> str:

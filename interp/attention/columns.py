@@ -1,12 +1,11 @@
 """What the columns of `interp attention`'s tables mean."""
 
 from interp.columns import COMMON, Column
-from interp.words import CLASS_NAME
 
 __all__ = ["IN_PAPER", "MEANINGS"]
 
 MEANINGS = COMMON | {
-    "key_class": Column("keys", "Class of the tokens that are attended to.", CLASS_NAME),
+    "key_class": Column("keys", "Class of the tokens that are attended to."),
     "mean": Column("mean", "Mean over pairs of a query and a key; for a dimension, over tokens."),
     "centred_mean": Column("centred mean", "The contribution minus its mean over all keys that the same query sees."),
     "ln_bias_mean": Column(

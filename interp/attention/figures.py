@@ -266,24 +266,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     chosen = _outlying(study, layer) if dims is None else listed(dims)
     if not chosen:
         raise ValueError(f"no dimension is an outlier in state {layer}, which enters block {layer}; give dims")
-    part = study.scores(layer=layer, dim=chosen)
-    styles = class_styles([name for name in study.provenance["key_classes"] if name in set(part["key_class"])])
-    grid = part.pivot(index="head", columns=["dim", "key_class"], values="mean")
-    grid = grid[[(dim, name) for dim in chosen for name in styles]]
-    names = [(f"dimension {dim}", style["name"]) for dim in chosen for style in styles.values()]
-    grid.index = [f"L{layer}H{head}" for head in grid.index]
-    title = f"What outlier dimensions add to scores in block {layer}"
-    subtitle = f"{_unit(study)}, mean over pairs of a query and a key"
-    out = figure(title, "class of the key", "head", subtitle=subtitle)
-    add_grid(
-        out,
-        grid,
-        "%{y}, %{x}<br>%{z:.3f}",
-        texttemplate="%{z:.2f}",
-        colorbar_title_text="contribution",
-    )
-    out.update_traces(x=[list(of) for of in zip(*names, strict=True)])
-    return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
+    return _added(study, layer, chosen, "outlier dimensions add")
 
 
 def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
@@ -300,22 +283,8 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
         >>> grid.z.shape  # heads and classes
         (4, 2)
     """
-    part = study.scores(layer=layer, dim=dim)
-    styles = class_styles([name for name in study.provenance["key_classes"] if name in set(part["key_class"])])
-    grid = part.pivot(index="head", columns="key_class", values="mean")[list(styles)]
-    grid.index = [f"L{layer}H{head}" for head in grid.index]
-    grid.columns = [style["name"] for style in styles.values()]
-    title = f"What dimension {dim} adds to scores in block {layer}"
-    subtitle = f"{_unit(study)}, mean over pairs of a query and a key"
-    out = figure(title, "class of the key", "head", subtitle=subtitle)
-    add_grid(
-        out,
-        grid,
-        "%{y}, %{x}<br>%{z:.3f}",
-        texttemplate="%{z:.2f}",
-        colorbar_title_text="contribution",
-    )
-    return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
+    out = _added(study, layer, [dim], f"dimension {dim} adds")
+    return out.update_traces(x=out.data[0].x[1])
 
 
 def ablation(study: AttentionStudy, key_class: str) -> Figure:
@@ -389,6 +358,22 @@ def _named(study: AttentionStudy) -> list[int]:
 def _outlying(study: AttentionStudy, layer: int) -> list[int]:
     """Outlier dimensions of the state that enters a layer."""
     return study.outliers[study.outliers["state"] == layer].sort_values("rank")["dim"].head(_NAMED).tolist()
+
+
+def _added(study: AttentionStudy, layer: int, dims: list[int], what: str) -> Figure:
+    """What dimensions contribute to the scores of a layer: a row for each head, and columns by dimension and class."""
+    part = study.scores(layer=layer, dim=dims)
+    present = set(part["key_class"])
+    styles = {name: one for name, one in class_styles(study.provenance["key_classes"]).items() if name in present}
+    columns = [(dim, name) for dim in dims for name in styles]
+    grid = part.pivot(index="head", columns=["dim", "key_class"], values="mean")[columns]
+    grid.index = [f"L{layer}H{head}" for head in grid.index]
+    subtitle = f"{_unit(study)}, mean over pairs of a query and a key"
+    out = figure(f"What {what} to scores in block {layer}", "class of the key", "head", subtitle=subtitle)
+    look: dict[str, Any] = {"texttemplate": "%{z:.2f}", "colorbar_title_text": "contribution"}
+    add_grid(out, grid, "%{y}, %{x}<br>%{z:.3f}", **look)
+    out.update_traces(x=[[f"dimension {dim}" for dim, _ in columns], [styles[name]["name"] for _, name in columns]])
+    return out.update_yaxes(type="category", gridcolor="rgba(0,0,0,0)")
 
 
 def _mark(out: Figure, dims: Sequence[int], **place: Any) -> None:

@@ -1,14 +1,13 @@
 """What `interp attention` finds: whether outlier dimensions steer attention."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from interp.attention.claims import CONTROLS, MOST_APART
 from interp.findings import Finding, Verdict, side
-from interp.words import CLASS_NAME
 
 __all__ = ["steered"]
 
@@ -17,11 +16,15 @@ _RULE = f"yes where p < {_ALPHA} (max-T over blocks and classes, {CONTROLS} cont
 _RULE += "no where p is larger; cannot tell where too few dimensions match it in size"
 
 
-def steered(claims: pd.DataFrame) -> Iterator[Finding]:
-    """Of each outlier dimension, from the table of `interp.attention.claims.largest_effects`: its largest effect."""
+def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]:
+    """Of each outlier dimension, from the table of `interp.attention.claims.largest_effects`: its largest effect.
+
+    Args:
+        words: the display names of classes, if they differ from the name.
+    """
     row: Any
     for row in claims.itertuples():
-        where = f"in block {row.layer}, to {CLASS_NAME.get(row.key_class, row.key_class)}:"
+        where = f"in block {row.layer}, to {words.get(row.key_class, row.key_class)}:"
         known = not math.isnan(row.p_value)
         matched = f"p = {row.p_value:.3f}; largest change, up or down, for any of {CONTROLS} dimensions of similar size"
         few = f"fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"

@@ -14,7 +14,7 @@ from interp.figures.figure import Figure
 from interp.figures.runs import DEPTH, Sides, by_depth, draw_runs, extremes, layers_of, numbers_of, shared
 from interp.figures.section import Contexts, Section
 from interp.figures.style import CHANCE, figure, plain, run_styles
-from interp.words import CLASS_NAME, count, printed, within
+from interp.words import count, printed, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
@@ -129,7 +129,7 @@ def _driven(study: AttentionStudy) -> str:
     most = -controls["change"].min()
     form = "{:+z.4f}"
     against = f" (control dimensions: down to {printed(-max(most, 0), form)})" if len(controls) else ""
-    attention = f"attention to {CLASS_NAME.get(row['key_class'], row['key_class'])}"
+    attention = f"attention to {study.class_words.get(row['key_class'], row['key_class'])}"
     change = f"{printed(row['change'], form)} {within(row['change_low'], row['change_high'], form)}"
     how = f"most when removed from the keys of block {row['layer']}: by {change}"
     return f"{tried}, {row['dim']} changes {attention} {how}{against}."
@@ -178,8 +178,9 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
 
 def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
     """Attention to a class of keys by depth, mean over heads; dotted what uniform attention would give."""
-    title, y = f"Attention to {plain(CLASS_NAME.get(key_class, key_class))}", "attention summed over the class"
-    out = figure(title, DEPTH, y, subtitle="mean over heads; dotted: uniform")
+    called = {study.class_words.get(key_class, key_class) for study in studies.values()}
+    title = f"Attention to {plain(called.pop() if len(called) == 1 else key_class)}"
+    out = figure(title, DEPTH, "attention summed over the class", subtitle="mean over heads; dotted: uniform")
     depth = {}
     for name, study in studies.items():
         means = study.attention[study.attention["key_class"] == key_class].groupby("layer")[["sum", "uniform"]].mean()

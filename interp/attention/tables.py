@@ -1,6 +1,7 @@
 """The whole of question 2: contributions, gaps, attention, outliers and ablation for one model on one text."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from interp.attention.sinks.findings import sink_findings
 from interp.attention.sinks.positions import SINK_DIMS, SINK_RATES, SINK_SUMMARY, SINKS, Sinks, sink_dims
 from interp.attention.sinks.writers import WRITERS, MassiveWriters, why_no_writers
 from interp.checks import check_mode, check_seed, whole_number
+from interp.columns import Column
 from interp.corpora import Batches, batches, token_classes
 from interp.corpora.batching import Text, as_batches
 from interp.corpora.classes import TokenClasses
@@ -41,6 +43,7 @@ from interp.models.sites import Model
 from interp.results import Result, provenance
 from interp.run.contexts import LargestTokens
 from interp.run.passes import Passes, Reading, asks
+from interp.words import class_words
 
 __all__ = ["AttentionStudy", "study"]
 
@@ -99,7 +102,7 @@ class AttentionStudy(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         epsilon = self.provenance.get("epsilon", math.nan)
-        return (*steered(self.claims), *sink_findings(self.tables, epsilon))
+        return (*steered(self.claims, self.class_words), *sink_findings(self.tables, epsilon))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:
@@ -109,6 +112,15 @@ class AttentionStudy(Result):
             "attention": (f"attention by class of the key, mean over heads: {self.where}", means),
             "outliers": (f"outlier dimensions: {self.where}", self.outliers),
         }
+
+    @property
+    def headings(self) -> Mapping[str, Column]:
+        return self.columns | {"key_class": self.columns["key_class"]._replace(words=self.class_words)}
+
+    @property
+    def class_words(self) -> Mapping[str, str]:
+        """The display names of the classes of keys, if they differ from the name; see `interp.words.class_words`."""
+        return class_words(self.provenance["key_classes"])
 
     @property
     def special(self) -> list[str]:

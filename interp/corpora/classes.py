@@ -83,8 +83,8 @@ def token_classes(model: Model, classes: KeyClasses = None) -> TokenClasses:
     text, which is `"comma_period"` or one or more values of `interp.corpora.characters.unicode_class` (`"hiragana"`,
     `["han", "mixed"]`); or by a function that takes a token's text and its position in the row (0, 1, …) and returns a
     bool. If several classes match, a token belongs to the one that lists its id, or else to the first in the mapping.
-    Figures and pages call the default classes `[CLS]`, `the first token`, `commas and periods` and so on; give classes
-    of your own other names.
+    Figures and pages call the default classes `[CLS]`, `the first token`, `commas and periods` and so on; classes of
+    your own keep their names.
 
     The text of a token counts, however the vocabulary spells it. A token with some of the bytes of a character has that
     character as its text if the other bytes are next to it. A token without text (a special token, a stray byte) can

@@ -463,13 +463,17 @@ def _thin(plot: Plot) -> bool:
 
 
 def _place_notes(plot: Plot) -> None:
-    """Move notes beside the axes inside, notes above other notes one line higher, and the panel's name above all."""
+    """Move notes beside the axes inside. Those on other notes go to another side of their point, or else one line
+    higher. The panel's name stands above all."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
-        box = note.get_window_extent().padded(3)
+        box = note.get_window_extent().padded(1)
         across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
         up = max(0.0, inside.y0 + 2 - box.y0)
+        moves = [(across, up), *((across + x, up + y) for x, y in _sides(note, box))]
+        free = (move for move in moves if not any(one.overlaps(box.translated(*move)) for one in placed))
+        across, up = next(free, moves[0])
         while below := next((one for one in placed if one.overlaps(box.translated(across, up))), None):
             up = below.y1 - box.y0 + 0.1
         placed.append(box.translated(across, up))
@@ -478,6 +482,16 @@ def _place_notes(plot: Plot) -> None:
     if name := plot.axes.get_title():
         above = max([0.0, *(box.y1 - inside.y1 for box in placed)])
         plot.axes.set_title(name, pad=3 + above * _INCH / plot.axes.figure.dpi)
+
+
+def _sides(note: Any, box: Any) -> list[tuple[float, float]]:
+    """How far to move a note below the point that it names, and to the left and right of it."""
+    if note.xycoords != ("data", "data"):
+        return []
+    x, y = note.axes.transData.transform(note.xy)
+    right, left = x + 3 - box.x0, x - 3 - box.x1
+    up, down = y - (box.y0 + box.y1) / 2, y - 3 - box.y1
+    return [(0.0, down), (left, up), (right, up), (left, 0.0), (right, 0.0), (left, down), (right, down)]
 
 
 def _overlap(boxes: list[Any]) -> bool:

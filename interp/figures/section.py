@@ -1,10 +1,12 @@
 """A part of a page."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
+from interp.columns import COMMON, Column
 from interp.figures.figure import Figure
 from interp.findings import Finding
 
@@ -37,6 +39,7 @@ class Section:
         views: circuitsvis views by heading: the name of the component and its properties, with tokens as HTML.
         contexts: contexts by the name used in sentences, such as "dimension 48" or "neuron 7"; table columns called
             `dim` or `neuron` have the number.
+        columns: the headings and meanings of columns.
     """
 
     main: str
@@ -48,6 +51,7 @@ class Section:
     provenance: dict[str, Any]
     views: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     contexts: dict[str, Contexts] = field(default_factory=dict)
+    columns: Mapping[str, Column] = field(default_factory=lambda: COMMON)
 
     def __post_init__(self) -> None:
         """Give figures that another package made with plain plotly the method `save`."""

@@ -13,7 +13,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale
 from plotly.subplots import make_subplots
 
 from interp.figures.figure import Figure
-from interp.words import BIAS_WORD, CLASS_NAME, DECODER_NAME
+from interp.words import BIAS_WORD, DECODER_NAME, class_words
 
 __all__ = ["BIAS_NAME", "CHANCE", "COLOURS", "DARK", "DASHES", "DIRECTION_NAME", "DIVERGING", "FONTS", "LAYER", "LOG"]
 __all__ += ["SYMBOLS", "THIN", "Style", "class_styles", "decoder_styles", "figure", "panels", "plain"]
@@ -148,8 +148,8 @@ def scale_styles(scales: pd.Series, symbol: str = "λ") -> dict[float, Style]:
 
 
 def class_styles(names: Sequence[str]) -> dict[str, Style]:
-    """The style of each token class, the same in every figure."""
-    return _styles(names, CLASS_NAME, _CLASS_COLOUR, ["dash" if name == "other" else "solid" for name in names])
+    """The style of each token class of a study, the same in every figure."""
+    return _styles(names, class_words(names), _CLASS_COLOUR, ["dash" if name == "other" else "solid" for name in names])
 
 
 def decoder_styles(names: Sequence[str]) -> dict[str, Style]:

@@ -96,7 +96,7 @@ def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     places = pd.Series(np.searchsorted(bins["unigram_low"], u[u > 0] * (1 + 1e-9)) - 1, u.index[u > 0])
     centres = np.sqrt(bins.prod(axis=1)).to_numpy()
     title = f"How scaling {BIAS_NAME[bias]} changes predictions"
-    y = "times as probable as in the trained model"
+    y = "times as probable as trained"
     out = figure(title, "word frequency u(w)", y, subtitle="geometric mean ± SD over words of that frequency")
     for scale, look in scale_styles(evenly(q.columns[q.columns != 1].to_series(), _MOST_CURVES)).items():
         ratio = (q[scale] / q[1.0]).reindex(places.index)

@@ -28,18 +28,10 @@ from interp.models.running import Hooks, firing, hooks_of_others
 from interp.models.sites import Model, check_model, check_vocabulary, is_encoder, view
 from interp.models.spelling import token_names
 from interp.run.checkpoint import Checkpoint
+from interp.words import count
 
-__all__ = [
-    "BATCH_SIZE",
-    "NEW_TOKENS",
-    "PRESETS",
-    "Generation",
-    "Prompts",
-    "check_decodes",
-    "check_prompts",
-    "continuation",
-]
-__all__ += ["decode", "generate", "prompts", "resolved", "why_impossible"]
+__all__ = ["BATCH_SIZE", "NEW_TOKENS", "PRESETS", "Generation", "Prompts", "check_decodes", "check_prompts"]
+__all__ += ["continuation", "decode", "generate", "prompts", "resolved", "why_impossible"]
 
 PRESETS: Mapping[Decoder, Mapping[str, Any]] = {
     "greedy": {"do_sample": False, "num_beams": 1},
@@ -130,7 +122,7 @@ def prompts(
     corpus = load(text, limit=limit, column=column)
     found = _drawn((ids[:whole] for ids in tokens_of(corpus, tokenizer) if len(ids) >= whole), n, seed)
     if len(found) < n:
-        long = f"{len(found)} texts of at least {whole} tokens"
+        long = f"{count(len(found), 'text')} of at least {whole} tokens"
         raise ValueError(f"{corpus.name} has {long}, expected {n}; ask for fewer or shorter prompts, or give more text")
     ids = np.array(found, dtype=np.int64)
     first = np.full((n, int(bos)), tokenizer.bos_token_id if bos else 0, dtype=np.int64)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def write_comparison(directories: Sequence[str | os.PathLike[str]], out: str | o
             with showing(named[name].directory / analysis for name in results):
                 sides: Sides = find(declared.sides)(results)
             if sides.figures:
-                section = _section(sides, {name: one.provenance for name, one in results.items()})
+                about = {name: one.provenance for name, one in results.items()}
+                section = replace(_section(sides, about), columns=declared.kind.columns)
                 parts.append((", ".join(results), declared, section))
     if not parts:
         has = "; ".join(f"{run.directory}: {', '.join(run.results)}" for run in runs)

@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
@@ -110,7 +110,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
 def section(result: Result) -> Section:
     """What the page says of a result."""
     found: Section = find(load(result.analysis).section)(result)
-    return found
+    return replace(found, columns=result.headings)
 
 
 def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> Path:

@@ -28,7 +28,7 @@ _SETS = {
     "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
     "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
 }  # fmt: skip
-_GOOD_AND_BAD = {"positiveColor": "#00639c", "negativeColor": "#b34700"}  # white can be read on either
+_GOOD, _BAD = "#6baed6", "#fd8d3c"  # as strong as they may be for circuitsvis to write black on every shade
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
     "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
@@ -284,7 +284,7 @@ def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
     """
     from circuitsvis.tokens import colored_tokens
 
-    return colored_tokens(as_html(tokens), scores, positive_color=style.BLUE, negative_color=style.VERMILION)
+    return colored_tokens(as_html(tokens), scores, positive_color=_GOOD, negative_color=_BAD)
 
 
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -306,7 +306,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
         sentences = {str(sentence): part for sentence, part in pair.groupby("sentence", sort=False)}
         trained = [part["score"].iloc[slice(None) if read is None else read] for part in sentences.values()]
         limit = float(max(np.abs(score).max() for score in trained))
-        look = {"minValue": -limit, "maxValue": limit} | _GOOD_AND_BAD
+        look = {"minValue": -limit, "maxValue": limit, "positiveColor": _GOOD, "negativeColor": _BAD}
         for sentence, part in sentences.items():
             tokens, scores = part["token"].tolist(), part["score"].to_numpy()
             where = ""

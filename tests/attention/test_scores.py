@@ -20,6 +20,7 @@ from interp import attention, corpora
 from interp.attention import score_contributions
 from interp.attention.patterns import AttentionByClass
 from interp.attention.scores import ScoreContributions
+from interp.columns import displayed
 from interp.models.qk import qk_circuit
 from interp.testing import randomise
 
@@ -277,6 +278,20 @@ def test_the_first_position_is_a_class_of_its_own_by_default(load_toy):
     np.testing.assert_allclose(sums["bos"], pattern[..., 9].mean((0, 2)).detach(), rtol=1e-9)
     by_id = corpora.token_classes(model, {"bos": [bos], "comma_period": []})
     assert classes.describe(67, 24) != by_id.describe(67, 24)
+
+
+@pytest.mark.filterwarnings("ignore:no token of class")
+@pytest.mark.parametrize(("classes", "called"), [(None, "the first token"), ({"first": range(7, 37)}, "first")])
+def test_only_classes_of_interp_are_called_by_its_words(load_toy, classes, called):
+    """A user's class `first` may be anything."""
+    study = attention.study(
+        load_toy("gpt2"), torch.arange(60).reshape(3, 20) + 7, key_classes=classes, ablation=False, progress=False
+    )
+    cells = {one.name: one.cells for one in displayed(study.by_layer, study.headings)}
+    lines = interp.plots.attention_by_layer(study).data
+    assert {cells["key_class"][0], lines[0].name} == {called}
+    assert f"keys: {called}" in interp.plots.contributions(study, 0, "first").layout.title.text
+    assert dict(interp.pages.page.section(study).columns) == dict(study.headings)
 
 
 def test_bos_at_the_first_position_is_no_absent_class(load_toy):

@@ -345,6 +345,23 @@ def test_a_probe_is_shown_at_every_token_of_a_pair(opened, results):
     assert len(shown) == 2 * views["task"].nunique()
 
 
+def test_tokens_of_a_probe_can_be_read_in_every_shade(opened):
+    shades = opened.run("""(async () => {
+        const look = JSON.parse(document.querySelector("[data-view]").nextElementSibling.textContent);
+        const values = [...Array(41).keys()].map(i => look.maxValue * (i - 20) / 20);
+        const place = document.body.appendChild(document.createElement("div"));
+        place.id = "shades";
+        CircuitsVis.render(place.id, CircuitsVis.ColoredTokens, {...look, tokens: values.map(String), values});
+        await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+        const drawn = [...place.querySelectorAll(".colored-tokens > span > span")].map(one => getComputedStyle(one));
+        const found = drawn.map(one => [one.color, one.backgroundColor]);
+        place.remove();
+        return found;
+    })()""")
+    assert len({back for _, back in shades}) == 41
+    assert min(contrast(*pair) for pair in shades) >= 4.5
+
+
 def test_a_dimension_opens_the_tokens_at_which_it_is_largest(opened, results):
     study = results["attention"]
     named = (
@@ -444,9 +461,10 @@ def test_a_downloaded_table_runs_no_formula(tmp_path):
     table = pd.DataFrame({"=name": words, "value": np.arange(8) - 4.5, "count": -np.arange(8)})
     section = Section(
         main="f", findings=(), notes=("s",), definitions={}, provenance={},
-        figures={"f": style.figure("f", "x", "y")}, tables={"Table": table},
+        figures={"f": style.figure("f", "x", "y")}, tables={"Nothing found": table[:0], "Table": table},
     )  # fmt: skip
     text = render(tmp_path / "index.html", "t", [("run", analyses()["frequency"], section)]).read_text(encoding="utf-8")
+    assert "Nothing found" not in text
     kept = re.search('id="frequency-1-1-table-1">(.*?)</script>', text)[1]
     found = pd.read_csv(io.StringIO(json.loads(kept)))
     assert list(found) == ["'=name", "value", "count"]

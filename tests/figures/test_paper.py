@@ -107,6 +107,18 @@ def test_the_name_of_a_panel_stands_above_its_notes(width):
     assert not any(axes.title.get_window_extent().overlaps(note.get_window_extent()) for note in axes.texts)
 
 
+def test_names_of_points_stand_beside_them_and_not_on_one_another():
+    """Three of near points; of those above one another, the last ones would otherwise be above the axes."""
+    out = figure("Title", "x", "y").add_scatter(x=[0, 1], y=[0, 1], line={"color": "#000000"})
+    for x, y in ((0.5, 0.8), (0.52, 0.84), (0.54, 0.82)):
+        out.add_annotation(x=x, y=y, text="672", showarrow=False, yshift=11)
+    axes = paper.drawn(out, width=3.3).axes[0]
+    inside, boxes = axes.get_window_extent(), [note.get_window_extent() for note in axes.texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(two) for one, two in itertools.combinations(boxes, 2))
+    assert max(box.y1 for box in boxes) < inside.y1
+
+
 def test_every_row_of_a_grid_has_its_name_in_type_of_8_points():
     names = [f"row {number}" for number in range(30)]
     drawn = paper.drawn(figure("Title", "", "").add_heatmap(x=["a"], y=names, z=[[0.5]] * 30), width=3.3)
