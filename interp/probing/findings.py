@@ -118,44 +118,33 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
 
 
 def needed(changes: pd.DataFrame) -> Iterator[Finding]:
-    """From the table `ablation` with its changes: whether the model's accuracy needs the neurons that probes found."""
+    """From the table `ablation` with its changes: whether accuracy needs the neurons that probes found, more than
+    neurons of matched magnitude, and random ones that cost as much perplexity."""
     for mode, part in changes.groupby("mode", sort=False):
-        to = "their means" if mode == "mean" else "zero"
         by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
-        found, matched = (by_task[name].to_numpy(dtype=np.float64) for name in ("found", "matched"))
-        low, high = np.quantile(resampled(len(found)) @ found, ENDS) if len(found) > 1 else (np.nan, np.nan)
-        apart = np.quantile(resampled(len(found)) @ (found - matched), ENDS) if len(found) > 1 else (np.nan, np.nan)
-        yield Finding(
-            question="Does the model need the neurons that sparse probes found?",
-            verdict=side(-apart[1], -apart[0]),
-            measure=f"with them set to {to}, its accuracy on {count(len(found), 'task')} changes by",
-            value=float(found.mean()),
-            low=float(low),
-            high=float(high),
-            control=float(matched.mean()),
-            compared_with="neurons of matched magnitude",
-            rule=_NEEDED,
-            form="{:+z.3f}",
-        )
-        yield from _at_equal_perplexity(part, to)
+        to = "their means" if mode == "mean" else "zero"
+        question = "Does the model need the neurons that sparse probes found?"
+        yield _apart(by_task, "matched", to, question, "neurons of matched magnitude", _NEEDED)
+        if "perplexity" in by_task:
+            question = "Does it need them more than random neurons that cost as much perplexity?"
+            yield _apart(by_task, "perplexity", to, question, "the random ones", _ALIKE)
 
 
-def _at_equal_perplexity(part: pd.DataFrame, to: str) -> Iterator[Finding]:
-    by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
-    if "perplexity" not in by_task:
-        return
-    known = by_task.dropna(subset=["found", "perplexity"])
-    found, other = (known[name].to_numpy(dtype=np.float64) for name in ("found", "perplexity"))
-    low, high = np.quantile(resampled(len(known)) @ (found - other), ENDS) if len(known) > 1 else (np.nan, np.nan)
-    yield Finding(
-        question="Does it need them more than random neurons that cost as much perplexity?",
+def _apart(by_task: pd.DataFrame, other: str, to: str, question: str, others: str, rule: str) -> Finding:
+    """How far the changes of accuracy are apart, without the neurons that were found and without others."""
+    known = by_task.dropna(subset=["found", other])
+    found, without = (known[name].to_numpy(dtype=np.float64) for name in ("found", other))
+    several = len(known) > 1
+    low, high = np.quantile(resampled(len(known)) @ (found - without), ENDS) if several else (np.nan, np.nan)
+    return Finding(
+        question=question,
         verdict=side(-float(high), -float(low)),
         measure=f"with them set to {to}, the difference in its accuracy on {count(len(known), 'task')} is",
-        value=float((found - other).mean()) if len(known) else np.nan,
+        value=float((found - without).mean()) if len(known) else np.nan,
         low=float(low),
         high=float(high),
-        control=float(other.mean()) if len(known) else np.nan,
-        compared_with="change for the random ones",
-        rule=_ALIKE,
+        control=float(without.mean()) if len(known) else np.nan,
+        compared_with=f"change for {others}",
+        rule=rule,
         form="{:+z.3f}",
     )
