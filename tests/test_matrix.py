@@ -232,6 +232,8 @@ CONTRACT: dict[type[Result], dict[str, str]] = {
         "dims": "basis dim slope spearman explained_variance",
         "few_shot": "n_tokens",
         "pruning": "order fraction n_dims kl js top1_agreement perplexity",
+        "pruned_texts": "basis order fraction n_dims agreement diversity repetition same_texts perplexity n_texts "
+        "n_tokens",
         "steering": "token text requested achieved achieved_low achieved_high kl_others",
         "steering_error": "text shift weights group error error_low error_high",
         "directions": "name_a name_b cosine null_95",
