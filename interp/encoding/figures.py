@@ -148,7 +148,7 @@ def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
     out = panels(title, "fraction removed", subtitle=subtitle)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("top1_agreement", "kl"), 1):
-            style = {"name": ORDER_WORD.get(str(order), str(order))} | _ORDERS[str(order)]
+            style = _order_style(str(order))
             hover = "%{x:.0%} removed<br>%{y:.4g}"
             add_series(out, part[measure].round(5), style, hover=hover, size=5, legend=panel == 1, panel=panel)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
@@ -188,11 +188,15 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
         for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):
             values, low, high = (part[f"{measure}{end}"] for end in ("", "_low", "_high"))
             hover, bars = "%{x:.0%} removed<br>%{y:.3f}", error_bars(values, low, high)
-            style = _ORDERS[str(order)]
+            style = _order_style(str(order))
             add_series(out, values, style, hover=hover, legend=panel == 1, panel=panel, error_y=bars)
     out.add_vline(x=PRUNED, line={"width": 1, "dash": "dot", "color": INK})
     out.update_xaxes(tickformat=".0%").update_yaxes(range=[0, 1.02], title_text="share", col=1)
     return out.update_yaxes(matches=None, showticklabels=True, rangemode="tozero", col=3)
+
+
+def _order_style(order: str) -> Style:
+    return {"name": ORDER_WORD.get(order, order)} | _ORDERS[order]
 
 
 def steering(study: EncodingStudy) -> Figure:
