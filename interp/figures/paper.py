@@ -6,12 +6,11 @@ matplotlib draws the figure again from the contents of the plotly figure, so no 
 
 import os
 import re
-import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from html import unescape
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,7 +20,6 @@ import plotly.graph_objects as go
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findSystemFonts, fontManager
 from matplotlib.patches import Patch
-from matplotlib.text import Text
 from matplotlib.ticker import (
     FormatStrFormatter,
     FuncFormatter,
@@ -34,22 +32,17 @@ from matplotlib.ticker import (
 from interp.checks import check_choice
 from interp.disk import replacing
 from interp.figures.figure import with_arrays
+from interp.figures.fitting import POINTS, fit, folded
 from interp.figures.style import COLOURS, FONTS
-from interp.figures.traces import INDEX, Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
+from interp.figures.traces import Plot, check_traces, draw, draw_note, draw_shape, named, tell_apart, words
 
 __all__ = ["FORMATS", "POINTS", "SETTINGS", "PaperStyle", "caption", "check_look", "drawn", "save"]
 
 PaperStyle: TypeAlias = Literal["paper", "titled"]
 """`paper` leaves the title to the caption; `titled` writes title and subtitle above the figure."""
 FORMATS = ("pdf", "svg", "png")
-POINTS = 8
-"""The size of all type except indices."""
-
-_INCH = 72
 _LEAST_WIDTH, _MOST_WIDTH = 2.5, 20.0  # inches
 _PANEL = {True: 1.5, False: 2.2}  # inches that a panel needs, with a shared y axis or its own
-_LINE = 1.25 * POINTS / _INCH
-_FEW_ROWS = 10
 _DPI = 300
 _NO_FONT = r"Glyph (\d+) .*missing from font"
 
@@ -192,10 +185,10 @@ def drawn(figure: go.Figure, *, width: float | int, style: PaperStyle = "paper")
                 _note(plot, note)
     if style == "titled":
         title = figure.layout.title
-        lines = [_folded(words(text), width) for text in (title.text, title.subtitle.text) if text]
+        lines = [folded(words(text), width) for text in (title.text, title.subtitle.text) if text]
         out.suptitle("\n".join(lines), x=0.01, ha="left")
     _legend(out, [*handles.values()], width)
-    _fit(out, plots)
+    fit(out, plots)
     return out
 
 
@@ -334,7 +327,7 @@ def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
     if not handles:
         return
     shown, names = zip(*handles, strict=True)
-    names = tuple(_folded(name, width - 0.5) for name in names)
+    names = tuple(folded(name, width - 0.5) for name in names)
     shown = tuple(Patch(facecolor=one.get_facecolor()) if _is_area(one) else one for one in shown)
     look: dict[str, Any] = {"frameon": False, "handlelength": 2.4, "columnspacing": 1.2, "handletextpad": 0.5}
     look |= {"borderpad": 0.1, "labelspacing": 0.25, "loc": "outside lower center"}
@@ -347,153 +340,3 @@ def _legend(out: Figure, handles: list[tuple[Any, str]], width: float) -> None:
 
 def _is_area(handle: Any) -> bool:
     return isinstance(handle, Patch) and handle.get_linewidth() == 0
-
-
-def _folded(text: str, width: float) -> str:
-    """Text broken into lines of at most this many inches."""
-    return "\n".join(_wrapped(line, max(8, int(width * _INCH / (0.58 * POINTS)))) for line in text.split("\n"))
-
-
-def _wrapped(text: str, letters: int) -> str:
-    """Text broken into lines of at most this many letters, counting the visible letters of indices."""
-    indices = INDEX.finditer(text)
-    shown = textwrap.fill(INDEX.sub(lambda found: "\0" * len(found[1]), text), letters, break_long_words=False)
-    return re.sub("\0+", lambda _: next(indices)[0], shown)
-
-
-def _fit(out: Figure, plots: list[Plot]) -> None:
-    """Fold labels that are longer than their axis, and give the axes the height that they need."""
-    for plot in plots:
-        _name_ticks(plot)
-    placed = False
-    for _ in range(8):
-        out.draw_without_rendering()
-        missing = 0.0
-        for row in {plot.axes.get_subplotspec().rowspan.start for plot in plots}:
-            in_row = [one for one in plots if one.axes.get_subplotspec().rowspan.start == row]
-            missing += max(_height(plot) - plot.axes.get_window_extent().height / out.dpi for plot in in_row)
-        changed = [_fold(*label) for label in _labels(plots)]
-        if abs(missing) < 0.02:
-            changed += [_thin(plot) for plot in plots]
-        if abs(missing) < 0.02 and not any(changed):
-            if placed:
-                return
-            for plot in plots:
-                _place_notes(plot)
-            placed = True
-        out.set_figheight(max(0.8, out.get_figheight() + missing))
-
-
-def _height(plot: Plot) -> float:
-    """The height of axes in inches, in proportion to their width or as needed by their labels."""
-    box = plot.axes.get_window_extent()
-    known = plot.categories("y")
-    labels = plot.axes.get_yticklabels() if known is not None or plot.y.tickvals is not None else []
-    lines = [1 + label.get_text().count("\n") for label in labels]
-    needed = len(lines) * _LINE * max((sum(two) / 2 for two in pairwise(lines)), default=1)
-    return max(min(2.6, max(1.2, 0.66 * box.width / plot.axes.figure.dpi)), needed)
-
-
-def _labels(plots: list[Plot]) -> Iterator[tuple[Text, float, float]]:
-    """Labels of axes and colour bars and names of panels, each with its length and the available room."""
-    for axes in plots[0].axes.figure.axes:
-        yield axes.yaxis.label, axes.yaxis.label.get_window_extent().height, axes.get_window_extent().height
-    for plot in plots:
-        axes = plot.axes
-        room = axes.figure.bbox.width / axes.get_subplotspec().get_gridspec().ncols - 6
-        for label in (axes.xaxis.label, axes.title):
-            yield label, label.get_window_extent().width, room
-
-
-def _fold(label: Text, length: float, room: float) -> bool:
-    """Fold a label that is longer than the height of its axes, or wider than its part of the page. Returns whether it
-    was.
-    """
-    text = label.get_text().replace("\n", " ")
-    if length <= room + 2 or " " not in text:
-        return False
-    lines = label.get_text().count("\n") + 2
-    label.set_text(_wrapped(text, max(6, -(-len(text) // lines) + 3)))
-    return True
-
-
-def _name_ticks(plot: Plot) -> None:
-    """Write long names of categories in two lines, and vertically at the bottom if they do not fit next to one
-    another."""
-    width = plot.axes.figure.get_figwidth() / plot.axes.get_subplotspec().get_gridspec().ncols
-    if _named_ticks(plot, "y"):
-        names = [one.get_text() for one in plot.axes.get_yticklabels()]
-        room = (0.3 if len(names) <= _FEW_ROWS else 0.45) * width
-        plot.axes.yaxis.set_ticks(plot.axes.get_yticks(), [_folded(name, room) for name in names])
-    if _named_ticks(plot, "x"):
-        names = [one.get_text() for one in plot.axes.get_xticklabels()]
-        room = 0.72 * width / max(1, len(names))
-        longest = max((len(line) for name in names for line in name.split()), default=0)
-        if longest * 0.58 * POINTS / _INCH <= room:
-            plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), [_folded(name, room) for name in names])
-        else:
-            plot.axes.xaxis.set_ticks(plot.axes.get_xticks(), [_folded(name, 1.3) for name in names], rotation=90)
-
-
-def _named_ticks(plot: Plot, name: str) -> bool:
-    axis = getattr(plot, name)
-    return axis.ticktext is not None or plot.categories(name) is not None
-
-
-def _thin(plot: Plot) -> bool:
-    """Leave out tick labels that overlap, and numbers in cells that are too small. Returns whether any was left out."""
-    changed = False
-    for axis in (plot.axes.xaxis, plot.axes.yaxis):
-        labels = [one for one in axis.get_ticklabels() if one.get_visible() and one.get_text()]
-        boxes = [one.get_window_extent() for one in labels]
-        step = next((k for k in range(1, len(boxes) + 1) if not _overlap(boxes[::k])), 1)
-        if step > 1:
-            shown = {id(one) for one in labels[::step]}
-            axis.set_ticks(
-                [one.get_position()[axis is plot.axes.yaxis] for one in labels if id(one) in shown],
-                [one.get_text() for one in labels if id(one) in shown],
-            )
-            changed = True
-    cells = [one for one in plot.axes.texts if one.get_gid() == "cell"]
-    if len(cells) > 1 and _overlap([one.get_window_extent() for one in cells]):
-        for one in cells:
-            one.remove()
-        changed = True
-    return changed
-
-
-def _place_notes(plot: Plot) -> None:
-    """Move notes beside the axes inside. Those on other notes go to another side of their point, or else one line
-    higher. The panel's name stands above all."""
-    inside = plot.axes.get_window_extent()
-    placed: list[Any] = []
-    for note in (one for one in plot.axes.texts if one.get_gid() == "note"):
-        box = note.get_window_extent().padded(1)
-        across = max(0.0, inside.x0 + 2 - box.x0) - max(0.0, box.x1 - inside.x1)
-        up = max(0.0, inside.y0 + 2 - box.y0)
-        moves = [(across, up), *((across + x, up + y) for x, y in _sides(note, box))]
-        free = (move for move in moves if not any(one.overlaps(box.translated(*move)) for one in placed))
-        across, up = next(free, moves[0])
-        while below := next((one for one in placed if one.overlaps(box.translated(across, up))), None):
-            up = below.y1 - box.y0 + 0.1
-        placed.append(box.translated(across, up))
-        x, y = note.get_position()
-        note.set_position((x + across * _INCH / note.figure.dpi, y + up * _INCH / note.figure.dpi))
-    if name := plot.axes.get_title():
-        above = max([0.0, *(box.y1 - inside.y1 for box in placed)])
-        plot.axes.set_title(name, pad=3 + above * _INCH / plot.axes.figure.dpi)
-
-
-def _sides(note: Any, box: Any) -> list[tuple[float, float]]:
-    """How far to move a note below the point that it names, and to the left and right of it."""
-    if note.xycoords != ("data", "data"):
-        return []
-    x, y = note.axes.transData.transform(note.xy)
-    right, left = x + 3 - box.x0, x - 3 - box.x1
-    up, down = y - (box.y0 + box.y1) / 2, y - 3 - box.y1
-    return [(0.0, down), (left, up), (right, up), (left, 0.0), (right, 0.0), (left, down), (right, down)]
-
-
-def _overlap(boxes: list[Any]) -> bool:
-    """Whether any two boxes overlap."""
-    return any(one.overlaps(two) for i, one in enumerate(boxes) for two in boxes[i + 1 :])

@@ -60,10 +60,11 @@ class Plot:
 def _values(trace: Any, name: str) -> list[Any]:
     values = trace[name]
     if values is None:  # plotly counts them from 0
-        beside = (
-            trace["y" if name == "x" else "x"] if trace.type != "heatmap" else trace.z if name == "y" else trace.z[0]
-        )
-        return [*range(len(() if beside is None else beside))]
+        if trace.type == "heatmap":
+            beside = trace.z if name == "y" else trace.z[0]
+        else:
+            beside = trace["y" if name == "x" else "x"]
+        return [*range(0 if beside is None else len(beside))]
     if len(values) and isinstance(values[0], list | tuple | np.ndarray):  # levels of labels
         return [", ".join(map(str, levels)) for levels in zip(*values, strict=True)]
     return list(values)
