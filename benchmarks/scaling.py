@@ -18,7 +18,7 @@ from interp.paths import BUNDLED
 
 TIMED = """
 import sys, time
-import interp, interp.frequency, interp.attention.study
+import interp, interp.frequency, interp.attention
 from interp.cli import main
 import interp.run.passes as passes
 original, seconds = passes.execute, []
@@ -28,8 +28,8 @@ def timed(*given, **options):
     seconds.append(time.perf_counter() - start)
     return found
 for module in list(sys.modules.values()):
-    if getattr(module, "run", None) is original:
-        module.run = timed
+    if getattr(module, "execute", None) is original:
+        module.execute = timed
 code = main(sys.argv[1:])
 if int(__import__("os").environ.get("RANK", "0")) == 0:
     print("SECONDS", sum(seconds), file=sys.stderr)
