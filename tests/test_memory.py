@@ -1,8 +1,12 @@
 """The memory that there is, by what Linux says of the machine and of control groups."""
 
+import os
+import platform
+import resource
 from pathlib import Path
 
 import pytest
+import torch
 
 from interp import memory
 
@@ -70,3 +74,22 @@ def test_what_was_held_is_known():
     assert memory.peak() >= before
     assert memory.peak() > len(held)
     memory.give_back()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_memory_is_not_cleared_again_for_each_array(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES"))]:
+        monkeypatch.delenv(name)
+
+    def faults():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            torch.ones(9 * 2**20)  # 36 MiB, which glibc maps anew each time
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    plain = faults()
+    with memory.reused():
+        kept = faults()
+    assert kept < plain / 3
+    memory.give_back()
+    assert faults() > plain / 2, "arrays outside are given back as before"
