@@ -16,7 +16,7 @@ from interp.run.groups import MOST
 
 __all__ = ["cost", "dry_run", "profile_sums", "sink_sums"]
 
-_AT_ONCE = 2**22  # scores, see interp.models.qk
+_AT_ONCE = 2**18  # scores, see interp.models.qk
 _COPIES = 5  # of those: scaled, masked, their softmax, without a dimension
 _REMOVED = 3 * (1 + 39) + 5  # dimensions of a layer's keys at most: outliers, controls, random ones
 _DENSE_ROWS = 5_000_000  # beyond these the scores are saved as arrays, see interp.dense
