@@ -34,8 +34,9 @@ def latex(
     r"""A table for a paper, with the rules of booktabs (`\usepackage{booktabs}`).
 
     It reads as on the page of a run: with headings and words for codes, the interval after its value, the same decimals
-    throughout a column, and no empty columns. Text is aligned left and numbers right; sentences are folded. Symbols and
-    characters that are special in LaTeX are translated; letters of other scripts need XeLaTeX or LuaLaTeX.
+    throughout a column, and no empty columns; an empty table becomes a comment. Text is aligned left and numbers right;
+    sentences are folded. Symbols and characters that are special in LaTeX are translated; letters of other scripts need
+    XeLaTeX or LuaLaTeX.
 
     Args:
         known: the headings of columns, such as `result.headings`.
@@ -60,13 +61,15 @@ def latex(
         <BLANKLINE>
     """
     shown = chosen = displayed(table if columns is None else with_columns(table, columns, known), known)
+    if not shown:
+        return "% this table is empty\n"
     if columns is None:
         by_name = {one.name: one for one in shown}
         chosen = _fitting([by_name[name] for name in usual or by_name if name in by_name])
     sides = "".join("r" if one.numeric else f"p{{{_MOST / 2:g}em}}" if _is_long(one) else "l" for one in chosen)
     rows = [[_escaped(one.heading.label) for one in chosen]]
     rows += [[_escaped(one.cells[row]) for one in chosen] for row in range(len(table))]
-    heading, *body = [f"{' & '.join(row)} \\\\" for row in rows]
+    heading, *body = [f"{_first(' & '.join(row))} \\\\" for row in rows]
     lines = [f"\\begin{{tabular}}{{{sides}}}", r"\toprule", heading, r"\midrule", *body, r"\bottomrule"]
     lines.append(r"\end{tabular}")
     if rest := [one.name for one in shown if one not in chosen]:
@@ -87,6 +90,11 @@ def _fitting(shown: Sequence[Displayed]) -> list[Displayed]:
 
 def _is_long(column: Displayed) -> bool:
     return not column.numeric and max(map(len, column.cells), default=0) > _MOST
+
+
+def _first(row: str) -> str:
+    r"""A row that may follow `\\` and `\midrule`, which would read `[CLS]` or `*` after them as an argument."""
+    return f"{{}}{row}" if row.startswith(("[", "*")) else row
 
 
 def _escaped(text: str) -> str:

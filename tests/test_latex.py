@@ -1,6 +1,9 @@
 """Tables for a paper."""
 
 import re
+import shutil
+import string
+import subprocess
 
 import numpy as np
 import pandas as pd
@@ -76,6 +79,28 @@ def test_a_table_fits_on_a_page_and_says_what_it_leaves_out():
     assert latex(table, usual=["column_09", "absent", "column_01"]).splitlines()[2] == r"column 09 & column 01 \\"
     assert latex(table, columns=[*table]).startswith(r"\begin{tabular}{llllllllll}")
     assert "not shown" not in latex(table, columns=["column_03"])
+
+
+@pytest.mark.parametrize("cell", ["[CLS]", "*"])
+def test_a_cell_at_the_start_of_a_row_is_not_an_argument_of_the_row_before(cell):
+    table = pd.DataFrame({"keys": [cell, "a"], "n": [1, 2]})
+    assert latex(table).splitlines()[4] == f"{{}}{cell} & 1 \\\\"
+
+
+def test_an_empty_table_is_a_comment():
+    assert latex(TABLE.iloc[:0]).startswith("%")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
+def test_pdflatex_sets_every_character_of_a_keyboard_at_the_start_of_a_row(tmp_path):
+    table = pd.DataFrame({"token": [*string.punctuation], "share": [0.5] * len(string.punctuation)})
+    page = (r"\documentclass{article}\usepackage{booktabs}\begin{document}", latex(table), r"\end{document}")
+    (tmp_path / "page.tex").write_text("\n".join(page), encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    ended = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert ended.returncode == 0, ended.stdout
+    assert (tmp_path / "page.pdf").is_file()
 
 
 def test_sentences_are_folded():

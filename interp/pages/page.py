@@ -95,7 +95,10 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
         if results:
             runs.append(Run(folder, results))
     if not runs:
-        raise FileNotFoundError(f"{directory} holds no result that can be read; expected the --out of one run or more")
+        told = f"{directory} holds no result that can be read; expected the --out of one run or more"
+        if (Path(directory) / "result.json").is_file():
+            told = f"{directory} is one result of a run; give the directory of the run, {Path(directory).parent}"
+        raise FileNotFoundError(told)
     return runs
 
 
