@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import plotly.io
+import pypdfium2
 import pytest
 from browser import Browser
 from plotly.colors import hex_to_rgb
@@ -578,3 +579,17 @@ def test_what_is_open_is_printed_of_every_model(short):
     short.run("dispatchEvent(new Event('afterprint'))")
     short.settle()
     assert short.problems == []
+
+
+def test_a_long_table_has_its_headings_on_every_printed_page(short, tmp_path):
+    short.run(
+        "(table => { table.closest('details').open = true; const rows = [...table.tBodies[0].rows];"
+        "for (let i = 0; i < 20; i++) rows.forEach(row => table.tBodies[0].append(row.cloneNode(true)));"
+        "})(document.querySelector('details th button').closest('table'))"
+    )
+    short.pdf(tmp_path / "page.pdf")
+    printed = [page.get_textpage().get_text_range() for page in pypdfium2.PdfDocument(tmp_path / "page.pdf")]
+    with_rows = [text for text in printed if text.count("b_LN 0.") > 2]
+    assert len(with_rows) > 2
+    assert all("perplexity" in text for text in with_rows)
+    short.open(Path(short.run("location.pathname")))
