@@ -42,8 +42,8 @@ __all__ += ["style", "templates", "write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
-_MOST_ROWS = 7  # of a table that is open
-_HALF = 540  # pixels of a figure that stands beside another; one that needs more has a row of its own
+_MOST_ROWS = 7  # the most rows of a table that is shown unfolded
+_HALF = 540  # pixels of a figure that shares its row; a wider figure gets its own row
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
 
@@ -68,7 +68,7 @@ class _Shown(NamedTuple):
 
 @contextmanager
 def showing(places: Iterable[Path]) -> Iterator[None]:
-    """Raises ValueError where a result lacks what is shown of it: columns, rows, or entries of its provenance."""
+    """Raises ValueError for a result that lacks what the page shows: columns, rows, or entries of its provenance."""
     try:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
@@ -252,7 +252,7 @@ def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:
 
 
 def _plotly(figures: Iterable[go.Figure]) -> str:
-    """plotly.js: its cartesian bundle where that is of the installed version and has every trace."""
+    """plotly.js: its cartesian bundle if that has the installed version and all kinds of traces."""
     bundle = _file("plotly/plotly-cartesian.min.js")
     kinds = {trace.type for figure in figures for trace in figure.data}
     same = f"(cartesian - minified) v{get_plotlyjs_version()}\n" in bundle[:200]
@@ -264,7 +264,7 @@ def _file(name: str) -> str:
 
 
 def _circuitsvis() -> str:
-    """The script of the installed package, which would look for its source map."""
+    """The script of the installed package, without the reference to its source map, which is missing."""
     source = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
     text = source.read_text(encoding="utf-8").partition("\n//# sourceMappingURL")[0]
     return text.replace("</script", "<\\/script")
@@ -297,7 +297,7 @@ def _opens(place: str, name: str, text: str) -> Markup:
 
 
 def _opening(text: str, contexts: Iterable[str], place: str) -> Markup:
-    """A text in which each name of something with contexts opens them."""
+    """A text in which each name of something that has contexts is a button that opens them."""
     names = "|".join(map(re.escape, sorted(contexts, key=len, reverse=True)))
     pieces = re.split(rf"(\b(?:{names})\b)", text) if names else [text]
     return Markup("").join(_opens(place, piece, piece) if i % 2 else escape(piece) for i, piece in enumerate(pieces))
@@ -308,12 +308,12 @@ def _anchor(place: str, name: str) -> str:
 
 
 def _in_words(token: str) -> str:
-    """The name of a token without the mark of a space before it, or of a word that it goes on with."""
+    """The name of a token without the mark for a space before it, or for the continuation of a word."""
     return re.sub("^(␣|##(?!#))(?=.)", "", token)
 
 
 def _direction(properties: dict[str, Any]) -> str:
-    """How a view of tokens is to be read: `rtl` where most letters of its tokens are of scripts that go leftwards."""
+    """The direction of a view of tokens: `rtl` if most letters of its tokens are written from right to left."""
     text = unescape("".join(map(str, properties.get("tokens", ()))))
     letters = Counter(map(unicodedata.bidirectional, text))
     return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
@@ -329,6 +329,6 @@ def _cell(value: object) -> str:
 
 
 def _value(value: float | int) -> str:
-    """A number in full as JavaScript reads it, nothing for NaN."""
+    """A number in full, as JavaScript reads it; empty for NaN."""
     number = float(value)
     return "" if math.isnan(number) else f"{number!r}".replace("inf", "Infinity")
