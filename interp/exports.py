@@ -18,9 +18,9 @@ __all__ = ["FORMATS", "Format", "check_formats", "export", "written_as"]
 Format: TypeAlias = Literal["csv", "xlsx", "latex", "json"]
 FORMATS: tuple[str, ...] = get_args(Format)
 _ENDINGS = {"latex": "tex"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes these for the beginning of a formula
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_SHEET_ROWS = 1_048_575  # of a sheet of Excel, under its header
+_SHEET_ROWS = 1_048_575  # rows of an Excel sheet below its header
 _SHEET_NAME = 31
 
 

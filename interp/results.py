@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "load_result", "provenance"]
 
-version = functools.cache(importlib.metadata.version)  # which reads files
+version = functools.cache(importlib.metadata.version)  # reads files each time
 
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20

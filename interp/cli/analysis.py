@@ -208,7 +208,7 @@ class _Steps:
 
         self.sizes = dict.fromkeys(names, 1)
         if len(names) > 1:
-            with suppress(ValueError, OSError):  # of a kind whose shape nobody knows; loading it says what is wrong
+            with suppress(ValueError, OSError):  # an unknown kind of model; loading it says what is wrong
                 self.sizes = {name: shape(name).parameters for name in names}
         self.start = time.monotonic()
         self.done = 0.0

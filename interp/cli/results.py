@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["results_of", "show"]
 
-_ROWS = 20  # of a table on a terminal
+_ROWS = 20  # the number of rows of a table that a terminal shows
 
 
 def show(

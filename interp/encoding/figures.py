@@ -118,7 +118,7 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
     dims = only(study.dims, "basis", basis)
     what = "dimensions of W_U" if basis == "axis" else "principal components"
     axes = f"rank among {len(dims)} {what}", "|Spearman| with −log α"
-    subtitle = "each curve sorted by itself; slope: |A_j SD(E_j)| divided by its largest"
+    subtitle = "each curve sorted separately; slope: |A_j SD(E_j)| divided by its largest"
     out = figure(f"Which {what} carry probability", *axes, subtitle=subtitle)
     slope = dims["standardised_slope"].abs()
     for values, style in (
@@ -178,11 +178,11 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
     """
     if written.empty:
         raise ValueError(
-            "no text was continued without dimensions; ask with prompts=100 (interp encoding --prompts 100)"
+            "no text was continued without some dimensions; ask with prompts=100 (interp encoding --prompts 100)"
         )
     table, names = only(written, "basis", basis).set_index("fraction"), ("same tokens", "diversity", "perplexity")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    subtitle = f"greedy text, against that of the whole model; {axes}; dotted: 30 %, as in the paper"
+    subtitle = f"greedy text, compared with that of the whole model; {axes}; dotted: 30 %, as in the paper"
     out = panels("Text with output dimensions removed", "fraction removed", subtitle=subtitle, names=names)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):

@@ -35,9 +35,9 @@ __all__ += ["steering_direction", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
-_TOP = 0.1  # of the dimensions
+_TOP = 0.1  # share of the dimensions
 _LOG_ODDS = 60.0
-_BINS = 2400  # of log-odds, .05 nats wide
+_BINS = 2400  # bins of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
 
 

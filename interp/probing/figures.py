@@ -28,11 +28,11 @@ _SETS = {
     "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
     "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
 }  # fmt: skip
-_GOOD, _BAD = "#6baed6", "#fd8d3c"  # as strong as they may be for circuitsvis to write black on every shade
+_GOOD, _BAD = "#6baed6", "#fd8d3c"  # light enough for circuitsvis to write in black on every shade
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
     "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
-    "overlap": _TWO_TASKS, "ablation": "a task that the model itself gets, and a probe of one to half of the neurons",
+    "overlap": _TWO_TASKS, "ablation": "a task that the model itself solves, and a probe of one to half of the neurons",
 }  # fmt: skip
 
 
@@ -320,7 +320,7 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _mark(sentence: str, score: float) -> str:
-    """Whether a sentence is on its right side of 0."""
+    """Whether the score of a sentence is on the correct side of 0."""
     return "✓" if (score > 0) == (sentence == "good") else "✗"
 
 
@@ -339,7 +339,7 @@ def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFram
 def _add_means(
     out: Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
 ) -> None:
-    """A line over hidden states: means over tasks; in the legend once."""
+    """A line over hidden states, with means over tasks. It is in the legend only once."""
     look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}
     add_series(out, part.groupby("state")[measure].mean().round(4), line, panel=panel, **(look | more))
 
