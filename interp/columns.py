@@ -34,9 +34,9 @@ class Displayed:
     """A column as it is printed: its heading, its cells, and what they are sorted by.
 
     Args:
-        name: of the column in the table.
-        heading: with its meaning; that of an interval is with its value.
-        cells: as they are printed.
+        name: the name of the column in the table.
+        heading: its heading and meaning. An interval is under the heading of its value.
+        cells: the cells as they are printed.
         values: the column itself.
         numeric: whether it holds numbers.
     """

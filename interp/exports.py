@@ -27,8 +27,8 @@ _SHEET_NAME = 31
 def written_as(table: pd.DataFrame, form: str, **look: Any) -> str:
     """A table as text in one of the formats csv, latex and json (a list of rows).
 
-    `look` are arguments of `interp.latex.latex`: what concerns LaTeX alone, which is to be read and not to be computed
-    with. In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
+    `look` has arguments of `interp.latex.latex`. They matter only for LaTeX, which is for reading and not for
+    computing. In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
 
     Examples:
         >>> print(written_as(pd.DataFrame({"token": ["=1", "a"], "count": [2, 3]}), "csv"), end="")

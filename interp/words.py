@@ -22,8 +22,8 @@ DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 
 
 def class_words(names: Iterable[str]) -> Mapping[str, str]:
-    """The display names of a study's token classes that differ from the name. Classes of a user's own, which may mean
-    something else by the same name, have none.
+    """The display names of a study's token classes that differ from the name. A user's own classes have none,
+    because they may mean something else by the same name.
 
     Args:
         names: of all classes of the study.

@@ -1,4 +1,4 @@
-"""What the page says of `interp attention`."""
+"""What the page says about `interp attention`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +56,7 @@ DEFINITIONS = {
 
 
 def section(study: AttentionStudy) -> Section:
-    """What the page says of `interp attention`; every number comes from the result."""
+    """What the page says about `interp attention`; every number comes from the result."""
     figures = {"dimension_means": plots.dimension_means(study), "attention": plots.attention_by_layer(study)}
     if not study.outliers.empty:
         figures["outlier_values"] = plots.outlier_values(study)

@@ -37,8 +37,9 @@ def show(
     """Show the findings and tables of a run.
 
     Without TABLE, prints the findings and the names of the tables. With TABLE, prints that table (on a terminal, only
-    its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, of all tables
-    if none is named. latex has the headings of the page and as many columns as fit on one; --columns chooses others.
+    its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, for all
+    tables if none is named. latex has the headings of the HTML page and as many columns as fit on a printed page;
+    --columns chooses others.
     """
     from interp.exports import check_formats, export, written_as
 

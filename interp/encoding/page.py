@@ -1,4 +1,4 @@
-"""What the page says of `interp encoding`."""
+"""What the page says about `interp encoding`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -50,7 +50,7 @@ DEFINITIONS = {
 
 
 def section(study: EncodingStudy) -> Section:
-    """What the page says of `interp encoding`; every number comes from the result."""
+    """What the page says about `interp encoding`; every number comes from the result."""
     figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
     figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}

@@ -277,7 +277,7 @@ def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.nd
     | weights | Ω_j | u |
     |---|---|---|
     | `least_norm` | `A_j² / ‖A‖²` | `A / ‖A‖²`, the shortest u there is |
-    | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, as far along every dimension |
+    | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, equally far along every dimension |
     | `top` | 1/k on the k largest |A_j|, a tenth of the dimensions, else 0 | `1 / (k A_j)` there |
 
     Source: Cho et al. (2025), §6, who do not specify Ω; the three choices are ours. All of them satisfy `A·u = 1`, but

@@ -1,4 +1,4 @@
-"""What the page says of `interp frequency`."""
+"""What the page says about `interp frequency`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -48,7 +48,7 @@ DEFINITIONS = {
 
 
 def section(effect: BiasEffect) -> Section:
-    """What the page says of `interp frequency`; every number comes from the result."""
+    """What the page says about `interp frequency`; every number comes from the result."""
     first, *others = effect.kl["bias"].unique()
     scaled = {1.0} < set(effect.kl["scale"])
     figures = {f"ratio_{first}": plots.bias_ratio(effect, first)} if scaled else {}

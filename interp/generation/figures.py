@@ -34,7 +34,7 @@ _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
 
 
 def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> Figure:
-    """A measure of the texts against λ, one line per decoder, with that of the human texts where there is one.
+    """A measure of the texts against λ, one line per decoder, with that of the human texts if there is one.
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
 
@@ -96,7 +96,7 @@ def _split(sweep: GenerationStudy) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
-    """A line for each decoder, its points in the order of λ."""
+    """A line for each decoder, with its points in the order of λ."""
     hover = "λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
     for decoder, style in decoder_styles(list(written["decoder"].unique())).items():
         part = written[written["decoder"] == decoder].sort_values("scale").set_index(x, drop=False)

@@ -1,4 +1,4 @@
-"""What the page says of `interp generation`."""
+"""What the page says about `interp generation`."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -32,7 +32,7 @@ DEFINITIONS = {
 
 
 def section(sweep: GenerationStudy) -> Section:
-    """What the page says of `interp generation`; every number comes from the result."""
+    """What the page says about `interp generation`; every number comes from the result."""
     measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
     if sweep.provenance["mauve"] is None:
         measures.remove("mauve")

@@ -77,12 +77,12 @@ def mauve_jackknife(
     contain the variation over clusterings (`mauve_sd`), nor the distance from what infinitely many texts would give.
 
     Args:
-        features: of the texts of a model.
-        human_features: of the human text of each prompt.
+        features: the features of the texts of a model.
+        human_features: the features of the human text of each prompt.
         prompt_ids: which prompt each text of the model continues.
-        seeds: of the clusterings.
+        seeds: the seeds of the clusterings.
 
-    Raises ImportError where mauve-text is not installed.
+    Raises ImportError if mauve-text is not installed.
     """
     if (n := len(human_features)) < FEWEST_PROMPTS:
         return Jackknife(*np.full(3, np.nan))

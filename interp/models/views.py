@@ -35,11 +35,11 @@ FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms"
 
 
 def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
-    """The dimensions of a parameter of TransformerLens as `interp.load` has them follow each other in memory: the order
-    in which TransformerLens multiplies it, so that no call copies it.
+    """The order in memory of the dimensions of a TransformerLens parameter, as `interp.load` lays it out. It is the
+    order in which TransformerLens multiplies the parameter, so that no call copies it.
 
     Args:
-        gated: whether the MLPs of the model are.
+        gated: whether the model's MLPs are gated.
     """
     if name.endswith("W_O"):
         return (2, 0, 1)

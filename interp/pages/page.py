@@ -78,11 +78,11 @@ def showing(places: Iterable[Path]) -> Iterator[None]:
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
-    """The directory itself, where it holds results, and its subdirectories that do; hidden ones aside.
+    """The directory itself, if it holds results, and those of its subdirectories that do, except hidden ones.
 
     A result that cannot be read, such as one of another version, is left out with a warning.
 
-    Raises FileNotFoundError where there is no result.
+    Raises FileNotFoundError if there is no result.
     """
     runs = []
     for folder, found in saved_results(directory).items():
@@ -100,7 +100,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
 
 
 def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
-    """What results a directory and its subdirectories hold, hidden ones aside."""
+    """The results in a directory and its subdirectories, except hidden ones."""
     root = Path(directory)
     folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
     found = {folder: [name for name in names() if (folder / name / "result.json").is_file()] for folder in folders}
@@ -108,7 +108,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
 
 
 def section(result: Result) -> Section:
-    """What the page says of a result."""
+    """What the page says about a result."""
     found: Section = find(load(result.analysis).section)(result)
     return replace(found, columns=result.headings)
 
@@ -117,15 +117,15 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
     """Write `directory/index.html` from the results in it, or in its subdirectories.
 
     The page opens from disk without a network: all it needs is inside, once. Each figure is also kept as JSON that
-    `plotly.io.read_json` reads, in `<analysis>/figures` beside the result.
+    `plotly.io.read_json` reads, in `<analysis>/figures` next to the result.
 
     Args:
         url: the address at which the page will be published. With it `directory/index.png` is written too, the picture
             that other sites show with a link to the page (1,200 by 630 pixels); it needs the extra `interp[figures]`.
 
-    Raises FileNotFoundError where there is no result; FileExistsError, before anything is written, where something
-    that interp did not write has the name of the page or of its picture, or lies among the figures; and ValueError for
-    an address that is not a whole one, and where matplotlib is missing.
+    Raises FileNotFoundError if there is no result; FileExistsError, before anything is written, if something that
+    interp did not write has the name of the page or of its picture, or lies among the figures; and ValueError for an
+    address that is not complete, and if matplotlib is missing.
 
     Examples:
         >>> import tempfile
@@ -175,7 +175,7 @@ def _address(url: str) -> str:
 def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
     """Write each figure as JSON; the folder then holds these and no others.
 
-    Raises ValueError for a name that is no file name.
+    Raises ValueError for a name that is not a file name.
     """
     for name in figures:
         if Path(name).name != name:
@@ -189,7 +189,7 @@ def render(target: Path, title: str, parts: list[Part], *, url: str | None = Non
     """Write a page of sections, each with the name of its run; they are ordered by question and analysis.
 
     Args:
-        url: the address of the page, where a picture stands beside it.
+        url: the address of the page, if there is a picture next to it.
     """
     questions = _by_question(parts)
     models = dict.fromkeys(one.model for by_title in questions.values() for of in by_title.values() for one in of)

@@ -1,4 +1,4 @@
-"""What the page says of `interp probing`."""
+"""What the page says about `interp probing`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -63,7 +63,7 @@ DEFINITIONS = {
 
 
 def section(study: ProbingStudy) -> Section:
-    """What the page says of `interp probing`; every number comes from the result."""
+    """What the page says about `interp probing`; every number comes from the result."""
     state, own = study.provenance["state"], study.probes[study.probes["control"] == "none"]
     methods = set(own["method"])
     figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}

@@ -150,8 +150,8 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def neurons_read(self) -> pd.DataFrame:
-        """The neurons that sparse probes read at the study's state, those of most tasks first: of how many tasks, and
-        t, p and weight of the task in which it sets good and bad sentences most apart."""
+        """The neurons that sparse probes read at the study's state, those read for the most tasks first: the number of
+        tasks, and t, p and weight for the task in which the neuron separates good and bad sentences most."""
         at = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
         most = at.loc[
             at.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
