@@ -134,9 +134,9 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
 
 
 def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> Figure:
-    """Mean of outlier dimensions by token class and state, in one panel each (figure 3); the first three by default.
+    """Mean of outlier dimensions by token class and state, with one panel each (figure 3); the first three by default.
 
-    Raises ValueError for a dimension that does not exist, and where there is no outlier to choose.
+    Raises ValueError for a dimension that does not exist, and if there is no outlier to choose.
 
     Examples:
         >>> import interp
@@ -253,7 +253,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     Args:
         dims: by default the outlier dimensions of the state that enters the layer, at most six.
 
-    Raises ValueError for a layer or dimension that is not in the study, and where there is no outlier to choose.
+    Raises ValueError for a layer or dimension that is not in the study, and if there is no outlier to choose.
 
     Examples:
         >>> import interp
@@ -323,7 +323,7 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
 
 
 def attention_view(shown: AttentionInText) -> Any:
-    """Attention patterns of a layer beside what one dimension of the key contributes to their scores (circuitsvis).
+    """Attention patterns of a layer next to what one dimension of the key contributes to their scores (circuitsvis).
 
     There are two panels for each head: its pattern, and the dimension's contribution to each score in nats, minus its
     mean over the keys that the query sees. Contributions are divided by their largest magnitude, which the panel's name

@@ -93,8 +93,8 @@ def results_of(directory: Path) -> dict[str, "Result"]:
 
 
 def _tables(result: "Result", wanted: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
-    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front; of it only
-    these columns, if any are named."""
+    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front. If columns
+    are named, the table has only these."""
     from interp.columns import with_columns
 
     names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]

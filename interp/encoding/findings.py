@@ -24,7 +24,7 @@ _REMOVABLE += "above the latter alone; no where it lies below it"
 
 
 def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
-    """From the tables of a study: whether −log α is a linear function of the output embeddings."""
+    """Whether −log α is a linear function of the output embeddings, from the tables of a study."""
     fits = regression.set_index("target")
     whole, shuffled = fits.loc["-log alpha"].to_dict(), fits.loc["shuffled"].to_dict()
     low, high = whole["cv_r2_low"], whole["cv_r2_high"]
@@ -46,7 +46,7 @@ def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
 
 
 def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
-    """From the table `pruning`: whether the dimensions least tied to probability can go."""
+    """Whether the dimensions least tied to probability can be removed, from the table `pruning`."""
     axes = pruning[pruning["basis"] == "axis"]
     curves = {order: axes[axes["order"] == order].set_index("fraction") for order in ("spearman", "random")}
     if any(curve.empty for curve in curves.values()):
@@ -73,7 +73,7 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
 
 
 def steered(steering: pd.DataFrame) -> Iterator[Finding]:
-    """From the table `steering`: whether moving along the regression's slope changes a token's probability as asked."""
+    """Whether steering along the slope changes a token's probability as asked, from the table `steering`."""
     rows = (
         (steering["text"] == "fitted") & (steering["shift"] == "regression") & steering["requested"].between(*_RATIOS)
     )

@@ -125,7 +125,7 @@ def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Fig
 
 
 def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
-    """What taking a bias away does to KL(u‖q), beside random directions, each run on a line."""
+    """What removing a bias does to KL(u‖q), next to random directions, with one line for each run."""
     kinds = {"norm": "random, of equal norm", "effect": "random, of equal effect"}
     title = f"ΔKL(u‖q) without {BIAS_NAME[bias]}, beside random directions"
     out = figure(title, "ΔKL(u‖q), nats", "", subtitle="at the λ nearest to 0, with 95 % interval")

@@ -229,8 +229,8 @@ class Bridge(View):
         return dict(known.values())
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """With the names and shapes of TransformerLens' own implementation if there is one; otherwise as in
-        transformers, without what the bridge adds."""
+        """Parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise those
+        of transformers, without what the bridge adds."""
         known = list(self._hooked_parameters()) if self._kind in _HOOKED else []
         yield from ((name, value) for name, value in known if "b_" not in name or value.any())
         named = {value.untyped_storage().data_ptr() for _, value in known}

@@ -46,7 +46,7 @@ class Judged(NamedTuple):
 
     @classmethod
     def of(cls, table: pd.DataFrame, score: Score) -> "Judged":
-        """From the table of `sentence_scores`, with the good sentences before the bad ones."""
+        """Make one from the table of `sentence_scores`, with the good sentences before the bad ones."""
         good, bad = np.split(table[score].to_numpy(), 2)
         return cls(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
 

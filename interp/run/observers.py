@@ -322,7 +322,7 @@ def observe(
 
 
 def _filled(shape: tuple[int, ...], value: float, device: torch.device) -> Float[Tensor, "*shape"]:
-    """A tensor of one value; of zeros on the CPU, memory is taken only where it is written to."""
+    """A tensor filled with one value. On the CPU, zeros take memory only where they are written to."""
     if value == 0 and device.type == "cpu":
         return torch.from_numpy(np.zeros(shape))
     return torch.full(shape, value, dtype=torch.float64, device=device)
