@@ -159,12 +159,14 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     of_dim = writers[writers["dim"] == dim]
     of_dim = of_dim[of_dim["first_position"] == of_dim["first_position"].min()].sort_values("share", ascending=False)
     largest = of_dim.iloc[0]
-    where = largest["component"] if pd.isna(largest["layer"]) else f"{largest['component']} of block {largest['layer']}"
+    where = largest["component"]
+    if not pd.isna(largest["layer"]):
+        where = f"the {where} of block {largest['layer']}"
     added = printed(largest["added"], "{:,.0f}")
     return Finding(
         question=question,
         verdict=side(largest["share_low"], largest["share_high"], 0.5),
-        measure=f"{where} adds most to those of dimension {dim}, {added} on average, and its share is",
+        measure=f"for dimension {dim}, {where} contributes most ({added} on average), and its share is",
         value=float(largest["share"]),
         low=float(largest["share_low"]),
         high=float(largest["share_high"]),
