@@ -24,15 +24,15 @@ def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]
     """
     row: Any
     for row in claims.itertuples():
-        where = f"in block {row.layer} for {words.get(row.key_class, f'the class {row.key_class}')}, by"
+        where = f"in block {row.layer} for {words.get(row.key_class, f'the class {row.key_class}')}"
         known = not math.isnan(row.p_value)
         matched = f"p = {row.p_value:.3f}; the largest change, up or down, for {CONTROLS} dimensions of similar size"
         few = f"no control: fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
         yield Finding(
             question=f"Does outlier dimension {row.dim} steer attention?",
             verdict=_verdict(row),
-            measure="when it is removed from the keys of one block at a time, the share of attention that a class of "
-            f"tokens gets changes most {where}",
+            measure="removing it from the keys of one block changes the share of attention that goes to a class of "
+            f"tokens; the largest such change, {where}, is",
             value=row.change,
             low=row.change_low,
             high=row.change_high,

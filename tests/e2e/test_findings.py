@@ -55,7 +55,7 @@ def test_an_effect_on_attention_is_said_only_of_what_was_removed(attended):
     section = pages.page.section(attended)
     assert section.findings == attended.findings
     assert f"outlier dimension {first['dim']} steer attention?" in section.summary
-    assert f"in block {first['layer']} for [CLS], by {first['change']:+z.4f} [".replace("-", "−") in section.summary
+    assert f"in block {first['layer']} for [CLS], is {first['change']:+z.4f} [".replace("-", "−") in section.summary
     assert f"p = {first['p_value']:.3f}; " in section.summary
     assert section.main == "ablation_0"
     assert [one.value for one in section.findings] == claims["change"].tolist()

@@ -108,7 +108,7 @@ def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
     (found,) = steered(pd.DataFrame([row | {"p_value": p, "control_change": 0.01}]), {"cls": "[CLS]"})
     assert found.verdict == verdict
-    assert "in block 3 for [CLS], by +0.0200" in str(found)
+    assert "in block 3 for [CLS], is +0.0200" in str(found)
     assert ("nothing" in str(found) or "fewer than 39" in str(found)) == math.isnan(p)
 
 

@@ -153,8 +153,8 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
     """Overlaps of every two subspaces (name_a, name_b, n_dims_a, n_dims_b, overlap, overlap_low, overlap_high,
     null_mean, null_high, by_construction, p, p_adjusted).
 
-    `null_mean` and `null_high` are the mean and the 97.5 % point over random rotations of one of the subspaces. The
-    other columns are as in `pair_table`.
+    `null_mean` and `null_high` are the mean and the 97.5th percentile over random rotations of one of the subspaces.
+    The other columns are as in `pair_table`.
 
     Args:
         seed: the seed for the rotations.
