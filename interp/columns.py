@@ -34,9 +34,9 @@ class Displayed:
     """A column as it is printed: its heading, its cells, and what they are sorted by.
 
     Args:
-        name: of the column in the table.
-        heading: with its meaning; that of an interval is with its value.
-        cells: as they are printed.
+        name: the name of the column in the table.
+        heading: its heading and meaning. An interval is under the heading of its value.
+        cells: the cells as they are printed.
         values: the column itself.
         numeric: whether it holds numbers.
     """
@@ -155,8 +155,8 @@ def with_columns(table: pd.DataFrame, columns: Sequence[str], known: Mapping[str
 
 
 def _with_ends(names: Sequence[str], known: Mapping[str, Column]) -> dict[str, tuple[str, str] | None]:
-    """Each column with the two of its interval: `_low` and `_high` of its name, or two that follow it, are called low
-    and high, and are not the interval of another column."""
+    """Each column with the two columns of its interval, if it has one: those with its name and `_low` or `_high`, or
+    the next two columns, if they are called low and high and do not belong to another column."""
     ends: dict[str, tuple[str, str] | None] = dict.fromkeys(names)
     for name, low, high in zip(names, names[1:], names[2:], strict=False):
         own = (f"{name}_low", f"{name}_high")
@@ -178,8 +178,8 @@ def _are_ends(low: str, high: str, names: Collection[str], known: Collection[str
 
 
 def _form(table: pd.DataFrame) -> Callable[[Any], str]:
-    """How all numbers of a column and of its interval are printed: three digits of the larger ones, fewer where they
-    say all, or powers of ten where the numbers are small and of very different size."""
+    """How all numbers of a column and of its interval are printed: three digits of the larger ones, fewer if
+    these are exact, or powers of ten if the numbers are small and of very different size."""
     if all(map(is_integer_dtype, table.dtypes)):
         return partial(printed, form="{:,}")
     numbers = table.to_numpy(dtype=float)

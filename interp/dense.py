@@ -26,7 +26,7 @@ __all__ = ["MOST_ROWS", "Dense", "number_types"]
 
 MOST_ROWS = 5_000_000
 """Up to this many rows, a result is saved as a tidy table, and kept in float64 while it is made."""
-_AT_ONCE = 2_000_000  # rows of `Dense.parts`
+_AT_ONCE = 2_000_000  # rows in each of `Dense.parts`
 
 
 def number_types(rows: int) -> tuple[type[np.floating], type[np.signedinteger]]:
@@ -127,7 +127,7 @@ class Dense:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with safe_open(path, "pt") as file:  # its tensors are mapped, those of "np" are copies
+            with safe_open(path, "pt") as file:  # tensors of "pt" are mapped from the file, those of "np" are copies
                 described = json.loads(file.metadata()["arrays"])
                 found = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
             labels = {dim: described["labels"].get(dim, found.get(dim)) for dim in described["dims"]}
@@ -164,7 +164,7 @@ class Dense:
         file.touch()
         mode = file.stat().st_mode
         save_file(tensors, file, {"arrays": json.dumps(described)})
-        file.chmod(mode)  # safetensors lets nobody else read it
+        file.chmod(mode)  # safetensors makes the file readable only for its owner
 
     def __call__(self, **labels: Any) -> pd.DataFrame:
         """The rows with these labels. For each dim, give one label or a list of several.

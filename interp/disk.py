@@ -30,10 +30,10 @@ __all__ += ["contents", "remove", "replacing", "replacing_directory", "result_na
 
 try:
     import fcntl
-except ImportError:  # Windows: what killed processes left there stays
+except ImportError:  # on Windows, what killed processes left behind stays
     fcntl = None  # type: ignore[assignment]
 
-_OLD = "old"  # what a folder that takes the place of another calls that one until it is removed
+_OLD = "old"  # the name, inside a new folder, of the folder that it replaces, until that is removed
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """The values of `OSError.errno` when there is no room to write."""
 CONTENTS = ".interp"
@@ -162,7 +162,7 @@ def tidy(path: Path) -> None:
     pattern = re.compile(rf"\.{re.escape(path.name)}\.interp-[0-9a-f]{{16}}\.tmp")
     for left in path.parent.glob("*.tmp"):
         if pattern.fullmatch(left.name) and not left.is_symlink():
-            with suppress(OSError), _locked(left):  # another process may be at it too, or holds it
+            with suppress(OSError), _locked(left):  # another process may also be removing it, or holds the lock
                 if (left / _OLD).exists() and not os.path.lexists(path):  # killed between the two renames
                     os.replace(left / _OLD, path)
                 shutil.rmtree(left)
@@ -198,9 +198,9 @@ def _scratch(path: Path) -> Iterator[Path]:
         folder = path.with_name(f".{path.name}.interp-{secrets.token_hex(8)}.tmp")
         folder.mkdir()
         with ExitStack() as lock:
-            with suppress(OSError):  # a file system without locks, on which nobody removes what is not locked either
+            with suppress(OSError):  # without locks, no other process removes this folder either
                 lock.enter_context(_locked(folder))
-            if not folder.exists():  # tidied away before it was locked
+            if not folder.exists():  # removed by another process before it was locked
                 continue
             try:
                 yield folder

@@ -18,17 +18,17 @@ __all__ = ["FORMATS", "Format", "check_formats", "export", "written_as"]
 Format: TypeAlias = Literal["csv", "xlsx", "latex", "json"]
 FORMATS: tuple[str, ...] = get_args(Format)
 _ENDINGS = {"latex": "tex"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes these for the beginning of a formula
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_SHEET_ROWS = 1_048_575  # of a sheet of Excel, under its header
+_SHEET_ROWS = 1_048_575  # rows of an Excel sheet below its header
 _SHEET_NAME = 31
 
 
 def written_as(table: pd.DataFrame, form: str, **look: Any) -> str:
     """A table as text in one of the formats csv, latex and json (a list of rows).
 
-    `look` are arguments of `interp.latex.latex`: what concerns LaTeX alone, which is to be read and not to be computed
-    with. In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
+    `look` has arguments of `interp.latex.latex`. They matter only for LaTeX, which is for reading and not for
+    computing. In csv, an apostrophe is put before text that a spreadsheet would run as a formula.
 
     Examples:
         >>> print(written_as(pd.DataFrame({"token": ["=1", "a"], "count": [2, 3]}), "csv"), end="")

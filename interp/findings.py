@@ -1,15 +1,15 @@
-"""Findings: what a result says, each with its number, interval, control and verdict, and the rule of the verdict."""
+"""Findings: what a result says, each with its number, interval, control, verdict, and the rule behind the verdict."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
 from interp.words import printed, within
 
-__all__ = ["Finding", "Verdict", "findings_table", "side"]
+__all__ = ["Finding", "Verdict", "findings_table", "over_texts", "side"]
 
 Verdict: TypeAlias = Literal["yes", "partly", "no", "cannot tell"]
 
@@ -19,7 +19,7 @@ class Finding:
     """A question that a result answers, and on what grounds.
 
     Args:
-        question: one that yes or no answers.
+        question: a question that can be answered by yes or no.
         verdict: "yes" or "no" if interval and control agree on it, "partly" if they agree in part, "cannot tell" if
             there is no interval or no control, or the interval includes both answers.
         measure: what `value` is, as the beginning of a sentence that ends with the number and its `unit`.
@@ -27,6 +27,7 @@ class Finding:
         control: the same measure for what it is compared with, NaN where there is none.
         compared_with: what the control is, in words; if its number is NaN, why there is none.
         rule: how the verdict follows from the numbers, in a sentence.
+        no_interval: why there is no interval, in a few words; empty if there is one, or if the reason is unknown.
         form: how the numbers are printed.
 
     Examples:
@@ -48,19 +49,20 @@ class Finding:
     control: float = math.nan
     compared_with: str = ""
     unit: str = ""
+    no_interval: str = ""
     form: str = "{:.3f}"
 
     @property
     def number(self) -> str:
-        """The value with its unit and interval."""
+        """The value with its unit and its interval, or why there is no interval."""
         if math.isnan(self.value):
             return "undefined"
         unit = f" {self.unit}" if self.unit else ""
-        return f"{printed(self.value, self.form)}{unit} {within(self.low, self.high, self.form)}"
+        return f"{printed(self.value, self.form)}{unit} {within(self.low, self.high, self.form, self.no_interval)}"
 
     @property
     def beside(self) -> str:
-        """What it is compared with, and the control's number; empty where there is nothing."""
+        """What the value is compared with, and the number of that control; empty if there is none."""
         if math.isnan(self.control):
             return self.compared_with
         return f"{self.compared_with}: {printed(self.control, self.form)}"
@@ -75,7 +77,7 @@ class Finding:
 
 
 def side(low: float, high: float, than: float = 0.0) -> Verdict:
-    """Whether an interval lies above a number: "no" if it lies below, "cannot tell" if it includes it or is NaN.
+    """Whether an interval lies above a number: "no" if below it, "cannot tell" if it is NaN or includes the number.
 
     Examples:
         >>> side(0.1, 0.3), side(-0.3, -0.1), side(-0.1, 0.3), side(0.1, 0.3, than=0.5)
@@ -91,4 +93,22 @@ def findings_table(findings: Iterable[Finding]) -> pd.DataFrame:
         >>> findings_table([]).columns.tolist()[:4]
         ['question', 'verdict', 'measure', 'value']
     """
-    return pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__]).drop(columns="form")
+    table = pd.DataFrame([asdict(one) for one in findings], columns=[*Finding.__dataclass_fields__])
+    return table.drop(columns=["form", "no_interval"])
+
+
+def over_texts(findings: Iterable[Finding], intervals: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Findings whose intervals are over texts, with the reason if there are none.
+
+    Args:
+        intervals: what the provenance says about the intervals (`interp.intervals.about`).
+
+    Examples:
+        >>> found = Finding(
+        ...     question="Is it so?", verdict="cannot tell", measure="the mean is", value=1.0, low=math.nan,
+        ...     high=math.nan, rule="yes where the interval lies above 0")
+        >>> print(*over_texts([found], {"none": "9 texts were read; intervals need 20"}))
+        Is it so? Cannot tell: the mean is 1.000 (no interval: 9 texts were read; intervals need 20).
+    """
+    why = intervals.get("none", "")
+    return tuple(replace(one, no_interval=one.no_interval or why) for one in findings)

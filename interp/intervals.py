@@ -93,7 +93,7 @@ def jackknife(
     if _too_few(groups, texts_per_group):
         return Jackknife(whole, np.full(whole.shape, np.nan), np.full(whole.shape, np.nan))
     share = (sizes / sizes.sum()).reshape(-1, *[1] * whole.ndim)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # of infinite, constant and enormous values
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # values may be infinite, constant or enormous
         corrected = groups * whole - ((1 - share) * without).sum(0)
         errors = (without - (whole if has_kinks else without.mean(0))) * np.sqrt(groups - 1)
         largest = np.abs(errors).max(0)
@@ -127,7 +127,7 @@ def from_sums(
         >>> float(found.value), float(found.half.round(3))
         (9.5, 2.769)
     """
-    with np.errstate(invalid="ignore", divide="ignore"):  # of what one group alone has
+    with np.errstate(invalid="ignore", divide="ignore"):  # only one group may have anything
         whole = of(*(one.sum(0) for one in sums))
         without = np.stack([of(*left) for left in zip(*map(summed_others, sums), strict=True)])
         return jackknife(whole, without, sizes, texts_per_group, has_kinks=has_kinks)

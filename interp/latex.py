@@ -9,9 +9,9 @@ from interp.columns import COMMON, Column, Displayed, displayed, with_columns
 
 __all__ = ["latex"]
 
-_WIDE = 96  # characters of 10-point type in a line of 6.5 inches
+_WIDE = 96  # characters of 10-point type that fit in a line of 6.5 inches
 _GAP = 2.5  # between two columns, in characters
-_MOST = 26  # characters of a line in a column of sentences
+_MOST = 26  # the most characters per line in a column of sentences
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"} | {"|": r"\textbar{}", "<": r"\textless{}"}
 _SPECIAL |= {">": r"\textgreater{}", "␣": r"\textvisiblespace{}", "–": "--", "…": r"\ldots{}", "“": "``", "”": "''"}
@@ -100,7 +100,7 @@ def _first(row: str) -> str:
 def _escaped(text: str) -> str:
     """Text as LaTeX writes it: symbols as formulas, `b_LN` with an index, `1.2e−05` as a power of ten."""
     pieces = _TRANSLATED.sub(_translated, text.replace("\n", " "))
-    return re.sub(r"(?<!\\)\$\$", "", pieces)  # one formula of two that touch
+    return re.sub(r"(?<!\\)\$\$", "", pieces)  # joins two adjacent formulas
 
 
 def _translated(found: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ _LIMITS = {
     "memory.max": ("memory.current", "inactive_file"),
     "memory.limit_in_bytes": ("memory.usage_in_bytes", "total_inactive_file"),
 }
-"""The files with a control group's limit, its usage, and the part of that it can give up (versions 2 and 1)."""
+"""The files with the limit and usage of a control group, and the entry for what it can give up (versions 2 and 1)."""
 _TRIM_ABOVE, _MAP_FROM, _MOST_MAPPED = -1, -3, -4  # glibc's M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX
 
 
@@ -101,7 +101,7 @@ def reused() -> Iterator[None]:
         yield
     finally:
         library.mallopt(_MOST_MAPPED, 2**16)
-        library.mallopt(_MAP_FROM, 2**25)  # these two are as large as glibc itself lets them grow
+        library.mallopt(_MAP_FROM, 2**25)  # glibc itself raises this threshold and the next one to at most these values
         library.mallopt(_TRIM_ABOVE, 2**26)
 
 
@@ -141,7 +141,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def _groups() -> Iterator[tuple[int, int]]:
-    """For each control group of the process, its limit and the memory in use that it cannot give up."""
+    """The limit of each control group of the process, and the memory in use that it cannot give up."""
     if not _OWN_GROUPS.is_file():
         return
     for line in _OWN_GROUPS.read_text(encoding="utf-8").splitlines():

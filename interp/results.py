@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "load_result", "provenance"]
 
-version = functools.cache(importlib.metadata.version)  # which reads files
+version = functools.cache(importlib.metadata.version)  # reads files each time
 
 _R = TypeVar("_R", bound="Result")
 _SHOWN_ROWS = 20
@@ -191,7 +191,7 @@ class Result:
         Args:
             columns: names of the columns to show. A comment at the end names those that are not shown by default.
 
-        Raises ValueError if the result has no table of that name, or the table none of these columns.
+        Raises ValueError if the result has no table of that name, or if the table lacks one of these columns.
 
         Examples:
             >>> print(Result(provenance={}).to_latex("findings").splitlines()[1])

@@ -25,7 +25,7 @@ from interp.run.passes import Passes, asks, side_by_side
 
 __all__ = ["ask_all"]
 
-_OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # what `interp.generation.prompts` is asked with
+_OF_PROMPTS = ("n", "prompt_tokens", "new_tokens")  # the options of `interp.generation.prompts`
 _DEFAULT = ReportOptions()
 _log = logging.getLogger("interp")
 
@@ -111,7 +111,7 @@ def ask_all(model: Model, text: Source = "bundled", options: ReportOptions = _DE
 
 
 def _bos(model: Model, bos: bool | None) -> bool | None:
-    """Whether a beginning-of-sequence token comes first. None leaves it to what TransformerLens knows of the model."""
+    """Whether a beginning-of-sequence token comes first. None: as TransformerLens does it for the model."""
     if is_encoder(model):
         return None
     directory = origin(model).directory

@@ -15,14 +15,15 @@ _CLASS_WORD = {
     "comma_period": "commas and periods",
     "first": "the first token",
 }
-_CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_period", "other"})  # of interp itself
+# the classes of interp itself, for decoders and for encoders
+_CLASSES = ({"first", "bos", "comma_period", "other"}, {"cls", "sep", "comma_period", "other"})
 DECODER_NAME = {"sample": "sampling", "top_k": "top-k", "top_p": "top-p"}
 """The display names of decoders, if they differ from the name."""
 
 
 def class_words(names: Iterable[str]) -> Mapping[str, str]:
-    """The display names of a study's token classes that differ from the name. Classes of a user's own, which may mean
-    something else by the same name, have none.
+    """The display names of a study's token classes that differ from the name. A user's own classes have none,
+    because they may mean something else by the same name.
 
     Args:
         names: of all classes of the study.
@@ -66,11 +67,15 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def within(low: float, high: float, form: str) -> str:
-    """The 95 % interval of a number; that there is none where it is NaN.
+def within(low: float, high: float, form: str, why_none: str = "") -> str:
+    """The 95 % interval of a number. If it is NaN, says that there is none, and why.
 
     Examples:
         >>> within(0.1, 0.25, "{:.2f}"), within(float("nan"), 1.0, "{:.2f}")
         ('[0.10, 0.25]', '(no interval)')
+        >>> within(float("nan"), float("nan"), "{:.2f}", "a single task")
+        '(no interval: a single task)'
     """
-    return "(no interval)" if math.isnan(low) or math.isnan(high) else f"[{printed(low, form)}, {printed(high, form)}]"
+    if math.isnan(low) or math.isnan(high):
+        return f"(no interval: {why_none})" if why_none else "(no interval)"
+    return f"[{printed(low, form)}, {printed(high, form)}]"

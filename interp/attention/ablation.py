@@ -32,8 +32,8 @@ from interp.run.passes import Passes, Reading, runs
 __all__ = ["KeyAblation", "Where", "ablate", "ablation_effect", "planned"]
 
 Where = Literal["keys", "residual"]
-_OUTLIERS = 3  # outlier dimensions that are ablated, those of the most states first
-_CONTROLS = 5  # random dimensions beside them, and as many of those that match nothing
+_OUTLIERS = 3  # the number of outlier dimensions to remove; those of the most states come first
+_CONTROLS = 5  # the number of random dimensions, and of dimensions nearest in size if none match
 _COLUMNS = ["layer", "dim", "set", "magnitude", "removed", "where", "mode", "key_class", "attention_before"]
 _COLUMNS += ["attention_after", "change_low", "change_high", "head", "head_before", "head_after"]
 _SET = ["layer", "key_class", "set"]
@@ -97,7 +97,7 @@ class KeyAblation(GroupedKeyObserver):
         self, circuit: QKCircuit, fills: Mapping[int, float], q: Tensor, x: Tensor, scores: Tensor
     ) -> Iterator[Tensor]:
         """The scores with each dimension of the keys set to its constant."""
-        directions = x.shape[1] if circuit.rotates else 1  # without RoPE all keys have the same one
+        directions = x.shape[1] if circuit.rotates else 1  # without RoPE, all keys share one direction
         for dim, fill in fills.items():
             direction = circuit.key_of(dim, directions).to(x)
             along = einsum(q, direction, "batch query head d_head, key head d_head -> batch head query key")
@@ -243,7 +243,7 @@ def _drivers(gaps: pd.DataFrame) -> list[int]:
 
 
 def _matched(size: pd.DataFrame, outlying: list[int], outliers: pd.Series, n: int) -> list[int]:
-    """Dimensions as large as the outliers that are removed: the n nearest to each, or a few if none match."""
+    """Dimensions as large as the outliers that are removed: the n nearest to each, or a few if fewer than n match."""
     found: dict[int, None] = {}
     for dim in outlying:
         near = apart_in_size(size, dim).drop(outliers).nsmallest(n)

@@ -16,11 +16,11 @@ from interp.run.groups import MOST
 
 __all__ = ["cost", "dry_run", "profile_sums", "sink_sums"]
 
-_AT_ONCE = 2**18  # scores, see interp.models.qk
-_COPIES = 5  # of those: scaled, masked, their softmax, without a dimension
-_REMOVED = 3 * (1 + 39) + 5  # dimensions of a layer's keys at most: outliers, controls, random ones
-_DENSE_ROWS = 5_000_000  # beyond these the scores are saved as arrays, see interp.dense
-_TABLE_ROW = 160  # bytes of a row of a table of scores or of gaps, while it is saved
+_AT_ONCE = 2**18  # scores that are computed together; see interp.models.qk
+_COPIES = 5  # copies of these scores: scaled, masked, softmax, and without a dimension
+_REMOVED = 3 * (1 + 39) + 5  # dimensions that are removed from a layer's keys, at most: outliers, controls, random
+_DENSE_ROWS = 5_000_000  # with more rows, scores are saved as arrays; see interp.dense
+_TABLE_ROW = 160  # bytes per row of a table of scores or gaps while it is being saved
 
 
 def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
@@ -34,7 +34,7 @@ def dry_run(name: str, data: Any, options: Mapping[str, Any]) -> Cost:
     found = cost(size, n_classes=n_classes, layers=options.get("layers"), by_head=by_head)
     again = size.attention(size.row(options.get("context"))) / 2
     read, scored = found.passes
-    if options.get("average") == "sentence":  # all keys take sums of their own
+    if options.get("average") == "sentence":  # the class of all keys needs its own sums
         more = 1 + 1 / found.numbers["n_classes"]
         scored = replace(scored, sums=math.ceil(scored.sums * more), flops=scored.flops * more)
     if options.get("sinks"):

@@ -34,7 +34,7 @@ __all__ += ["contributions", "contributions_by_layer", "dimension_means", "means
 __all__ += ["outlier_values"]
 
 _DIMENSION = "dimension of the residual stream"
-_IN_ROW = 4  # panels
+_IN_ROW = 4  # panels per row
 _NAMED = 6  # outlier dimensions that get a line of their own
 _POINTS = 40  # dimensions shown for each head
 _REMOVED = {
@@ -134,9 +134,9 @@ def attention_by_layer(study: AttentionStudy, classes: Several[str] | None = Non
 
 
 def outlier_values(study: AttentionStudy, dims: Several[int] | None = None) -> Figure:
-    """Mean of outlier dimensions by token class and state, in one panel each (figure 3); the first three by default.
+    """Mean of outlier dimensions by token class and state, with one panel each (figure 3); the first three by default.
 
-    Raises ValueError for a dimension that does not exist, and where there is no outlier to choose.
+    Raises ValueError for a dimension that does not exist, and if there is no outlier to choose.
 
     Examples:
         >>> import interp
@@ -165,7 +165,7 @@ def contributions(study: AttentionStudy, layer: int, key_class: str) -> Figure:
     """Mean contribution of each dimension to the scores of one class of keys, for all heads of a layer.
 
     The forty largest of each head are drawn; outlier dimensions of the state that enters the layer are named. The class
-    `all` is of all keys; `all_contributions` draws every dimension.
+    `all` has all keys; `all_contributions` draws every dimension.
 
     Raises ValueError for a layer or class that is not in the study.
 
@@ -194,7 +194,7 @@ def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all")
     """Mean contribution of every dimension, one line for each head of a layer, over all keys (the paper's figure 4).
 
     Args:
-        key_class: the keys; all of them.
+        key_class: the class of keys; by default all keys.
 
     Raises ValueError for a layer or class that is not in the study.
 
@@ -217,8 +217,8 @@ def all_contributions(study: AttentionStudy, layer: int, key_class: str = "all")
 
 
 def contributions_by_layer(study: AttentionStudy, key_class: str = "all") -> Figure:
-    """Mean contribution of every dimension in every layer, one panel for each (the paper's figure 5): mean over heads,
-    and the range that they fill.
+    """Mean contribution of every dimension, with one panel per layer (the paper's figure 5): mean over heads, and their
+    range.
 
     Raises ValueError for a class that is not in the study.
 
@@ -253,7 +253,7 @@ def outlier_contributions(study: AttentionStudy, layer: int, dims: Several[int] 
     Args:
         dims: by default the outlier dimensions of the state that enters the layer, at most six.
 
-    Raises ValueError for a layer or dimension that is not in the study, and where there is no outlier to choose.
+    Raises ValueError for a layer or dimension that is not in the study, and if there is no outlier to choose.
 
     Examples:
         >>> import interp
@@ -290,7 +290,7 @@ def contribution_table(study: AttentionStudy, layer: int, dim: int) -> Figure:
 def ablation(study: AttentionStudy, key_class: str) -> Figure:
     """Change of attention to a class when a dimension is removed from a layer's keys: outliers against controls.
 
-    Outlier dimensions have bars, their 95 % intervals.
+    Bars at outlier dimensions are 95 % intervals.
 
     Raises ValueError for a class that is not in the table, and where no layer had an outlier.
 
@@ -323,10 +323,11 @@ def ablation(study: AttentionStudy, key_class: str) -> Figure:
 
 
 def attention_view(shown: AttentionInText) -> Any:
-    """Attention patterns of a layer beside what one dimension of the key contributes to their scores (circuitsvis).
+    """Attention patterns of a layer next to what one dimension of the key contributes to their scores (circuitsvis).
 
-    For each head two panels: its pattern, and the dimension's contribution to each score in nats, minus its mean over
-    the keys that the query sees; divided by the largest magnitude, which the panel's name gives.
+    There are two panels for each head: its pattern, and the dimension's contribution to each score in nats, minus its
+    mean over the keys that the query sees. Contributions are divided by their largest magnitude, which the panel's name
+    gives.
 
     Args:
         shown: what `interp.attention.attention_in_text` returns.

@@ -17,21 +17,22 @@ _RULE += "no where p is larger; cannot tell where too few dimensions match it in
 
 
 def steered(claims: pd.DataFrame, words: Mapping[str, str]) -> Iterator[Finding]:
-    """Of each outlier dimension, from the table of `interp.attention.claims.largest_effects`: its largest effect.
+    """The largest effect of each outlier dimension, from the table of `interp.attention.claims.largest_effects`.
 
     Args:
         words: the display names of classes, if they differ from the name.
     """
     row: Any
     for row in claims.itertuples():
-        where = f"in block {row.layer}, to {words.get(row.key_class, row.key_class)}:"
+        where = f"in block {row.layer} for {words.get(row.key_class, f'the class {row.key_class}')}"
         known = not math.isnan(row.p_value)
-        matched = f"p = {row.p_value:.3f}; largest change, up or down, for any of {CONTROLS} dimensions of similar size"
-        few = f"fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
+        matched = f"p = {row.p_value:.3f}; the largest change, up or down, for {CONTROLS} dimensions of similar size"
+        few = f"no control: fewer than {CONTROLS} dimensions are within a factor of {MOST_APART:g} of its size"
         yield Finding(
             question=f"Does outlier dimension {row.dim} steer attention?",
             verdict=_verdict(row),
-            measure=f"removing it from the keys of one block at a time changes attention most {where}",
+            measure="removing it from the keys of one block changes the share of attention that goes to a class of "
+            f"tokens; the largest such change, {where}, is",
             value=row.change,
             low=row.change_low,
             high=row.change_high,

@@ -17,7 +17,7 @@ __all__ = ["LargeValues", "MassiveActivations", "large_values", "position_bins"]
 
 _LEAST = 100.0
 _OVER_MEDIAN = 1_000.0
-_LARGE = 0.1  # of that, where a value is followed before it is massive
+_LARGE = 0.1  # share of this ratio above which a value is followed before it is massive
 _COLUMNS = ["state", "dim", "first_position", "last_position", "n_activations", "n_tokens", "max_abs", "max_ratio"]
 
 

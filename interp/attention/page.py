@@ -1,4 +1,4 @@
-"""What the page says of `interp attention`."""
+"""What the page says about `interp attention`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,41 +18,45 @@ from interp.words import count, printed, within
 
 __all__ = ["DEFINITIONS", "section", "sides"]
 
-_LEAST = 1e-4  # a change of attention that is printed
-_MOST_DIMS = 20  # whose tokens the page has
+_LEAST = 1e-4  # the smallest change of attention that is printed
+_MOST_DIMS = 20  # the number of dimensions whose tokens the page has
 
 DEFINITIONS = {
     "Source": "Maruta and Matsuzaki, on BERT-base-uncased; attention by class as in Clark et al. 2019.",
-    "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at "
-    "m and a key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
+    "C_j": "[(x_m W_Q + b_Q) W_Kᵀ]_j x_nj: what dimension j of the key contributes to the score of a query at m and a "
+    "key at n (the paper's equation 6, read with b_Q W_Kᵀ x).",
     "Classes of keys": "first is the token at the first position of a row, whatever it is; BOS, [CLS] and [SEP] are "
-    "these tokens; commas and periods are the two; other is all the rest. Users can define classes of their own.",
+    "the special tokens themselves; commas and periods are one class; other is everything else. Users can define "
+    "classes of their own.",
     "Gap": "C_j of a class of keys minus that of the other keys; n_dims_90 dimensions make 90 % of it.",
     "Outlier dimension": "Its mean over tokens is over k robust SD (1.4826 MAD) from the median over the state's "
-    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many of as many "
-    "dimensions lie beyond k in N(0, 1) noise.",
+    "dimensions, or over k SD from the mean; rule and k are in the provenance. in_noise: how many dimensions would lie "
+    "beyond k if their means were N(0, 1) noise.",
     "Tokens of a dimension": "A click on an outlier dimension shows the 20 tokens at which its magnitude is largest, "
     "each with up to eight tokens of its row on either side, in the state in which the dimension stands out most; the "
-    "table contexts has every state. Of magnitudes within about 1 in 8,000 the first in the text are shown.",
+    "table contexts has every state. Among magnitudes that differ by less than about 1 in 8,000, the first in the text "
+    "are shown.",
     "Massive activation": "A single value of the residual stream above 100 and above 1,000 times the median magnitude "
     "of the hidden state of its row (Sun et al. 2024).",
     "Sink": "A position that draws more than epsilon of a head's attention from the queries that see it, on average; "
-    "rate is the share of heads and rows in which it does (Gu et al. 2025). Positions that fewer queries see than "
-    "uniform attention needs for that are left out.",
-    "by_direction, by_norm": "What sets the score |q| |k| cos of a position apart from that of other keys, as far as "
-    "the direction of its key makes it, and as far as the norm does; they add up to gap.",
-    "Writer": "What adds to a massive activation until it is highest: embeddings, attention or MLP of a block.",
+    "rate is the share of heads and rows in which it does (Gu et al. 2025). Positions that are seen by so few queries "
+    "that uniform attention alone could make them sinks are left out.",
+    "by_direction, by_norm": "The two parts of gap, the difference between the score |q| |k| cos of a position and "
+    "that of other keys: the part due to the direction of its key, and the part due to its norm.",
+    "Writer": "What adds to a massive activation until its height is reached: the embeddings, or attention or MLP of a "
+    "block.",
     "Removed": "The dimension is set to its mean (or zero) in the input of one layer's keys only. Controls are random "
-    "dimensions, and others of which as much is removed (matched: in root mean square, within a factor of 1.5).",
+    "dimensions, and dimensions of similar size (matched: what is removed has a root mean square within a factor of "
+    "1.5).",
     "p": "(1 + controls with at least as large an effect) / (1 + 39 controls), the effect being the largest |change of "
-    "attention| over all blocks and classes; NaN where fewer than 39 dimensions match.",
+    "attention| over all blocks and classes; NaN if fewer than 39 dimensions match.",
     "L3H5": "Head 5 of block 3. Layers are TransformerLens' blocks, counted from 0 as heads are; the paper counts "
     "layers from 1 and calls that layer 4. State 0 is the embeddings, state L + 1 what leaves block L.",
 }
 
 
 def section(study: AttentionStudy) -> Section:
-    """What the page says of `interp attention`; every number comes from the result."""
+    """What the page says about `interp attention`; every number comes from the result."""
     figures = {"dimension_means": plots.dimension_means(study), "attention": plots.attention_by_layer(study)}
     if not study.outliers.empty:
         figures["outlier_values"] = plots.outlier_values(study)
@@ -90,7 +94,7 @@ def section(study: AttentionStudy) -> Section:
 
 
 def _contexts(study: AttentionStudy) -> dict[str, Contexts]:
-    """The tokens at which the outlier dimensions are largest, in the state in which each stands out most."""
+    """The tokens at which each outlier dimension is largest, in the state in which it stands out most."""
     found = study.outliers[study.outliers["rank"] <= _MOST_DIMS]
     score = found["robust_z" if study.rule == "robust" else "z"].abs()
     most = found.loc[score.groupby(found["rank"]).idxmax(), ["dim", "state"]]
@@ -116,7 +120,7 @@ def _sinks(study: AttentionStudy) -> dict[str, pd.DataFrame]:
 
 
 def _driven(study: AttentionStudy) -> str:
-    """What removing a dimension with the largest gap does at most, beside all other dimensions but outliers."""
+    """The largest effect of removing a dimension with the largest gap, next to all other dimensions except outliers."""
     table = study.changes
     removed = table[table["set"] == "driver"].dropna(subset="change")
     if removed.empty:
@@ -132,7 +136,7 @@ def _driven(study: AttentionStudy) -> str:
     attention = f"attention to {study.class_words.get(row['key_class'], row['key_class'])}"
     change = f"{printed(row['change'], form)} {within(row['change_low'], row['change_high'], form)}"
     how = f"most when removed from the keys of block {row['layer']}: by {change}"
-    return f"{tried}, {row['dim']} changes {attention} {how}{against}."
+    return f"{tried}, dimension {row['dim']} changes {attention} {how}{against}."
 
 
 def _outliers(study: AttentionStudy) -> str:
@@ -177,7 +181,7 @@ def sides(studies: Mapping[str, AttentionStudy]) -> Sides:
 
 
 def _attention(studies: Mapping[str, AttentionStudy], key_class: str) -> Figure:
-    """Attention to a class of keys by depth, mean over heads; dotted what uniform attention would give."""
+    """Attention to a class of keys by depth, mean over heads; the dotted line is uniform attention."""
     called = {study.class_words.get(key_class, key_class) for study in studies.values()}
     title = f"Attention to {plain(called.pop() if len(called) == 1 else key_class)}"
     out = figure(title, DEPTH, "attention summed over the class", subtitle="mean over heads; dotted: uniform")

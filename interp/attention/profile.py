@@ -27,7 +27,7 @@ __all__ = ["DimensionCorrelations", "DimensionProfile", "check_rule", "dimension
 __all__ += ["noise_count", "outlier_counts", "outlier_threshold"]
 
 _Of: TypeAlias = Literal["residual", "attn_input"]
-_IN_NOISE = 0.05  # outlier dimensions that noise gives at the default threshold of the robust rule
+_IN_NOISE = 0.05  # the number of outliers in noise at the default threshold of the robust rule
 
 
 class DimensionProfile(KeyObserver):
@@ -49,7 +49,7 @@ class DimensionProfile(KeyObserver):
         if self.of == "residual":
             return jointly([state_name(self.model, layer)], partial(self._read, layer, keys))
         circuit = qk_circuit(self.model, layer)
-        names = circuit.input_name, circuit.query_name  # of these only the second fires once in every model
+        names = circuit.input_name, circuit.query_name  # only the second of these fires once in every model
         return jointly(names, lambda x, q: self._read(layer, keys, circuit.attn_input(x)))
 
     def _read(self, state: int, keys: KeyClassBatch, activation: Tensor) -> None:

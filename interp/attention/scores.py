@@ -89,7 +89,7 @@ class ScoreContributions(GroupedKeyObserver):
         self.add_to_layers(contribution=of_dims, query=(*shape, model.cfg.d_head), weight=shape, pairs=shape[1:])
         if centred:
             self.add_to_layers(centred=of_dims)
-        apart = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads that have the same weight are averaged
+        apart = (1 if weights == "mean" else shape[0], *of_dims[1:])  # heads of equal weight are averaged
         self.has_gaps = 8 * MOST * len(chosen) * math.prod(apart) <= MOST_BYTES
         for layer in chosen:
             self.add_groups(layer, "total", (*shape, len(_TOTALS)))
@@ -122,7 +122,7 @@ class ScoreContributions(GroupedKeyObserver):
         q = keys.zero_padded(circuit.rotate(q).to(x))
         one_hot, counts, u = keys.one_hot, circuit.span.up_to(keys.counts), None
         n_seen = counts.sum(-1).clamp(min=1)
-        if self.average == "sentence":  # the mean of all keys of a sentence is not made of those of its classes
+        if self.average == "sentence":  # the mean over all keys does not follow from those of the classes
             one_hot, counts = (torch.cat([of, of.sum(-1, keepdim=True)], -1) for of in (one_hot, counts))
         mass = counts[:, :, None]
         if patterns is not None:

@@ -16,7 +16,7 @@ from interp.models.qk import QKCircuit
 
 __all__ = ["Patterns", "Rows", "attended_queries", "pair_sums"]
 
-_AT_ONCE = 2**18  # contributions of single keys to one head: what a processor's cache holds
+_AT_ONCE = 2**18  # contributions of single keys to one head that fit in a processor's cache
 
 Patterns: TypeAlias = Iterable[tuple[slice, slice, Float[Tensor, "batch head query key"]]]
 """The attention of a few queries to some keys at a time; see `QKCircuit.patterns`."""
@@ -74,7 +74,7 @@ def pair_sums(circuit: QKCircuit, rows: Rows, *, centred: bool, sums_to_one: boo
 def _key_means(
     circuit: QKCircuit, rows: Rows, of_all: Float[Tensor, "groups head d_model"] | None
 ) -> Float[Tensor, "groups head classes d_model"]:
-    """What centring takes off each class's sum: queries weighted by their share of it, over all keys they see.
+    """What centring subtracts from each class's sum: queries weighted by their share of it, over all keys they see.
 
     `Σ_m s_m Σ_n C_j = Σ_m s_m [W_K q_m]_j Σ_n x_nj`, n the keys that m sees. With RoPE, which turns each key by its own
     position, keys are summed over last, `Σ_n x_nj [W_K u_n]_j`, for one class after the other; where the means of all
@@ -106,7 +106,7 @@ def _over_keys(
     """`Σ_n w_n x_nj [W_K u_n]_j` over the keys of each group and class, w the weight of the key's row and head.
 
     Key by key, `d_model` products for each key and head are made and added up; with all keys of a group and class at
-    once, `d_head d_model` for each group, class and head. What makes fewer is taken.
+    once, `d_head d_model` for each group, class and head. The way with fewer products is chosen.
     """
     classes = rows.one_hot.shape[2]
     if rows.real.numel() > u.shape[3] * rows.n_groups * classes:

@@ -36,7 +36,7 @@ from interp.corpora.batching import Text, as_batches
 from interp.corpora.classes import TokenClasses
 from interp.corpora.counts import unigrams_of
 from interp.dense import Dense
-from interp.findings import Finding
+from interp.findings import Finding, over_texts
 from interp.models.head import real_tokens
 from interp.models.qk import check_layers, qk_circuit
 from interp.models.sites import Model
@@ -102,7 +102,8 @@ class AttentionStudy(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         epsilon = self.provenance.get("epsilon", math.nan)
-        return (*steered(self.claims, self.class_words), *sink_findings(self.tables, epsilon))
+        found = *steered(self.claims, self.class_words), *sink_findings(self.tables, epsilon)
+        return over_texts(found, self.provenance.get("intervals", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

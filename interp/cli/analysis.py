@@ -141,7 +141,7 @@ def report(
 
     Analyses that read the same text in the same way share a forward pass. Writes the results of all analyses to DIR
     (with several models, to DIR/MODEL) and DIR/index.html. A run that was killed resumes where it stopped. Each result
-    is written when its analysis ends (with --overwrite, all at the end); interp page DIR shows those that there are.
+    is written when its analysis ends (with --overwrite, all at the end); interp page DIR shows those that are finished.
     """
     options, how = flags.read(ReportOptions, given), flags.read(ModelOptions, given)
     names = model or bundled_models()
@@ -208,7 +208,7 @@ class _Steps:
 
         self.sizes = dict.fromkeys(names, 1)
         if len(names) > 1:
-            with suppress(ValueError, OSError):  # of a kind whose shape nobody knows; loading it says what is wrong
+            with suppress(ValueError, OSError):  # an unknown kind of model; loading it says what is wrong
                 self.sizes = {name: shape(name).parameters for name in names}
         self.start = time.monotonic()
         self.done = 0.0

@@ -125,7 +125,7 @@ def run(application: Callable[..., Any], given: list[str]) -> int:
         if error.errno not in FULL:
             return _fail(f"{type(error).__name__}: {error}", 1)
         if error.filename is None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # where the rest of its buffer goes
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there
             return _fail(f"standard output cannot be written to: {reason}; all files that were saved are complete", 1)
         return _fail(f"no room to write {error.filename}: {reason}; make room and run the same command again", 1)
     except Exception as error:

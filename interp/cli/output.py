@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Stopped", "check_output", "check_working", "check_writable", "is_saving", "on_terminal", "resumable"]
 __all__ += ["save", "save_early", "show", "unfinished"]
 
-_STARTED = "started.json"  # the mark of a directory that `unfinished` made
-_SAVING = "saving"  # holds the command, from when its results are being saved
-_NOTHING_DONE = {_STARTED, _SAVING, COMMAND}  # what says only whose a directory is
+_STARTED = "started.json"  # marks a directory that `unfinished` made
+_SAVING = "saving"  # holds the command from the moment its results are being saved
+_NOTHING_DONE = {_STARTED, _SAVING, COMMAND}  # these files only say whose directory it is
 
 
 class Stopped(Exception):
@@ -61,11 +61,11 @@ def unfinished(out: Path, job: Job) -> Iterator[Path]:
         if distributed.part().of == 1 and directory.exists() and not _keeps(directory):
             remove(directory)
             for folder in made:
-                with suppress(OSError):  # somebody else has put something there
+                with suppress(OSError):  # another process has put something there
                     folder.rmdir()
         raise
     try:
-        with uninterrupted(), suppress(FileNotFoundError):  # the same command beside this one has removed it
+        with uninterrupted(), suppress(FileNotFoundError):  # the same command in another process has removed it
             remove(directory)
     except KeyboardInterrupt:
         raise Stopped(f"stopped when everything had been written to {out}") from None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["results_of", "show"]
 
-_ROWS = 20  # of a table on a terminal
+_ROWS = 20  # the number of rows of a table that a terminal shows
 
 
 def show(
@@ -37,8 +37,9 @@ def show(
     """Show the findings and tables of a run.
 
     Without TABLE, prints the findings and the names of the tables. With TABLE, prints that table (on a terminal, only
-    its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, of all tables
-    if none is named. latex has the headings of the page and as many columns as fit on one; --columns chooses others.
+    its first rows). --format prints the table as csv, latex or json. With --out it writes files instead, for all
+    tables if none is named. latex has the headings of the HTML page and as many columns as fit on a printed page;
+    --columns chooses others.
     """
     from interp.exports import check_formats, export, written_as
 
@@ -92,8 +93,8 @@ def results_of(directory: Path) -> dict[str, "Result"]:
 
 
 def _tables(result: "Result", wanted: str | None, columns: Sequence[str] | None) -> dict[str, "pd.DataFrame"]:
-    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front; of it only
-    these columns, if any are named."""
+    """All tables of a result, or the one called `wanted`, with or without the name of the analysis in front. If columns
+    are named, the table has only these."""
     from interp.columns import with_columns
 
     names = [name for name in (*result.tables, *result.dense) if wanted in (None, name, f"{result.analysis}/{name}")]

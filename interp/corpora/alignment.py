@@ -13,7 +13,7 @@ from interp.models.spelling import Spelling
 
 __all__ = ["Aligned", "aligned", "cuts_words"]
 
-_MARK = "##"  # of WordPieces that go on with a word
+_MARK = "##"  # begins a WordPiece that continues a word
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _of_words(tokenizer: Any, text: str, ids: Sequence[int]) -> Aligned:
     lasts = [last for _, last in places]
     stops = (
         np.searchsorted(ends, lasts, side="right") - 1
-    )  # with marks that make one character with what is before them
+    )  # with combining marks, which form one character with what precedes them
     stops += ends[stops] < lasts
     return Aligned([*zip(starts.tolist(), stops.tolist(), strict=True)], words)
 

@@ -17,7 +17,7 @@ from interp.models.spelling import Spelling
 
 __all__ = ["KeyClasses", "Says", "TokenClasses", "token_classes"]
 
-_POSITIONS = 1_024  # at which the classes of some tokens tell them from others in a checkpoint
+_POSITIONS = 1_024  # the number of positions at which a checkpoint compares the classes of some tokens
 
 
 @dataclass(frozen=True, eq=False)

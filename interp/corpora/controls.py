@@ -23,9 +23,9 @@ from interp.corpora.pairs import _LEXICON, COLUMNS, TASKS, _draw, _entries, _kno
 __all__ = ["Swap", "swapped"]
 
 Swap: TypeAlias = Literal["words", "numbers"]
-_CHOSEN = ("numeral", "name", "male_name", "female_name")  # what is swapped where there is one
+_CHOSEN = ("numeral", "name", "male_name", "female_name")  # the words to swap, if a template has one of these
 _DRAWN: dict[Swap, str] = {"words": "control", "numbers": "control-numbers"}
-_OTHER = "9"  # no template numbers its words so high
+_OTHER = "9"  # no template has a word with this number
 
 
 def swapped(tasks: Sequence[str], *, swap: Swap = "words", n_per_task: int = 500, seed: int = 0) -> DataFrame:

@@ -145,7 +145,7 @@ def dataset_table(dataset: Any, name: str) -> Table:
     kinds = {column: getattr(kind, "dtype", None) for column, kind in (dataset.features or {}).items()}
 
     def read(chosen: Sequence[str]) -> Iterator[TableRow]:
-        rows = dataset.select_columns(list(chosen)) if kinds else dataset  # nothing else is decoded
+        rows = dataset.select_columns(list(chosen)) if kinds else dataset  # other columns are not decoded
         if is_dataset(dataset, "Dataset"):
             parts = ((part.keys(), zip(*part.values(), strict=True)) for part in rows.iter(1_000))
             rows = (dict(zip(names, row, strict=True)) for names, part in parts for row in part)
@@ -182,7 +182,7 @@ def opened(path: Path, *, header: bool = False, digest: xxhash.xxh3_128 | None =
         packed.seek(0)
         file: Any = gzip.GzipFile(fileobj=packed) if path.suffix == ".gz" else packed
         if suffix == ".parquet":
-            if file is not packed:  # it is not read from front to back
+            if file is not packed:  # this format is not read from front to back
                 copy = stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(file, copy)
                 file = copy

@@ -191,7 +191,7 @@ def _from_dataset(source: Any, column: str | None, limit: int | None) -> Corpus:
         about = json.dumps([source.info.dataset_name, source.info.config_name, str(source.split)])
         start, _ = _fingerprint(islice(read(), _FIRST_TEXTS))
         return Corpus(name, f"hub:{about}:{chosen}:{start}", read, remote=True)
-    stop = limit if is_dataset(source, "IterableDataset") else None  # it may have no end
+    stop = limit if is_dataset(source, "IterableDataset") else None  # it may never end
     fingerprint, n_texts = _fingerprint(islice(read(), stop))
 
     def again() -> Iterator[str]:

@@ -18,8 +18,8 @@ from interp.corpora.unigrams import chunked, tokenizer_hash
 
 __all__ = ["Tokens", "Unknown", "tokens_of", "unknown_id"]
 
-MOST_KEPT = 2**28  # tokens that are kept, a gigabyte
-_ENOUGH = 10_000  # tokens, none of them known, after which nobody waits for the end of a corpus
+MOST_KEPT = 2**28  # the most tokens that are kept, one gigabyte
+_ENOUGH = 10_000  # reading stops after this many tokens if all of them are unknown
 _WARN_ABOVE = 0.05
 
 
@@ -125,13 +125,13 @@ class Tokens:
                 if found.n_tokens >= _ENOUGH and found.n_unknown == found.n_tokens:
                     break
                 if found.n_tokens <= MOST_KEPT:
-                    with suppress(OSError):  # no room: tokenised again at the next reading
+                    with suppress(OSError):  # no room on disk; the corpus is tokenised again next time
                         ids.tofile(ids_file)
                         lengths.tofile(lengths_file)
                 yield ids, lengths
             found.check(self.tokenizer, self.corpus.name, quiet=self._unknown is not None)
             self._unknown = found
-            with suppress(OSError, ValueError):  # nothing, or too little, was written
+            with suppress(OSError, ValueError):  # the files are missing or incomplete
                 kept = np.memmap(ids_file, np.int32, "r"), np.memmap(lengths_file, np.int32, "r")
                 if len(kept[0]) == found.n_tokens == kept[1].sum(dtype=np.int64):
                     self._kept = kept

@@ -34,7 +34,7 @@ _CHARACTERS_AT_ONCE = 1_000_000
 _AROUND_A_TEXT = {"truncation", "padding", "post_processor"}
 _NO_OPTIONS = {"name_or_path", "vocab_file", "tokenizer_file", "model_max_length", "special_tokens_map_file"}
 _NO_OPTIONS |= {"is_local", "local_files_only"}
-_tokenizer: Tokenizer | None = None  # of a worker process
+_tokenizer: Tokenizer | None = None  # the tokenizer of a worker process
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,8 @@ class Unigrams:
         Raises FileExistsError if there is a file of that name that does not hold such counts.
         """
         check_counts_file(Path(path))
-        about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})  # one entry: several have no order
+        # a single entry, because the order of several is not fixed
+        about = json.dumps({"corpus": self.corpus, "tokenizer": self.tokenizer})
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(Path(path)) as temporary:
             save_file({"counts": self.counts}, temporary, {"about": about})
@@ -159,7 +160,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
     return _backend_hash(backend.to_str())
 
 
-@lru_cache(maxsize=4)  # what reads few sentences many times asks for it each time
+@lru_cache(maxsize=4)  # asked for again at each reading, even of a few sentences
 def _backend_hash(described: str) -> str:
     return _hash({key: value for key, value in json.loads(described).items() if key not in _AROUND_A_TEXT})
 
@@ -239,7 +240,7 @@ def total(parts: Iterable[Int64[np.ndarray, " _ids"]], d_vocab: int, corpus: str
 
 def _start(backend_json: str) -> None:
     global _tokenizer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that counts together
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that adds up the counts
     _tokenizer = _copy(backend_json)
 
 

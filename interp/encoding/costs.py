@@ -18,13 +18,13 @@ from interp.run.groups import MOST
 
 __all__ = ["dry_run"]
 
-_FRACTIONS = 24  # of the dimensions that go, see interp.encoding.tables
-_WRITTEN = 6  # of which text is continued
+_FRACTIONS = 24  # how many fractions of the dimensions are removed; see interp.encoding.tables
+_WRITTEN = 6  # how many of these fractions text is continued without
 _PRUNED, _SCANNED = 5_000, 500  # positions
-_STEERED = 15  # tokens
+_STEERED = 15  # tokens that are steered
 _BINS = 2 * 2_400  # counts and means of a histogram of log-odds
-_EFFECTS, _EXACT = 6, 50  # of neurons
-_PRUNED_AT_ONCE, _STEERED_AT_ONCE = 2**23, 2**21  # logits that are pruned, and steered, together
+_EFFECTS, _EXACT = 6, 50  # effects of each neuron, and neurons whose effects are exact
+_PRUNED_AT_ONCE, _STEERED_AT_ONCE = 2**23, 2**21  # logits that are pruned and steered together
 _BLOCK = 2**22  # numbers of W_U that are read together
 
 

@@ -24,7 +24,7 @@ from interp.models.embeddings import Embeddings
 
 __all__ = ["Decomposition", "decompose"]
 
-_PANEL = 32  # columns that dtpqrt reflects together
+_PANEL = 32  # columns that dtpqrt transforms together
 
 
 @dataclass(frozen=True, eq=False)

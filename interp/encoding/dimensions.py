@@ -39,14 +39,14 @@ def _spearman(
     def of_column(column: Float[np.ndarray, " types"]) -> list[float]:
         own = _centred_ranks(column)
         size = np.sqrt((own**2).sum() * (ranks**2).sum(1))
-        # sums and not products of matrices, whose last bits depend on what other threads do
+        # sums instead of matrix products, whose last bits depend on what other threads do
         return np.divide((ranks * own).sum(1), size, out=np.full(2, np.nan), where=size > 0).tolist()
 
     def of_some(dims: slice) -> list[list[float]]:
         found = embeddings.coordinates(dims) if axes is None else embeddings.dot(torch.from_numpy(axes[dims]))
         return list(threads.map(of_column, found.numpy()))
 
-    step = max(1, 4 * embeddings.at_once // len(embeddings))  # along axes, each time costs a reading of all embeddings
+    step = max(1, 4 * embeddings.at_once // len(embeddings))  # along axes, each step reads all embeddings
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         return [row for start in range(0, embeddings.d_model, step) for row in of_some(slice(start, start + step))]
 

@@ -52,7 +52,7 @@ _SHIFTS: dict[str, Style] = {
 
 
 def probability_fit(study: EncodingStudy) -> Figure:
-    """Predicted against actual −log α; at most 1,500 types, evenly taken over the ranks of α.
+    """Predicted against actual −log α. At most 1,500 types are drawn, evenly spaced in the ranks of α.
 
     Examples:
         >>> import interp
@@ -75,8 +75,8 @@ def probability_fit(study: EncodingStudy) -> Figure:
 
 
 def embedding_scatter(study: EncodingStudy) -> Figure:
-    """Output embeddings on their first two principal axes, coloured by token probability; at most 3,000 types, evenly
-    taken over the ranks of α.
+    """Output embeddings on their first two principal axes, coloured by token probability. At most 3,000 types are
+    drawn, evenly spaced in the ranks of α.
 
     Examples:
         >>> import interp
@@ -105,7 +105,7 @@ def embedding_scatter(study: EncodingStudy) -> Figure:
 
 
 def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
-    """|Spearman| with −log α and |standardised slope| of every dimension, each sorted, beside a shuffled α.
+    """|Spearman| with −log α and |standardised slope| of every dimension, each sorted, next to those with α shuffled.
 
     Examples:
         >>> import interp
@@ -118,7 +118,7 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
     dims = only(study.dims, "basis", basis)
     what = "dimensions of W_U" if basis == "axis" else "principal components"
     axes = f"rank among {len(dims)} {what}", "|Spearman| with −log α"
-    subtitle = "each curve sorted by itself; slope: |A_j SD(E_j)| divided by its largest"
+    subtitle = "each curve sorted separately; slope: |A_j SD(E_j)| divided by its largest"
     out = figure(f"Which {what} carry probability", *axes, subtitle=subtitle)
     slope = dims["standardised_slope"].abs()
     for values, style in (
@@ -132,7 +132,7 @@ def dimension_slopes(study: EncodingStudy, basis: str = "axis") -> Figure:
 
 
 def pruning(study: EncodingStudy, basis: str = "axis") -> Figure:
-    """Top-1 agreement and KL against the fraction of dimensions removed, for each order; the paper's 30 % marked.
+    """Top-1 agreement and KL against the fraction of dimensions removed, for each order. The paper's 30 % are marked.
 
     Examples:
         >>> import interp
@@ -178,11 +178,11 @@ def pruned_texts(written: pd.DataFrame, basis: str = "axis") -> Figure:
     """
     if written.empty:
         raise ValueError(
-            "no text was continued without dimensions; ask with prompts=100 (interp encoding --prompts 100)"
+            "no text was continued without some dimensions; ask with prompts=100 (interp encoding --prompts 100)"
         )
     table, names = only(written, "basis", basis).set_index("fraction"), ("same tokens", "diversity", "perplexity")
     axes = "axes of W_U" if basis == "axis" else "principal axes"
-    subtitle = f"greedy text, against that of the whole model; {axes}; dotted: 30 %, as in the paper"
+    subtitle = f"greedy text, compared with that of the whole model; {axes}; dotted: 30 %, as in the paper"
     out = panels("Text with output dimensions removed", "fraction removed", subtitle=subtitle, names=names)
     for order, part in table.groupby("order", sort=False):
         for panel, measure in enumerate(("agreement", "diversity", "perplexity"), 1):
@@ -200,7 +200,7 @@ def _order_style(order: str) -> Style:
 
 
 def steering(study: EncodingStudy) -> Figure:
-    """Requested against achieved ratio, median and quartiles over tokens, for each shift; dotted on unseen text.
+    """Achieved against requested ratio for each shift, as median and quartiles over tokens. Dotted lines: unseen text.
 
     Examples:
         >>> import interp
@@ -257,7 +257,8 @@ def direction_cosines(study: EncodingStudy) -> Figure:
 def neurons(study: EncodingStudy) -> Figure:
     """Norm and logit variance of the last MLP's neurons, coloured by what ablating one does to the entropy.
 
-    At most 1,500: those of the largest effect. Raises ValueError for a study without neurons (an encoder's).
+    At most 1,500 are drawn, those with the largest effect. Raises ValueError for a study without neurons (an
+    encoder's).
 
     Examples:
         >>> import interp
@@ -290,7 +291,7 @@ def neurons(study: EncodingStudy) -> Figure:
 
 
 def dynamics(study: EncodingStudy) -> Figure:
-    """How the encoding of frequency comes about in training. Raises ValueError for a study without checkpoints.
+    """How the encoding of frequency develops during training. Raises ValueError for a study without checkpoints.
 
     Examples:
         >>> import interp

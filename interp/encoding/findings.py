@@ -1,4 +1,4 @@
-"""What `interp encoding` finds: whether output embeddings say how probable a token is, and where."""
+"""What `interp encoding` finds: whether output embeddings encode how probable a token is, and where."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _HALF = 0.5  # of the variance
 _ENOUGH = 0.95  # of the predictions
 _LINEAR = f"yes where the interval lies above {_HALF} and above the fit before training; partly if that fit is as "
 _LINEAR += f"good or unknown; no where the interval lies below {_HALF}"
-_MISSED = 0.1  # in log: 10 %
+_MISSED = 0.1  # in the logarithm, about 10 %
 _RESAMPLES = 1_000
 _RATIOS = (0.2 - 1e-9, 5 + 1e-9)
 _STEERED = f"yes where the interval lies below {_MISSED}; partly where it lies below the error without steering; "
@@ -24,7 +24,7 @@ _REMOVABLE += "above the latter alone; no where it lies below it"
 
 
 def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
-    """From the tables of a study: whether −log α is a linear function of the output embeddings."""
+    """Whether −log α is a linear function of the output embeddings, from the tables of a study."""
     fits = regression.set_index("target")
     whole, shuffled = fits.loc["-log alpha"].to_dict(), fits.loc["shuffled"].to_dict()
     low, high = whole["cv_r2_low"], whole["cv_r2_high"]
@@ -35,18 +35,18 @@ def linear(regression: pd.DataFrame, dynamics: pd.DataFrame) -> Finding:
     return Finding(
         question="Is token probability a linear function of the output embeddings?",
         verdict=verdict,
-        measure="R² of −log α on types left out of the fit is",
+        measure="R² of the linear fit of −log α (α: a token's mean probability) on tokens that were left out of it is",
         value=whole["cv_r2"],
         low=low,
         high=high,
         control=before[0] if before else shuffled["cv_r2"],
-        compared_with="adjusted R² before training" if before else "with α shuffled",
+        compared_with="adjusted R² before training" if before else "R² with α shuffled over tokens",
         rule=_LINEAR,
     )
 
 
 def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
-    """From the table `pruning`: whether the dimensions least tied to probability can go."""
+    """Whether the dimensions least tied to probability can be removed, from the table `pruning`."""
     axes = pruning[pruning["basis"] == "axis"]
     curves = {order: axes[axes["order"] == order].set_index("fraction") for order in ("spearman", "random")}
     if any(curve.empty for curve in curves.values()):
@@ -61,19 +61,19 @@ def removable(pruning: pd.DataFrame) -> Iterator[Finding]:
     yield Finding(
         question="Can the dimensions least tied to probability be removed?",
         verdict=verdict,
-        measure=f"without {fraction:.0%} of the dimensions, the share of positions whose most probable token stays the "
-        "same is",
+        measure=f"without the {fraction:.0%} of the output dimensions that correlate least with −log α, the share of "
+        "positions whose most probable token stays the same is",
         value=value,
         low=low,
         high=high,
         control=control,
-        compared_with="removed in random order",
+        compared_with="with as many removed in random order",
         rule=_REMOVABLE,
     )
 
 
 def steered(steering: pd.DataFrame) -> Iterator[Finding]:
-    """From the table `steering`: whether moving along the regression's slope changes a token's probability as asked."""
+    """Whether steering along the slope changes a token's probability as asked, from the table `steering`."""
     rows = (
         (steering["text"] == "fitted") & (steering["shift"] == "regression") & steering["requested"].between(*_RATIOS)
     )
@@ -88,11 +88,12 @@ def steered(steering: pd.DataFrame) -> Iterator[Finding]:
         yield Finding(
             question="Does steering along A change a token's probability by what is asked?",
             verdict="partly" if verdict == "yes" and not high < _MISSED else verdict,
-            measure=f"for ratios from 1/5 to 5 ({str(weights).replace('_', ' ')} weights), the median over tokens of "
-            "|log(achieved/requested)| is",
+            measure="with A as the slope of −log α on the output embeddings and requested factors from 1/5 to 5 "
+            f"({str(weights).replace('_', ' ')} weights), the median error |log(achieved/requested)| is",
             value=float(part["missed"].median()),
             low=float(low),
             high=float(high),
+            no_interval="a single token was steered" if len(by_token) == 1 else "",
             control=still,
             compared_with="without steering",
             rule=_STEERED,

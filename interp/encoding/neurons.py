@@ -32,9 +32,9 @@ from interp.run.passes import Passes, Reading, runs
 __all__ = ["NeuronEffects", "Scan", "frequency_neurons", "why_impossible"]
 
 Scan = Literal["screen", "exact"]
-_NEURONS_AT_ONCE = 16  # their rows over the vocabulary stay in the cache
-_TAYLOR, _SMALL = 3, 0.01  # of exp(x), |x| ≤ .01: error 4e-10
-_OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # positions: those whose target is known
+_NEURONS_AT_ONCE = 16  # few enough for their rows over the vocabulary to stay in the cache
+_TAYLOR, _SMALL = 3, 0.01  # terms of exp(x) for |x| ≤ .01, with an error of 4e-10
+_OF_SCORED = ("delta_loss", "delta_loss_frozen", "through_unigram")  # averaged over the positions whose target is known
 _EFFECTS = [f"delta_{name}" for name in ("loss", "entropy", "kl_unigram", "loss_frozen", "entropy_frozen")]
 _EFFECTS += ["through_unigram"]
 
@@ -163,7 +163,7 @@ class NeuronEffects(LogitsObserver):
         moved = square + 2 * delta * (resid @ w.T).double() + delta.square() * w.double().square().sum(1)
         s, s_live = (square / d + mlp.eps).sqrt(), (moved / d + mlp.eps).sqrt()
         effects = self._exactly if self.exact else self._roughly
-        # to the logits come (a − 1)(logits − c) + b v, and with the frozen scale b_frozen v
+        # the logits change by (a − 1)(logits − c) + b v, and with the scale frozen by b_frozen v
         for name, value in effects(logits, targets, s / s_live, delta / s_live, delta / s).items():
             self.add(name, value)
 
@@ -234,7 +234,7 @@ class NeuronEffects(LogitsObserver):
             square = v.square_()
             v2 += torch.stack([weight[:, where] @ square for weight in weights])
         v_v = v2[0] - mean_v**2
-        covariances = []  # of g with f, v, (f, f), (f, v), (v, v)
+        covariances = []  # covariances of g with f, v, (f, f), (f, v), (v, v)
         for g, g_v2 in zip(centred, v2[1:], strict=True):
             g_f, g_v = mean(g * free), mean_with_v(g)
             g_ff, g_fv = mean(g * free * free) - 2 * mean_f * g_f, mean_with_v(g * free) - mean_f * g_v - mean_v * g_f

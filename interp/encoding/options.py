@@ -29,7 +29,7 @@ class EncodingOptions(CountsOptions, MaskedTextOptions):
     weights: Several[Weights] = option(("least_norm",), "How the regression's shift is distributed over dimensions.")
     ratios: Several[float | int] = option(RATIOS, "Factors by which a token's probability should change.")
     prompts: Prompts | int | None = option(
-        None, "Continue N prompts from the text without some dimensions. Default: none.", least=1, cli=int
+        None, "Number of prompts from the text to continue without some dimensions. Default: none.", least=1, cli=int
     )
     steps: Several[int] | None = option(None, "Training steps whose checkpoints are also studied.")
     atlas: bool = option(

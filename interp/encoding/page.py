@@ -1,4 +1,4 @@
-"""What the page says of `interp encoding`."""
+"""What the page says about `interp encoding`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,34 +22,35 @@ __all__ = ["DEFINITIONS", "section", "sides"]
 DEFINITIONS = {
     "Source": "Cho et al., “Understanding Token Probability Encoding in Output Embeddings”, COLING 2025 (arXiv "
     "2406.01468); neurons: Stolfo et al. 2024.",
-    "α, A, B": "α_w is the mean output probability of token w, E_w its output embedding; −log α_w ≈ A·E_w + B "
-    "by least squares over the vocabulary.",
+    "α, A, B": "α_w is the mean output probability of token w, E_w its output embedding; −log α_w ≈ A·E_w + B by least "
+    "squares over the vocabulary.",
     "Adjusted R²": "1 − (1 − R²)(n − 1)/(n − d − 1), n types and d dimensions.",
-    "Cross-validated R²": "R² of types, a tenth at a time, by the regression on the other nine tenths, with a 95 % "
-    "interval.",
-    "Removed dimensions": "Set to zero in the input of the unembedding; KL(full‖pruned) is the mean over "
-    "positions, top-1 agreement the share of positions whose likeliest token stays. The paper removes 30 %.",
-    "Text without dimensions": "Prompts are continued greedily, and the tokens compared with those of the whole model "
-    "at the same places. Perplexity is that of the text of the fit.",
-    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression), "
-    "by log r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
+    "Cross-validated R²": "R² of types, a tenth at a time, predicted by the regression on the other nine tenths, with "
+    "a 95 % interval.",
+    "Removed dimensions": "They are set to zero in the input of the unembedding. KL(full‖pruned) is a mean over "
+    "positions, and top-1 agreement is the share of positions whose most probable token stays the same. The paper "
+    "removes 30 %.",
+    "Text without dimensions": "Prompts are continued greedily, and the new tokens are compared with those of the "
+    "whole model at the same places. Perplexity is that on the text of the fit.",
+    "Steering": "Multiplies α by a ratio r through the token's logit: by −log(r) h·u with A·u = 1 (regression), by log "
+    "r (constant), or by the shift that solves for r (exact). The paper's u is Ω · A⁻¹ element by element, with "
     "weights Ω: here A_j²/‖A‖² (least norm), |A_j|/Σ|A| (weighted), or the same on the tenth of the dimensions with "
     "the largest |A_j| (top).",
     "Directions": "In the space of the unembedding's input h. −A and unigram are the slopes of log α and of the log "
-    "word frequency on the output embeddings, PC their principal axes. Of the residual stream come outlier dimensions, "
-    "what the neurons write that change the loss most along log u, and where it has to move for keys to grow towards "
-    "those of attention sinks, through the final norm: (x − mean x) ⊙ γ.",
-    "Overlap": "Mean squared cosine of the principal angles of two subspaces: 1 where one lies in the other. Random "
-    "rotations of one of them are the control, for cosines in closed form; p is adjusted over all pairs (Benjamini and "
+    "word frequency on the output embeddings, PC their principal axes. Three kinds come from the residual stream "
+    "through the final norm, (x − mean x) ⊙ γ: outlier dimensions, what is written by the neurons that change the loss "
+    "most along log u, and the directions in which keys grow towards those of attention sinks.",
+    "Overlap": "Mean squared cosine of the principal angles of two subspaces: 1 if one lies in the other. Random "
+    "rotations of one of them are the control, in closed form for cosines; p is adjusted over all pairs (Benjamini and "
     "Hochberg).",
     "Tokens of a neuron": "A click on a neuron shows the 20 tokens of the text at which its magnitude is largest.",
-    "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − "
-    "mean) ⊙ γ.",
+    "ΔH": "Change of the entropy of predictions when a neuron of the last MLP is set to its mean; w̃ = (w_out − mean) "
+    "⊙ γ.",
 }
 
 
 def section(study: EncodingStudy) -> Section:
-    """What the page says of `interp encoding`; every number comes from the result."""
+    """What the page says about `interp encoding`; every number comes from the result."""
     figures = {"fit": plots.probability_fit(study), "embeddings": plots.embedding_scatter(study)}
     figures["dimensions"] = plots.dimension_slopes(study)
     figures |= {f"pruning_{basis}": plots.pruning(study, basis) for basis in study.pruning["basis"].unique()}

@@ -58,13 +58,13 @@ class PrunedPredictions(LogitsObserver):
         super().__init__(model, [hook_name(model, "head_input")], at_once=_ELEMENTS_AT_ONCE, **described)
         self.embeddings = Embeddings(head.unscaled)  # the input is multiplied by the scale of the logits in their place
         self.rotation = None if rotation is None else torch.from_numpy(rotation).to(head.unscaled.device, head.wide)
-        # rows are read as a whole, so those of W_U must lie in memory so
+        # whole rows are read, so the rows of W_U must be contiguous
         self.W = head.unscaled.contiguous() if self.rotation is None else self.embeddings.dot(self.rotation)
         for order in orders:
             self.add_state(f"{order}.probability", (len(self.counts), head.d_vocab))
             self.add_state(f"{order}.sums", (MOST, len(self.counts), 3), "groups")  # KL, top-1 agreement, NLL
         self.add_state("probability", (head.d_vocab,))
-        self.add_state("positions", (MOST, 2), "groups")  # and those with a target
+        self.add_state("positions", (MOST, 2), "groups")  # all positions, and those with a target
 
     def beside(self, batch: Batch) -> list[Tensor]:
         return [self.groups_of_positions(batch)]
@@ -87,7 +87,7 @@ class PrunedPredictions(LogitsObserver):
             h, expected = h @ self.rotation.T, expected @ self.rotation.T
         buffer = torch.empty_like(p)
         for name, order in self.orders.items():
-            logits = full - log_Z[:, None]  # so that its exponentials need no maximum of their own
+            logits = full - log_Z[:, None]  # normalised, so that no maximum is needed before exponentials
             lost = torch.zeros_like(log_Z)  # E_p[l − l']
             probability = torch.zeros_like(self.state[f"{name}.probability"])
             values = full.new_zeros(len(full), len(self.counts), 3)

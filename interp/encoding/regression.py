@@ -289,8 +289,8 @@ def few_shot(model: Model, fit: Fit, *, tokens: Sequence[int] = (500, 1_000, 2_0
 
 
 def _of_first_tokens(model: Model, fit: Fit, budgets: Sequence[int]) -> tuple[list[int], list[Distribution]]:
-    """Mean output probability over the first tokens of the fitted text, for those of the increasing budgets that it
-    has.
+    """Mean output probability over the first tokens of the fitted text, for each of the increasing budgets that the
+    text reaches.
     """
     alphas: list[Distribution] = []
     predictions = MeanPredictions(model, [Variant()])

@@ -35,9 +35,9 @@ __all__ += ["steering_direction", "token_id_of"]
 
 SHIFTS: tuple[Shift, ...] = get_args(Shift)
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
-_TOP = 0.1  # of the dimensions
+_TOP = 0.1  # share of the dimensions
 _LOG_ODDS = 60.0
-_BINS = 2400  # of log-odds, .05 nats wide
+_BINS = 2400  # bins of log-odds, .05 nats wide
 _ELEMENTS_AT_ONCE = 2**21
 
 
@@ -277,7 +277,7 @@ def steering_direction(fit: Fit, weights: Weights = "least_norm") -> Float[np.nd
     | weights | Ω_j | u |
     |---|---|---|
     | `least_norm` | `A_j² / ‖A‖²` | `A / ‖A‖²`, the shortest u there is |
-    | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, as far along every dimension |
+    | `weighted` | `|A_j| / Σ|A|` | `sign(A) / Σ|A|`, equally far along every dimension |
     | `top` | 1/k on the k largest |A_j|, a tenth of the dimensions, else 0 | `1 / (k A_j)` there |
 
     Source: Cho et al. (2025), §6, who do not specify Ω; the three choices are ours. All of them satisfy `A·u = 1`, but

@@ -26,7 +26,7 @@ from interp.encoding.regression import Fit, directions, few_shot, fit, raw_head
 from interp.encoding.steering import check_asked, steering_report
 from interp.encoding.training import COLUMNS, checkpoints, dynamics
 from interp.encoding.writing import COLUMNS as PRUNED_TEXTS, written
-from interp.findings import Finding
+from interp.findings import Finding, over_texts
 from interp.generation.decoding import Prompts, check_decodes, check_prompts, prompts
 from interp.models.identity import origin
 from interp.models.sites import Model, hook_name, is_encoder, view
@@ -37,10 +37,10 @@ from interp.run.passes import Passes, Reading, asks, side_by_side
 
 __all__ = ["EncodingStudy", "study"]
 
-_FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first per cent matter most
-_PRUNED = 5_000  # positions, at random, that the pruning curves are averaged over
-_WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # at which text is continued
-_SCANNED = 500  # and the effects of neurons
+_FRACTIONS = (0.0, 0.01, 0.02, 0.03, 0.04, *FRACTIONS[1:])  # the first few per cent matter most
+_PRUNED = 5_000  # random positions that pruning curves are averaged over
+_WRITTEN = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5)  # fractions of the dimensions without which text is continued
+_SCANNED = 500  # random positions that the effects of neurons are averaged over
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class EncodingStudy(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         found = linear(self.regression, self.dynamics), *removable(self.pruning), *steered(self.steering)
-        return (*found, *atlas_findings(self.atlas, self.subspaces))
+        return over_texts((*found, *atlas_findings(self.atlas, self.subspaces)), self.provenance.get("intervals", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

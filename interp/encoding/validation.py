@@ -23,7 +23,7 @@ from interp.models.embeddings import Embeddings
 __all__ = ["cross_validated", "folds"]
 
 _FOLDS = 10
-_OPEN = 1e-5  # the least pivot of a fold's other types for their slope to be certain
+_OPEN = 1e-5  # the smallest pivot at which the types outside a fold determine the slope
 
 
 def folds(n_types: int) -> Int[np.ndarray, " types"]:
@@ -73,7 +73,7 @@ def cross_validated(
             errors[held_out[where]] = y[where] - block @ along_axes - intercepts
     squares, around_mean = errors**2, (targets - targets.mean(0)) ** 2
     ratio = squares.sum(0) / around_mean.sum(0)
-    with np.errstate(invalid="ignore"):  # of errors that are all 0
+    with np.errstate(invalid="ignore"):  # all errors are 0
         spread = (squares / squares.mean(0) - around_mean / around_mean.mean(0)).std(0, ddof=1)
     reach = norm.ppf(0.975) * spread / np.sqrt(n)
     return pd.DataFrame(

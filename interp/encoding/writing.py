@@ -99,7 +99,7 @@ def written(
 
 
 def _measured(texts: Int[np.ndarray, "prompts new"], same: Bool[np.ndarray, "prompts new"]) -> dict[str, float]:
-    """The measures of texts, with intervals from leaving out each prompt."""
+    """The measures of texts, with intervals from leaving out one prompt at a time."""
     n, agreement = len(texts), same.mean(1)
     agreements = np.array([agreement.mean(), *(summed_others(agreement) / max(n - 1, 1))])
     values = np.column_stack([agreements, diversity_without(texts[:, None].tolist())])

@@ -1,4 +1,4 @@
-"""What must fit in a figure for a paper: labels are folded, ticks thinned out, and notes moved off one another."""
+"""Makes text fit in a figure for a paper: folds labels, thins out ticks, and moves notes apart."""
 
 import re
 import textwrap
@@ -78,7 +78,7 @@ def _labels(plots: list[Plot]) -> Iterator[tuple[Text, float, float]]:
 
 def _fold(label: Text, length: float, room: float) -> bool:
     """Fold a label that is longer than the height of its axes, or wider than its part of the page. Returns whether it
-    was.
+    was folded.
     """
     text = label.get_text().replace("\n", " ")
     if length <= room + 2 or " " not in text:
@@ -134,8 +134,8 @@ def _thin(plot: Plot) -> bool:
 
 
 def _place_notes(plot: Plot) -> None:
-    """Move notes beside the axes inside. Those on other notes go to another side of their point, or else one line
-    higher. The panel's name stands above all."""
+    """Move notes that lie outside the axes inside. Notes that overlap others go to another side of their point, or else
+    one line higher. The panel's name stays above all of them."""
     inside = plot.axes.get_window_extent()
     placed: list[Any] = []
     for note in (one for one in plot.axes.texts if one.get_gid() == "note"):

@@ -48,8 +48,10 @@ _NO_FONT = r"Glyph (\d+) .*missing from font"
 
 
 def _settings() -> dict[str, Any]:
-    for new in set(findSystemFonts()) - {font.fname for font in fontManager.ttflist}:  # since matplotlib looked last
-        with suppress(RuntimeError):  # of a file that is no font
+    for new in set(findSystemFonts()) - {
+        font.fname for font in fontManager.ttflist
+    }:  # fonts installed since matplotlib last looked
+        with suppress(RuntimeError):  # the file is not a font
             fontManager.addfont(new)
     installed = {font.name for font in fontManager.ttflist}
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")

@@ -18,7 +18,7 @@ DEPTH = "relative depth (1: after the last layer)"
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """A row of numbers and a trace in each figure for every run, and one sentence about what differs most."""
+    """For every run, a row of numbers and a trace in each figure, and one sentence about what differs most."""
 
     definitions: dict[str, str]
     numbers: pd.DataFrame
@@ -31,7 +31,7 @@ def numbers_of(rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Each name that two or more results have, with these results."""
+    """Each name that two or more results have in common, with these results."""
     known = {run: list(names(result)) for run, result in results.items()}
     for name in dict.fromkeys(one for of_run in known.values() for one in of_run):
         having = {run: result for run, result in results.items() if name in known[run]}
@@ -40,14 +40,14 @@ def shared(results: Mapping[str, Any], names: Callable[[Any], Iterable[Any]]) ->
 
 
 def extremes(what: str, values: pd.Series, form: str) -> str:
-    """A sentence with the runs between which a number varies most, and how far, in the digits that are printed."""
+    """A sentence about the runs in which a number is smallest and largest, with both values as they are printed."""
     known = values.dropna().sort_values()
     if known.empty:
-        return f"{what} is known of no run."
+        return f"{what} is not known for any run."
     least, most = (printed(known.iloc[i], form) for i in (0, -1))
     if least == most:
-        return f"{what} is {least} in {'all' if len(known) == len(values) else ', '.join(map(str, known.index))}."
-    return f"{what} goes from {least} in {known.index[0]} to {most} in {known.index[-1]}."
+        return f"{what} is {least} in {'all runs' if len(known) == len(values) else ', '.join(map(str, known.index))}."
+    return f"{what} ranges from {least} in {known.index[0]} to {most} in {known.index[-1]}."
 
 
 def draw_runs(out: Figure, lines: Mapping[str, pd.Series], names: list[str]) -> None:

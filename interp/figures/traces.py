@@ -17,7 +17,7 @@ from plotly.colors import sample_colorscale
 
 __all__ = ["INDEX", "Plot", "check_traces", "draw", "draw_note", "draw_shape", "named", "tell_apart", "words"]
 
-_POINT = 0.5  # of a plotly pixel, in print
+_POINT = 0.5  # points in print per pixel of plotly
 _DASHES: dict[str, Any] = {
     "solid": "-", "dash": (0, (4, 2)), "dot": (0, (1.4, 1.4)), "dashdot": (0, (4, 1.5, 1, 1.5)),
     "longdash": (0, (9, 2)), "longdashdot": (0, (9, 2, 1, 2)),
@@ -25,7 +25,7 @@ _DASHES: dict[str, Any] = {
 _SYMBOLS = {"circle": "o", "square": "s", "diamond": "D", "cross": "P", "x": "X", "triangle-up": "^"}
 _SYMBOLS |= {"triangle-down": "v", "triangle-left": "<", "triangle-right": ">"}
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++++")
-_MOST_MARKERS = 14  # on a line
+_MOST_MARKERS = 14  # the most markers on a line
 _GREY = np.array([0.2126, 0.7152, 0.0722])  # luminance of red, green and blue
 
 
@@ -234,8 +234,8 @@ def _filled(plot: Plot, trace: Any) -> dict[str, Any]:
 
 
 def _boxes(plot: Plot, trace: Any) -> Any:
-    """Draw median, quartiles and the furthest points within 1.5 interquartile ranges of them, as in plotly, with the
-    points next to one another in their order."""
+    """Draw the median, the quartiles and the furthest points within 1.5 interquartile ranges of them, as in plotly. The
+    points stand next to the box, in their order."""
     groups = list(dict.fromkeys(named(one) for one in plot.traces if one.type == "box"))
     width = 0.8 / len(groups)
     x, y = plot.places(trace, "x"), np.asarray(trace.y, dtype=float)

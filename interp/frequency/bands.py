@@ -20,7 +20,7 @@ from interp.findings import Finding, side
 from interp.frequency.directions import agreed, nearest
 from interp.frequency.distributions import Calibration, MeanPredictions
 from interp.frequency.divergences import Distribution
-from interp.frequency.findings import BIAS
+from interp.frequency.findings import BIAS, without
 from interp.frequency.measures import with_ends
 from interp.intervals import jackknife, summed_others
 
@@ -35,7 +35,7 @@ BAND_COLUMNS += with_ends(_MEASURED)
 def check_bands(bands: int) -> None:
     """Raise ValueError for a single band, which allows no comparison."""
     if 0 < bands < FEWEST_BANDS:
-        raise ValueError(f"bands must be 0 or {FEWEST_BANDS} or more, found {bands}: one band is all words")
+        raise ValueError(f"bands must be 0 or {FEWEST_BANDS} or more, found {bands}: one band would hold all words")
 
 
 def frequency_bands(u: Distribution, n: int) -> Int[np.ndarray, " d_vocab"]:
@@ -106,7 +106,7 @@ def _measured(
     nll: Float[np.ndarray, "kept bands"], count: Float[np.ndarray, "1 bands"], calibration: Calibration, kept: list[int]
 ) -> Float[np.ndarray, "measures kept bands"]:
     """Each of `_MEASURED` for the variants that are kept. The last of these is the unedited model."""
-    with np.errstate(invalid="ignore", divide="ignore"):  # of a band that is never the true token
+    with np.errstate(invalid="ignore", divide="ignore"):  # some band never has the true token
         by_band, whole = nll / count, nll.sum(1, keepdims=True) / count.sum()
     apart, error = by_band - by_band[-1:], calibration.error[kept]
     return np.stack([by_band, apart, apart - (whole - whole[-1:]), error, error - error[-1:]])
@@ -132,17 +132,19 @@ def band_findings(bands: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding,
 def _finding(row: dict[Any, Any], controls: pd.DataFrame) -> Finding:
     low, high = row["excess_nll_low"], row["excess_nll_high"]
     above = [side(low, high, than=max(0.0, highest)) for highest in controls.groupby("kind")["excess_nll"].max()]
-    without = "without it" if row["scale"] == 0 else f"with {row['scale']:g} times it"
     return Finding(
         question=f"Does {BIAS[row['bias']]} favour frequent words more than a random direction does?",
         verdict=agreed(above) if above else "cannot tell",
-        measure=f"{without}, the NLL of the most frequent words rises more than that of all tokens, by",
+        measure=f"{without(row['bias'], row['scale'])}, the negative log-likelihood of the most frequent words, minus "
+        "that of all tokens, changes by",
         value=row["excess_nll"],
         low=low,
         high=high,
         unit="nats",
         control=controls["excess_nll"].max() if above else math.nan,
-        compared_with="the most for a random direction of equal norm or effect" if above else "",
+        compared_with="the largest such change for a random direction of equal norm or effect"
+        if above
+        else "there are no random directions to compare it with",
         rule="yes where the interval lies above 0 and every random direction of either kind, no where it lies below "
         "the highest of each (or 0), partly where it is above those of one kind; cannot tell without them",
         form="{:+z.3f}",

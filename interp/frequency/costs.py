@@ -14,9 +14,9 @@ from interp.run.groups import MOST
 
 __all__ = ["dry_run", "predictions"]
 
-_AT_ONCE = 2**22  # logits, see interp.frequency.distributions
-_COPIES = 6  # of those, shifted, their exponentials, probabilities; and of the sums of all groups but each
-_OF_PARTS = 2_000  # positions, see interp.frequency.outliers
+_AT_ONCE = 2**22  # logits that are read together; see interp.frequency.distributions
+_COPIES = 6  # copies of these: shifted logits, exponentials, probabilities, …; and of the sums without each group
+_OF_PARTS = 2_000  # positions; see interp.frequency.outliers
 _TABLES = 5  # copies of the distributions, in float64
 
 

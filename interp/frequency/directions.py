@@ -29,7 +29,7 @@ from interp.encoding.regression import raw_head, regressions
 from interp.findings import Finding, Verdict, side
 from interp.frequency.distributions import MeanPredictions, Means, Variant
 from interp.frequency.divergences import Distribution, kl, perplexity
-from interp.frequency.findings import BIAS
+from interp.frequency.findings import BIAS, DISTANCE, without
 from interp.frequency.observers import SiteMean
 from interp.models.head import PredictionHead
 from interp.models.sites import Model
@@ -217,20 +217,20 @@ def control_findings(kl: pd.DataFrame, controls: pd.DataFrame) -> tuple[Finding,
 
 def _finding(bias: str, found: pd.DataFrame) -> Finding:
     """The finding on one bias, from its rows of `ranks` at one λ."""
-    own, name = found.iloc[0], BIAS[bias]
-    without = "without it" if own["scale"] == 0 else f"with {own['scale']:g} times it"
+    own = found.iloc[0]
     highest = found["control_high"].max()
     low, high = own["delta_kl_low"], own["delta_kl_high"]
     return Finding(
-        question=f"Does {name} keep predictions near word frequency more than a random direction does?",
+        question=f"Does {BIAS[bias]} keep predictions near word frequency more than a random direction does?",
         verdict=agreed([side(low, high, than=control) for control in found["control_high"]]),
-        measure=f"{without}, KL(u‖q) changes by",
+        measure=f"{without(bias, own['scale'])}, {DISTANCE} changes by",
         value=own["delta_kl"],
         low=low,
         high=high,
         unit="nats",
         control=highest,
-        compared_with=f"the largest of {own['n_controls']} random directions of equal norm and as many of equal effect",
+        compared_with=f"the largest change for {own['n_controls']} random directions of equal norm and as many of "
+        "equal effect",
         rule="yes where the interval lies above every random direction of either kind, no where it lies below the "
         "highest of each, partly where it lies above those of one kind",
         form="{:+z.3f}",

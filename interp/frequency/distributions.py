@@ -21,7 +21,7 @@ from interp.run.observers import fingerprint
 __all__ = ["Calibration", "MeanPredictions", "Means", "Variant"]
 
 _ELEMENTS_AT_ONCE = 2**22
-_BINS = 10  # of probability, for calibration
+_BINS = 10  # bins of probability, for calibration
 _NOT_FINITE = "the model's predictions are not finite (NaN or infinite logits): check weights and dtype"
 _LARGEST_LOG_RANGE = 60.0
 """Beyond this range of a shift (in nats), float32 loses the small terms of the shared exponential."""
@@ -146,7 +146,7 @@ class MeanPredictions(LogitsObserver):
         self._room: Tensor | None = None
         most = MOST if grouped else 1
         self.add_state("positions", (most,), "groups")
-        self.add_state("probability", (most, len(variants), d_vocab), "groups")  # over the weights of shared variants
+        self.add_state("probability", (most, len(variants), d_vocab), "groups")  # divided by shared weights
         n_classes = int(self._classes.max()) + 1
         self.add_state("nll", (most, len(variants), n_classes), "groups")
         self.add_state("count", (most, n_classes), "groups")
@@ -335,7 +335,7 @@ class MeanPredictions(LogitsObserver):
 
     @staticmethod
     def _means(probability: np.ndarray, nll: np.ndarray, positions: float, count: np.ndarray) -> Means:
-        with np.errstate(invalid="ignore"):  # of a class that is never the target's
+        with np.errstate(invalid="ignore"):  # some class never has the target
             by_class, whole = nll / count, nll.sum() / count.sum()
         known = by_class[count > 0]
         return Means(probability / positions, float(whole), float(known.mean()) if len(known) else np.nan, by_class)

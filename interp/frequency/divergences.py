@@ -19,7 +19,7 @@ def kl(p: Distribution, q: Distribution) -> float:
 
 def js(p: Distribution, q: Distribution) -> float:
     """Jensen–Shannon divergence `½ KL(p‖m) + ½ KL(q‖m)`, `m = (p + q)/2`, in nats; at most log 2."""
-    found = p != 0  # where p is 0, the term of q is q log 2
+    found = p != 0  # if p is 0, the term with q is q log 2
     p, other = p[found], q[found]
     middle = (p + other) / 2
     return float(rel_entr(p, middle).sum() + rel_entr(other, middle).sum() + q[~found].sum() * math.log(2)) / 2

@@ -35,8 +35,8 @@ _RANDOM = {"color": GREY, "symbol": "circle-open"}
 def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """Mean predicted probability against unigram probability with the bias scaled by λ (the paper's figures 2, 3).
 
-    Per bin of log u the geometric mean of q, its band ± one geometric SD over types, and the lines q = u
-    ("unigram") and q = 1/V ("uniform"). Of more than five λ, five evenly spaced ones are drawn.
+    For each bin of log u, there is the geometric mean of q with a band of ± one geometric SD over types. The lines are
+    q = u ("unigram") and q = 1/V ("uniform"). Of more than five λ, five evenly spaced ones are drawn.
 
     Raises:
         ValueError: a bias that was not part of the run.
@@ -72,8 +72,8 @@ def bias_curve(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
 def bias_ratio(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """How many times as probable rare and frequent words become with the bias scaled by λ: q_λ(w) / q_1(w) by u(w).
 
-    Per bin of log u the geometric mean over types, its band ± one geometric SD. Of more than five λ, five evenly spaced
-    ones are drawn.
+    For each bin of log u, there is the geometric mean over types with a band of ± one geometric SD. Of more than five
+    λ, five evenly spaced ones are drawn.
 
     Raises:
         ValueError: a bias that was not part of the run, or a run without λ = 1 or with no other.
@@ -120,8 +120,8 @@ def _add_scale(out: Figure, look: style.Style, mean: pd.Series, sd: pd.Series, *
 def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
     """What a bias adds to each token's logit against log u, with the least-squares line (the paper's figure 4).
 
-    `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, `−A W_U` for slope; at most 1,500 types,
-    evenly taken over the ranks of frequency.
+    This is `b_LN W_U` for ln, `b_last` for last, `E[h] W_U` for mean, and `−A W_U` for slope. At most 1,500 types are
+    drawn, evenly spaced in the ranks of frequency.
 
     Raises:
         ValueError: a bias that was not part of the run, or fc, which adds no constant to the logits.
@@ -153,8 +153,8 @@ def projection(effect: BiasEffect, bias: Bias | Direction = "ln") -> Figure:
 
 
 def kl_by_scale(effect: BiasEffect) -> Figure:
-    """KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval where the text has
-    groups enough for one.
+    """KL(u‖q) against the scale λ, one line per bias, corrected for bias and with its 95 % interval if the text has
+    enough groups for one.
 
     Examples:
         >>> import interp
@@ -253,7 +253,7 @@ def bands(effect: BiasEffect) -> Figure:
 
 def outlier_parts(effect: BiasEffect) -> Figure:
     """KL(u‖q) and the entropy of predictions from the outlier dimensions of the head's input alone, and without them,
-    with 95 % intervals, beside random parts of it of their norm.
+    with 95 % intervals, next to random parts of the input with the same norm.
 
     Raises:
         ValueError: a run without outlier dimensions, or that did not look for them.

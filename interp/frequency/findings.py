@@ -8,9 +8,18 @@ import pandas as pd
 from interp.findings import Finding, Verdict, side
 from interp.words import printed
 
-__all__ = ["BIAS", "findings"]
+__all__ = ["BIAS", "DISTANCE", "findings", "without"]
 
+DISTANCE = "KL(u‖q) (the divergence of the mean prediction q from word frequency u)"
+"""How sentences name KL(u‖q)."""
 BIAS = {"ln": "b_LN", "fc": "b_FC", "last": "b_last", "mean": "E[h]", "slope": "−A"}
+_MEANT = {
+    "ln": "the bias of the final layer norm",
+    "fc": "the bias of the head's dense layer",
+    "last": "the bias of the logits",
+    "mean": "the mean input of the unembedding",
+    "slope": "the direction along which log-probability grows",
+}
 _ADDED = {"ln": "b_LN W_U", "last": "b_last", "mean": "E[h] W_U", "slope": "−A W_U"}
 _RANDOM = dict.fromkeys(("ln", "mean", "slope"), "random directions") | {"last": "random orders of its values"}
 _MOVED = "yes where the interval lies above 0 and what the bias adds to the logits follows log u more closely than any "
@@ -20,7 +29,8 @@ _FOLLOWS += "interval does; no where it lies below 0"
 
 
 def findings(kl: pd.DataFrame, projection: pd.DataFrame) -> tuple[Finding, ...]:
-    """Of each bias, what its removal does to KL(u‖q) (or the scale farthest from 1), and whether it follows log u.
+    """What removing each bias (or else scaling it by the λ farthest from 1) does to KL(u‖q), and whether it follows
+    log u.
 
     Args:
         kl, projection: the tables of `BiasEffect`, `kl` without what is ranked among random directions.
@@ -29,6 +39,16 @@ def findings(kl: pd.DataFrame, projection: pd.DataFrame) -> tuple[Finding, ...]:
     moved = [_moved(row, known.get(row.bias)) for row in (_ends(kl) if len(kl) else []) if row.scale != 1]
     moved.sort(key=lambda one: -abs(one.value))
     return (*moved, *(_follows(row) for row in known.values() if not np.isnan(row.spearman)))
+
+
+def without(bias: str, scale: float) -> str:
+    """How sentences begin that say what happens without a bias or direction, or with a multiple of it.
+
+    Examples:
+        >>> without("ln", 0), without("mean", 0.5)
+        ('without b_LN (the bias of the final layer norm)', 'with 0.5 times E[h] (the mean input of the unembedding)')
+    """
+    return f"{'without' if scale == 0 else f'with {scale:g} times'} {BIAS[bias]} ({_MEANT[bias]})"
 
 
 def _ends(kl: pd.DataFrame) -> list[Any]:
@@ -45,12 +65,12 @@ def _moved(row: Any, projected: Any) -> Finding:
     if projected is not None and not np.isnan(projected.control_spearman):
         control = projected.control_spearman
         rho = printed(projected.spearman, "{:+.3f}")
-        compared_with = f"Spearman correlation of {_ADDED[row.bias]} with log u {rho}, the largest of "
+        compared_with = f"Spearman correlation of {_ADDED[row.bias]} with log u: {rho}; the largest for "
         compared_with += f"{projected.n_controls} {_RANDOM[row.bias]}"
     return Finding(
         question=f"Are predictions further from word frequency {how}?",
         verdict="partly" if verdict == "yes" and not _above(projected) else verdict,
-        measure="KL(u‖q) changes by",
+        measure=f"{without(row.bias, row.scale)}, {DISTANCE} changes by",
         value=row.delta_kl,
         low=row.delta_kl_low,
         high=row.delta_kl_high,
@@ -67,12 +87,14 @@ def _follows(row: Any) -> Finding:
     return Finding(
         question=f"Does what {BIAS[row.bias]} adds to the logits follow word frequency?",
         verdict="partly" if verdict == "yes" and not _above(row) else verdict,
-        measure=f"the Spearman correlation of {_ADDED[row.bias]} with log u is",
+        measure=f"{BIAS[row.bias]} is {_MEANT[row.bias]}; the Spearman correlation of {_ADDED[row.bias]} with log u, "
+        "the logarithm of word frequency, is",
         value=row.spearman,
         low=row.spearman_low,
         high=row.spearman_high,
+        no_interval="three types or fewer occur in the text",
         control=row.control_spearman,
-        compared_with=f"the largest of {row.n_controls} {_RANDOM[row.bias]}",
+        compared_with=f"the largest for {row.n_controls} {_RANDOM[row.bias]}",
         rule=_FOLLOWS,
         form="{:+.3f}",
     )

@@ -67,7 +67,7 @@ def _jackknifed(
         for number in range(len(means)):
             others[:, number] = [[*_measured(one, u).values()] for one in predictions.leaving_out(number)]
     known = jackknife(whole, others, *groups)
-    with np.errstate(invalid="ignore"):  # between infinite perplexities
+    with np.errstate(invalid="ignore"):  # differences of infinite perplexities
         apart = jackknife(whole - whole[unedited], others - others[:, [unedited]], *groups)
     found = {}
     for i, name in enumerate(map(str, table)):
@@ -115,7 +115,7 @@ def correlations(x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> dict
     found = {"pearson": [line.rvalue], "spearman": [spearman], "slope": [line.slope]}
     if n > 3:
         half = _NORMAL * np.sqrt((1 + spearman**2 / 2) / (n - 3))
-        with np.errstate(divide="ignore"):  # of a correlation of 1
+        with np.errstate(divide="ignore"):  # a correlation of 1
             z = np.arctanh(spearman)
         margin = stats.t.ppf(0.975, n - 2) * line.stderr
         found["pearson"] += stats.pearsonr(x, y).confidence_interval(0.95)

@@ -25,6 +25,7 @@ from interp.encoding.regression import raw_head
 from interp.findings import Finding, side
 from interp.frequency.distributions import MeanPredictions, Means, Variant
 from interp.frequency.divergences import Distribution, js, kl
+from interp.frequency.findings import DISTANCE
 from interp.frequency.measures import with_ends
 from interp.frequency.observers import real_logits
 from interp.intervals import jackknife, summed_others
@@ -58,7 +59,7 @@ class OutlierDims(Observer):
     def hooks(self, batch: Batch) -> Recipe:
         def read(activation: Tensor, hook: object) -> None:
             x = batch.select(activation).to(torch.promote_types(activation.dtype, torch.float32))
-            if not len(x):  # of which there is no SD
+            if not len(x):  # nothing was read, so there is no SD
                 return
             sd, mean = torch.std_mean(x, 1, keepdim=True)
             self.add("extreme", ((x - mean).abs() > _SD * sd).sum(0))
@@ -132,7 +133,7 @@ class PartPredictions(MeanPredictions):
     def entropies(self) -> tuple[Float[np.ndarray, " n_variants"], Float[np.ndarray, "groups n_variants"]]:
         """Mean entropy of the predictions of each variant, in nats, and the same without each group of texts."""
         sums, sizes = self.state["entropy"][self._groups].cpu().numpy(), self.sizes[:, None]
-        with np.errstate(invalid="ignore"):  # of what one group alone has
+        with np.errstate(invalid="ignore"):  # only one group has any positions
             return sums.sum(0) / sizes.sum(), summed_others(sums) / summed_others(sizes)
 
 
@@ -230,17 +231,17 @@ def _finding(part: str, question: str, rows: pd.DataFrame, full: float) -> Findi
     further = part == "without"
     control = random.max() if further else random.min()
     verdict = side(low, high, than=control) if further else side(-high, -low, than=-control)
-    where, end = ("above", "highest") if further else ("below", "lowest")
+    where, end, how = ("above", "highest", "without these") if further else ("below", "lowest", "with these alone")
     return Finding(
         question=question,
         verdict="cannot tell" if math.isnan(control) else verdict,
-        measure=f"KL(u‖q), {full:.3f} with all dimensions, is",
+        measure=f"{DISTANCE} is {full:.3f} with all dimensions and, {how},",
         value=own["kl_unigram_model"],
         low=low,
         high=high,
         unit="nats",
         control=control,
-        compared_with=f"the {end} of {len(random)} random parts",
+        compared_with=f"the {end} for {len(random)} random parts of the same norm",
         rule=f"yes where the interval lies {where} every random part, no where it lies on the other side of the {end}",
     )
 

@@ -1,4 +1,4 @@
-"""What the page says of `interp frequency`."""
+"""What the page says about `interp frequency`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,29 +23,32 @@ __all__ = ["DEFINITIONS", "section", "sides"]
 DEFINITIONS = {
     "Source": "Kobayashi, Kuribayashi, Yokoi and Inui, “Transformer Language Models Handle Word Frequency in "
     "Prediction Head”, Findings of ACL 2023.",
-    "Prediction head": "GPT-2: p = softmax(LN(x) W_U). BERT: p = softmax(LN(GELU(x W_FC + b_FC)) W_U + "
-    "b_last). LN(x) = (x − m)/s ⊙ γ + b_LN.",
+    "Prediction head": "GPT-2: p = softmax(LN(x) W_U). BERT: p = softmax(LN(GELU(x W_FC + b_FC)) W_U + b_last). LN(x) "
+    "= (x − m)/s ⊙ γ + b_LN.",
     "λ": "What the bias is multiplied by: 1 as trained, 0 removed.",
     "u, q": "The unigram distribution, and the mean over positions of the predicted distribution.",
     "KL(u‖q)": "Σ u log(u/q) in nats, over types with u > 0. It falls as q averages more positions; kl_corrected is "
     "without that bias.",
     "[low, high]": "95 % interval, by leaving out groups of texts one after the other (delete-one-group jackknife; "
     "Busing et al. 1999); of correlations over types, by Fisher’s z.",
-    "Projection": "What a bias adds to each token's logit: b_LN W_U, or b_last; its Spearman correlation with "
-    "log u, and the least-squares slope τ.",
-    "E[h], −A": "Directions of the input h of the unembedding that are scaled as a bias is: its mean, and the slope of "
-    "log of the mean predicted probability on the output embeddings (Cho et al. 2025).",
-    "Random directions": "In place of b_LN, E[h] or −A, of its norm, or of its effect: the SD over types that occur of "
-    "what it adds to the logits. Rank 1 is above all of them; p is how often one stands as far out by chance.",
-    "Bands": "Types by word frequency, each band as large a part of the text; 1 the most frequent. The calibration "
-    "error is that of a band's probability in ten bins (Naeini et al. 2015); in little text chance raises it.",
-    "Outlier dimensions": "Those further than 3 SD from the mean of a position's dimensions, at more than half of the "
-    "positions (after Macocco et al. 2025); alone, all others are zero. Random parts have their norm at each position.",
+    "Projection": "What a bias adds to each token's logit: b_LN W_U, or b_last; its Spearman correlation with log u, "
+    "and the least-squares slope τ.",
+    "E[h], −A": "Directions in the input h of the unembedding that are scaled like a bias: the mean of h, and the "
+    "slope of the log of the mean predicted probability on the output embeddings (Cho et al. 2025).",
+    "Random directions": "These replace b_LN, E[h] or −A and have its norm, or its effect, which is the SD of what it "
+    "adds to the logits over the types that occur. Rank 1 is above all of them; p is how often a random direction "
+    "would be as extreme.",
+    "Bands": "Types grouped by word frequency, each band an equal part of the text; 1 is the most frequent. The "
+    "calibration error is that of a band's probability in ten bins (Naeini et al. 2015); in a short text, chance "
+    "raises it.",
+    "Outlier dimensions": "Dimensions that lie more than 3 SD from the mean over a position's dimensions, at more than "
+    "half of the positions (after Macocco et al. 2025). For predictions from these alone, all others are zero. Random "
+    "parts have the same norm at each position.",
 }
 
 
 def section(effect: BiasEffect) -> Section:
-    """What the page says of `interp frequency`; every number comes from the result."""
+    """What the page says about `interp frequency`; every number comes from the result."""
     first, *others = effect.kl["bias"].unique()
     scaled = {1.0} < set(effect.kl["scale"])
     figures = {f"ratio_{first}": plots.bias_ratio(effect, first)} if scaled else {}
@@ -89,9 +92,9 @@ def sides(effects: Mapping[str, BiasEffect]) -> Sides:
 
 
 def _numbers(effect: BiasEffect) -> dict[Any, Any]:
-    """KL and perplexity as trained and without each bias, how the projections follow word frequency; of what was asked
-    besides, ranks among random directions, what the rarest band loses, and KL from outlier dimensions alone and without
-    them."""
+    """KL and perplexity as trained and without each bias, and how the projections follow word frequency. If they were
+    asked for, also ranks among random directions, what the rarest band loses, and KL from outlier dimensions alone and
+    without them."""
     row: dict[Any, Any] = {}
     for short, measure in (("kl", "kl_unigram_model"), ("perplexity", "perplexity")):
         values = effect.kl.set_index(["scale", "bias"])[measure]
@@ -122,7 +125,7 @@ def _kl(effects: Mapping[str, BiasEffect], bias: Bias | Direction = "ln") -> Fig
 
 
 def _controls(effects: Mapping[str, BiasEffect], bias: Bias | Direction) -> Figure:
-    """What taking a bias away does to KL(u‖q), beside random directions, each run on a line."""
+    """What removing a bias does to KL(u‖q), next to random directions, with one line for each run."""
     kinds = {"norm": "random, of equal norm", "effect": "random, of equal effect"}
     title = f"ΔKL(u‖q) without {BIAS_NAME[bias]}, beside random directions"
     out = figure(title, "ΔKL(u‖q), nats", "", subtitle="at the λ nearest to 0, with 95 % interval")

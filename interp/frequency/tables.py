@@ -21,7 +21,7 @@ from interp.corpora.counts import Counts, shipped_counts, unigrams_of
 from interp.corpora.unigrams import Unigrams
 from interp.declare import Direction, listed
 from interp.dense import Dense
-from interp.findings import Finding
+from interp.findings import Finding, over_texts
 from interp.frequency.bands import band_findings
 from interp.frequency.columns import IN_PAPER, MEANINGS
 from interp.frequency.directions import control_findings, ranks, why_no_directions
@@ -48,8 +48,8 @@ Effects: TypeAlias = dict[Edited, Numbers]
 _ENOUGH_TOKENS = 10_000_000
 _BINS = 25
 _INSTEAD = "scale its mean input instead (directions=['mean'], --directions mean, interp report --more)"
-_CONTROLS = 39  # so that a bias that is one of 40 alike is above all others in 1 of 40
-_FEWEST_TYPES = 3  # for a line through them
+_CONTROLS = 39  # a bias that is no different from them lies above all of them 1 time in 40
+_FEWEST_TYPES = 3  # types that a line needs
 _SHOWN = ["bias", "scale", "kl_unigram_model", *with_ends(["delta_kl"]), "js", "perplexity", "balanced_nll", "n_tokens"]
 
 
@@ -117,7 +117,8 @@ class BiasEffect(Result):
         unranked = self.kl[~self.kl["bias"].isin(self.controls["bias"])]
         found = control_findings(self.kl, self.controls) + findings(unranked, self.projection)
         found += band_findings(self.bands, self.controls)
-        return found + outlier_findings(self.outlier_dims, self.outliers)
+        found += outlier_findings(self.outlier_dims, self.outliers)
+        return over_texts(found, self.provenance.get("intervals", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

@@ -262,7 +262,7 @@ def decode(
     random = torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
     bar = tqdm(total=len(rows), unit="prompt", disable=None if progress else True, desc="generating")
     others = hooks_of_others(model)
-    # the random numbers are the process's, so other threads wait, and find them as they were
+    # the process has one random generator, so other threads wait, and its state is restored for them
     randomness = torch.random.fork_rng(devices=range(torch.cuda.device_count()))
     with bar, _sampling, randomness, _generates(model) as call:
         torch.manual_seed(seed)
@@ -383,7 +383,7 @@ def decode_batch(
     """The continuation of each row by transformers' `generate`, up to an end-of-sequence token if there is one."""
     ids, mask = (part.to(device) for part in padded(rows, config.pad_token_id, left=not reads_source))
     config.use_cache = config.use_cache is not False
-    before = 1 if reads_source else ids.shape[1]  # a decoder of its own begins with a token that says so
+    before = 1 if reads_source else ids.shape[1]  # the decoder of an encoder-decoder starts from a start token
     new = generate(ids, attention_mask=mask, generation_config=config)[:, before:].tolist()
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return [one[: next((n for n, token_id in enumerate(one, 1) if token_id in ends), None)] for one in new]

@@ -34,7 +34,7 @@ _HUMAN = {"color": INK, "width": 1.5, "dash": "longdashdot"}
 
 
 def text_measure(sweep: GenerationStudy, measure: TextMeasure = "diversity") -> Figure:
-    """A measure of the texts against λ, one line per decoder, with that of the human texts where there is one.
+    """A measure of the texts against λ, one line per decoder, with that of the human texts if there is one.
 
     Raises ValueError for an unknown measure, or one that was not part of the run.
 
@@ -78,7 +78,7 @@ def generation_tradeoff(sweep: GenerationStudy) -> Figure:
     """
     human, written = _split(sweep)
     axes = "perplexity on human text", "diversity D = ¼ Σ distinct-n"
-    subtitle = "a point for each λ; dotted: the λ named below; level line: human text"
+    subtitle = "one point for each λ; dotted: the λ named below; horizontal line: human text"
     out = figure("Diversity against perplexity along λ", *axes, subtitle=subtitle)
     _draw(out, written, "perplexity", "diversity", "diversity_se")
     for scale, x in _named_scales(written).items():
@@ -86,17 +86,17 @@ def generation_tradeoff(sweep: GenerationStudy) -> Figure:
         out.add_annotation(x=x, y=0.02, text=f"λ = {scale:g}", showarrow=False, bgcolor=PAPER)
     for value in human["diversity"].dropna():
         out.add_hline(y=value, line=_HUMAN)
-    return out.update_yaxes(range=[0, 1])  # of D
+    return out.update_yaxes(range=[0, 1])  # the range of D
 
 
 def _split(sweep: GenerationStudy) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The row of the human texts, where there is one, and those of the decoders."""
+    """The row of the human texts, if there is one, and the rows of the decoders."""
     is_human = sweep.metrics["decoder"] == HUMAN
     return sweep.metrics[is_human], sweep.metrics[~is_human]
 
 
 def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None) -> None:
-    """A line for each decoder, its points in the order of λ."""
+    """A line for each decoder, with its points in the order of λ."""
     hover = "λ = %{customdata[0]:g}<br>%{y:.4g}<br>perplexity %{customdata[1]:.2f}"
     for decoder, style in decoder_styles(list(written["decoder"].unique())).items():
         part = written[written["decoder"] == decoder].sort_values("scale").set_index(x, drop=False)
@@ -108,7 +108,7 @@ def _draw(out: Figure, written: pd.DataFrame, x: str, y: str, error: str | None)
 
 
 def _named_scales(written: pd.DataFrame) -> dict[float, float]:
-    """The perplexity at the ends of the λ, and at the middle where that stands apart from both."""
+    """The perplexity at the largest and the smallest λ, and at the middle one if it is far enough from both."""
     curve = written.drop_duplicates("scale").set_index("scale")["perplexity"].sort_index()
     low, high = curve.index[0], curve.index[-1]
     middle = curve.index[len(curve) // 2]

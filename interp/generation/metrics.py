@@ -92,9 +92,9 @@ def text_metrics(
         without.append((len(n_texts_with) - alone) / (total - each))
     measures["diversity"] = float(np.mean([measures[f"distinct_{n}"] for n in ORDERS]))
     measures["diversity_text"] = float(np.mean([measures[f"distinct_{n}_text"] for n in ORDERS]))
-    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # of the jackknife
+    variance = (len(rows) - 1) * np.mean(without, axis=0).var()  # by the jackknife
     measures["diversity_se"] = np.sqrt(variance) if len(rows) > 1 else np.nan
-    measures["repetition"] = (each - different).sum() / total  # of the 4-grams, the last
+    measures["repetition"] = (each - different).sum() / total  # from the 4-grams, which come last
     frequent = pd.Series(() if unigram is None else frequent_types(unigram)[flat], dtype=float)
     scores = pd.Series(dtype=float)
     if features is not None and human_features is not None:

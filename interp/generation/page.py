@@ -1,4 +1,4 @@
-"""What the page says of `interp generation`."""
+"""What the page says about `interp generation`."""
 
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -22,18 +22,17 @@ _SIDE_BY_SIDE = 3
 
 DEFINITIONS = {
     "Source": "Kobayashi et al., Findings of ACL 2023, table 2.",
-    "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all "
-    "texts; within each text in the columns that end in _text.",
-    "Perplexity": "That of the model with λ b_LN on the whole text that the prompts are from, with a 95 % interval "
-    "by leaving out groups of texts.",
+    "Diversity": "D = ¼ Σ distinct-n for n = 1 … 4, distinct-n = different n-grams / all n-grams over all texts; "
+    "within each text in the columns that end in _text.",
+    "Perplexity": "That of the model with λ b_LN on the whole text that the prompts are from, with a 95 % interval by "
+    "leaving out groups of texts.",
     "Frequent tokens": "The most frequent types, which make up half of the corpus.",
-    "MAUVE": "How much of the generated text is like human text and the other way round, 1 at best (Pillutla "
-    "et al. 2021).",
+    "MAUVE": "How much of the generated text is like human text and vice versa, 1 at best (Pillutla et al. 2021).",
 }
 
 
 def section(sweep: GenerationStudy) -> Section:
-    """What the page says of `interp generation`; every number comes from the result."""
+    """What the page says about `interp generation`; every number comes from the result."""
     measures: list[plots.TextMeasure] = ["diversity", "mauve", "frequent_share", "repetition"]
     if sweep.provenance["mauve"] is None:
         measures.remove("mauve")
@@ -55,7 +54,7 @@ def _notes(metrics: pd.DataFrame) -> Iterator[str]:
 
 
 def _samples(texts: pd.DataFrame) -> pd.DataFrame:
-    """The first prompts as each decoder continues them at the ends of the λ and between, and as people did."""
+    """The first prompts, as each decoder continues them from the largest λ to the smallest, and as people did."""
     written = texts[(texts["decoder"] != HUMAN) & (texts["prompt_id"] < _SAMPLES)]
     human = dict(texts.loc[texts["decoder"] == HUMAN, ["prompt", "text"]].to_numpy())
     scales = sorted(written["scale"].unique())
@@ -96,7 +95,8 @@ def _decoders(sweep: GenerationStudy) -> list[str]:
 
 
 def _shared_ends(sweeps: Mapping[str, GenerationStudy]) -> dict[str, float]:
-    """The largest and the smallest λ that all runs have, one-λ runs aside unless all are; NaN where they share none."""
+    """The largest and the smallest λ that all runs have, NaN if there is none. Runs with a single λ count only if
+    all have a single one."""
     scales = [set(sweep.metrics["scale"].dropna()) for sweep in sweeps.values()]
     shared = set.intersection(*([one for one in scales if len(one) > 1] or scales))
     return {"largest": max(shared, default=np.nan), "smallest": min(shared, default=np.nan)}

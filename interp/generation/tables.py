@@ -24,7 +24,7 @@ from interp.corpora.counts import unigrams_of
 from interp.corpora.sources import Source
 from interp.corpora.unigrams import Unigrams
 from interp.declare import Several, listed
-from interp.findings import Finding
+from interp.findings import Finding, over_texts
 from interp.frequency import bias_effect
 from interp.generation.columns import IN_PAPER, MEANINGS
 from interp.generation.decoding import (
@@ -79,7 +79,7 @@ class GenerationStudy(Result):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(diverse(self.intervals))
+        return over_texts(diverse(self.intervals), self.provenance.get("intervals", {}))
 
     @property
     def shown(self) -> dict[str, tuple[str, pd.DataFrame]]:

@@ -77,12 +77,12 @@ def mauve_jackknife(
     contain the variation over clusterings (`mauve_sd`), nor the distance from what infinitely many texts would give.
 
     Args:
-        features: of the texts of a model.
-        human_features: of the human text of each prompt.
+        features: the features of the texts of a model.
+        human_features: the features of the human text of each prompt.
         prompt_ids: which prompt each text of the model continues.
-        seeds: of the clusterings.
+        seeds: the seeds of the clusterings.
 
-    Raises ImportError where mauve-text is not installed.
+    Raises ImportError if mauve-text is not installed.
     """
     if (n := len(human_features)) < FEWEST_PROMPTS:
         return Jackknife(*np.full(3, np.nan))
@@ -96,7 +96,7 @@ def _left_out_of_mauve(
 ) -> tuple[float, Float[np.ndarray, " prompts"]]:
     """MAUVE with one clustering, and the same without each prompt; once for prompts with texts in the same clusters."""
     labels, human, n_clusters = _clusters(features, human_features, seed)
-    texts = np.zeros((2, len(human), n_clusters))  # of people and of the model, by prompt
+    texts = np.zeros((2, len(human), n_clusters))  # texts by people and by the model, by prompt
     texts[0, np.arange(len(human)), human] = 1
     np.add.at(texts[1], (prompt_ids, labels), 1)
     kinds, kind = np.unique(texts.swapaxes(0, 1), axis=0, return_inverse=True)
@@ -159,7 +159,7 @@ def diversity_without(by_prompt: Sequence[Sequence[Any]]) -> Float[np.ndarray, "
         alone = np.array([0, *(sum(prompts_with[gram] == 1 for gram in prompt) for prompt in of_prompt)])
         each = np.array([sum(text.total() for text in texts) for texts in grams], dtype=float)
         distinct.append(_ratio(len(prompts_with) - alone, _without(each)))
-    different = np.array([sum(map(len, texts)) for texts in grams])  # of the 4-grams, the last
+    different = np.array([sum(map(len, texts)) for texts in grams])  # from the 4-grams, which come last
     return np.stack([np.mean(distinct, axis=0), _ratio(_without(each - different), _without(each))], 1)
 
 

@@ -57,7 +57,7 @@ def assembled(name: str, stored: Stored, dtype: torch.dtype, where: torch.device
         placement = placed(draft.reference, where, dtype)
         expected = _Assembly(name, stored, draft, batch, dtype, placement).run()
     model = draft.model
-    del draft  # and with it what was read of the files
+    del draft  # together with what was read from the files
     placement.finish(model, dtype)
     found = view(model).run(batch.to(model.W_U.device), None).float().cpu().log_softmax(-1)
     differences = (found - expected.log_softmax(-1))[batch.mask.bool()]

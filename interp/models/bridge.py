@@ -103,7 +103,7 @@ class Bridge(View):
         dense = self.model.mlm_head if self.encoder else None
         multiplied, divided = (getattr(self._config, name, None) for name in ("logit_scale", "logits_scaling"))
         tensors = {
-            "b_U": self.model.b_U if self.encoder or self.model.b_U.any() else None,  # of BART its final_logits_bias
+            "b_U": self.model.b_U if self.encoder or self.model.b_U.any() else None,  # BART's final_logits_bias
             "gamma": gamma,
             "b_ln": bias,
             "W_fc": None if dense is None else dense.weight.T,
@@ -229,8 +229,8 @@ class Bridge(View):
         return dict(known.values())
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """With the names and shapes of TransformerLens' own implementation if there is one; otherwise as in
-        transformers, without what the bridge adds."""
+        """Parameters with the names and shapes of TransformerLens' own implementation if there is one; otherwise those
+        of transformers, without what the bridge adds."""
         known = list(self._hooked_parameters()) if self._kind in _HOOKED else []
         yield from ((name, value) for name, value in known if "b_" not in name or value.any())
         named = {value.untyped_storage().data_ptr() for _, value in known}
@@ -278,7 +278,7 @@ class Bridge(View):
 
     def copied(self, instead: Mapping[int, Any] | None = None) -> Any:
         """A copy whose blocks capture what they read in the copy. TransformerLens' own hooks refer to the original."""
-        for module in self.wrapped.modules():  # what a forward pass with gradients has left cannot be copied
+        for module in self.wrapped.modules():  # tensors left by a forward pass with gradients cannot be copied
             for name, value in vars(module).items():
                 if isinstance(value, Tensor) and value.grad_fn is not None:
                     setattr(module, name, value.detach())

@@ -79,9 +79,9 @@ class Hooked(Draft):
         config.save_pretrained(neutral)
         cfg = tl_loading.get_pretrained_model_config(_Path(neutral), hf_cfg=config.to_dict(), device="cpu")
         if (positions := context_of(config)) is not None:
-            cfg.n_ctx = min(cfg.n_ctx, positions)  # of Mistral it assumes 2,048
+            cfg.n_ctx = min(cfg.n_ctx, positions)  # TransformerLens assumes 2,048 for Mistral
         self._weights = partial(tl_loading.get_pretrained_state_dict, neutral, cfg, hf_model=source)
-        self._weights()  # refuses what it does not know
+        self._weights()  # raises for weights that TransformerLens does not know
         cfg.tokenizer_name = None
         cfg.model_name = config.model_type
         if config.model_type == "bert":
@@ -92,7 +92,7 @@ class Hooked(Draft):
                 cfg, tokenizer, default_padding_side="right" if tokenizer else None, move_to_device=False
             )
             if self.model.tokenizer is not None:
-                self.model.tokenizer.name_or_path = config.model_type  # in which TransformerLens looks for "gemma", too
+                self.model.tokenizer.name_or_path = config.model_type  # TransformerLens also looks for "gemma" here
         fuse(self.model)
 
     def output(self, block: str, batch: Tokens, arguments: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
@@ -143,7 +143,7 @@ class Bridged(Draft):
         self.reference = copy.deepcopy(source, {id(one): one for one in source.parameters()})
         config.architectures = source.config.architectures = [kind]
         config.save_pretrained(neutral)
-        source.set_attn_implementation("eager")  # what shows its attention
+        source.set_attn_implementation("eager")  # the implementation that returns attention patterns
         read_again = _read_again(tokenizer or _stand_in(), neutral)
         self.model = TransformerBridge.boot_transformers(
             neutral, hf_model=source, tokenizer=read_again, device="cpu", dtype=source.dtype

@@ -159,7 +159,7 @@ class HookedDecoder(_Hooked):
 
     @property
     def starts_within(self) -> bool:
-        return self.model.cfg.positional_embedding_type != "shortformer"  # every block of which reads the positions
+        return self.model.cfg.positional_embedding_type != "shortformer"  # whose blocks all read the positions
 
     def run_from(self, layer: int, resid: Float[Tensor, "batch pos d_model"], batch: Read) -> Any:
         return self.model(resid, attention_mask=self._mask(batch), start_at_layer=layer)

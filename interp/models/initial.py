@@ -16,7 +16,7 @@ __all__ = ["untrained"]
 
 _FIRST_SD = 0.02
 _DRAWN_AT_ONCE = 2**24
-_TOGETHER = 16  # numbers that torch draws in one step, so that parts of a matrix are what the whole would be
+_TOGETHER = 16  # torch draws this many numbers per step; parts of whole steps are as in a matrix drawn at once
 _CONTIGUOUS = torch.contiguous_format
 
 
@@ -60,8 +60,8 @@ def untrained(model: Model, *, seed: int = 0) -> Model:
             else:
                 draws[parameter] = state
                 some = next(drawn).flatten()[:1].to(parameter)
-                parameter.data = some.expand(parameter.shape)  # tells it from others
-            for _ in drawn:  # the next one draws what comes after
+                parameter.data = some.expand(parameter.shape)  # distinguishes it from others
+            for _ in drawn:  # so that the next parameter draws what follows
                 pass
             give_back()
     for block in _blocks(fresh) if draws else ():

@@ -123,7 +123,7 @@ def _loaded(
     def of(backend: Backend) -> Model:
         stored = Stored(source, revision, copy.deepcopy(config), backend)
         if not stored.n_numbers:
-            stored.checked()  # downloads it
+            stored.checked()  # downloads the weights
         wanted = stored.dtype if dtype == "auto" else dtype
         if isinstance(where, torch.device):
             _check_room(name, stored, wanted, where)
@@ -138,7 +138,7 @@ def _loaded(
                 raise
     model = of("bridge")
     for verify in (verify_head, verify_scores, verify_neurons, verify_values):
-        with quiet(), suppress(ValueError):  # said where it is asked for
+        with quiet(), suppress(ValueError):  # refused when it is used
             verify(model)
     return model
 

@@ -52,7 +52,7 @@ MASKED = {"bert": "BertForMaskedLM", "roberta": "RobertaForMaskedLM"}
 
 _UNUSED_BY_MLM = ("bert.pooler.", "cls.seq_relationship.")
 _FLOATING = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # of older checkpoints
+_BUFFER = re.compile(r"(inv_freq|masked_bias|\b(attn|attention)\.bias)$")  # buffers of older checkpoints
 _NUMBERS_AT_ONCE = 2**22
 _VOCABULARIES = (
     "tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",

@@ -20,7 +20,7 @@ from interp.models.sites import Model, check_model, hook_name, view
 from interp.models.verify import verify_scores
 from interp.models.views import Attention, View
 
-_SCORES_AT_ONCE = 2**18  # what a processor's cache holds
+_SCORES_AT_ONCE = 2**18  # scores that fit in a processor's cache
 _SUMMED_AT_ONCE = 32  # positions
 
 __all__ = ["QKCircuit", "Span", "check_dims", "check_layers", "qk_circuit", "span"]
@@ -172,7 +172,7 @@ class QKCircuit:
             seen = self.span.mask(length, queries)[:, keys].to(q.device)
             visible = seen & (
                 real[:, None, None, keys] | ~real[:, None, queries, None]
-            )  # padding, whose rows nobody reads
+            )  # padding, whose rows are never read
             scores = einsum(
                 q[:, queries], k[:, keys], "batch query head d_head, batch key head d_head -> batch head query key"
             )

@@ -45,7 +45,7 @@ class Halves(Rotation):
         kind = {} if self._layer_type is None else {"layer_type": self._layer_type}
         cos, sin = (table.to(vectors) for table in self._rotary(vectors, positions, **kind))
         heads = rearrange(vectors, "batch pos head d_head -> batch head pos d_head")
-        columns = 2 if self._apply.__module__.endswith("gpt_oss") else 1  # of a head for one of its tables
+        columns = 2 if self._apply.__module__.endswith("gpt_oss") else 1  # columns of a head per column of the tables
         width = min(vectors.shape[-1], cos.shape[-1] * columns)
         turned = self._apply(heads[..., :width], heads[..., :width], cos, sign * sin)[0]
         both = torch.cat([turned, heads[..., width:]], -1)

@@ -23,8 +23,8 @@ Hooks: TypeAlias = Sequence[tuple[str | Callable[..., Any], Callable[..., Any]]]
 """A `Recipe`: hook points by name, or by a function that says which names are meant, as in TransformerLens."""
 HooksOfOthers: TypeAlias = frozenset[tuple[str, int]]
 
-_OF_EDITED_NORMS = "A forward hook edited hook_scale/hook_normalized"  # which TransformerBridge says each time
-_levels = itertools.count(1_000_000)  # of TransformerLens' hook contexts, whose own numbers stay small
+_OF_EDITED_NORMS = "A forward hook edited hook_scale/hook_normalized"  # TransformerBridge warns of this each time
+_levels = itertools.count(1_000_000)  # levels of hook contexts; those of TransformerLens itself stay small
 _locks: WeakKeyDictionary[Model, threading.RLock] = WeakKeyDictionary()
 _making_a_lock = threading.Lock()
 
@@ -96,7 +96,7 @@ def resolved(model: Model, recipe: Hooks) -> list[tuple[str, Callable[..., Any]]
     hooks: list[tuple[str, Callable[..., Any]]] = []
     points = model.hook_dict
     for point, function in recipe:
-        # a point of a bridge has several names
+        # a hook point of a bridge has several names
         named = {id(points[name]): name for name in filter(point, points)} if callable(point) else {0: point}
         names = list(named.values())
         if not names or names[0] not in points:

@@ -57,7 +57,7 @@ class Spelling:
         def makes(tokens: Sequence[str], text: str) -> bool:
             try:
                 return joined(list(tokens)) == text
-            except (TypeError, ValueError):  # ByT5's, of what is no byte
+            except (TypeError, ValueError):  # ByT5's tokenizer, for a token that is not a byte
                 return False
 
         self._bytes: dict[str, int] = {}

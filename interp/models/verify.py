@@ -23,7 +23,7 @@ _LONGEST = 512
 _LIMITS = ("attention_chunk_size", "original_max_position_embeddings", "sliding_window", "window_size")
 """Settings beyond which a model may treat positions differently, so that the row must be longer."""
 _LEAST_ATTENTION = 1e-20
-_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}  # some models take a softmax in float32 whatever their dtype
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3}  # some models compute a softmax in float32 whatever their dtype
 _TOLERANCE_OF_HALF = 0.25
 _verified: WeakKeyDictionary[Model, dict[Callable[[Model], None], int]] = WeakKeyDictionary()
 
@@ -69,7 +69,7 @@ def _once(
     if seen.wrapped is None:
         return
     seen.refuse_drawn()
-    modules = hash(tuple((name, type(one).__name__) for name, one in seen.wrapped.named_modules()))  # adapters, say
+    modules = hash(tuple((name, type(one).__name__) for name, one in seen.wrapped.named_modules()))  # such as adapters
     if _verified.get(model, {}).get(which) == modules:
         return
     if hooks := active_hooks(model):
@@ -104,7 +104,7 @@ def _row(model: Model, length: int) -> Tokens:
 def _check_head(model: Model, seen: View) -> float:
     head = seen.head()
     if head.norm == "folded rms":
-        return 0.0  # nothing reads the matrices of such a head
+        return 0.0  # the matrices of such a head are never read
     names = {"h": hook_name(model, "head_input"), "u": hook_name(model, "logits"), "x": trunk_output(model)}
     if head.norm is not None and seen.refused("head_norm") is None:
         names["normed"] = hook_name(model, "head_norm")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformer_lens.model_bridge import TransformerBridge
 
     Model: TypeAlias = HookedTransformer | HookedEncoder | TransformerBridge
-else:  # TransformerLens takes seconds to import, and who has a model has imported it
+else:  # TransformerLens takes seconds to import, and whoever has a model has imported it
     Model = Any
 
 Site: TypeAlias = Literal[
@@ -35,11 +35,11 @@ FinalNorm = Literal["layer", "layer without bias", "rms", "folded", "folded rms"
 
 
 def memory_order(name: str, ndim: int, *, gated: bool) -> tuple[int, ...]:
-    """The dimensions of a parameter of TransformerLens as `interp.load` has them follow each other in memory: the order
-    in which TransformerLens multiplies it, so that no call copies it.
+    """The order in memory of the dimensions of a TransformerLens parameter, as `interp.load` lays it out. It is the
+    order in which TransformerLens multiplies the parameter, so that no call copies it.
 
     Args:
-        gated: whether the MLPs of the model are.
+        gated: whether the model's MLPs are gated.
     """
     if name.endswith("W_O"):
         return (2, 0, 1)
@@ -136,7 +136,7 @@ class View(ABC):
     """A model as interp sees it. A view holds the model and copies nothing."""
 
     narrows_at: ClassVar[Literal["resid_post", "head_input"]]
-    """The last site at which positions can be dropped, so that the unembedding does not read them."""
+    """The last site at which positions can be dropped, so that the unembedding does not have to read them."""
 
     wrapped: Any = None
     """The transformers model that it wraps, if any."""
@@ -175,7 +175,8 @@ class View(ABC):
     def refuse_drawn(self) -> None:
         """Raise ValueError for a model whose weights exist only while a block runs (`interp.models.untrained`)."""
         blocks = getattr(self.model, "blocks", None)
-        parts = [blocks[0], blocks[-1]] if blocks else [self.model]  # at most one block has its matrices, as it runs
+        # at most one block, the one that is running, has its matrices
+        parts = [blocks[0], blocks[-1]] if blocks else [self.model]
         if any(one.numel() > 1 and not any(one.stride()) for part in parts for one in part.parameters()):
             what = "memory had no room for this untrained model, so its weights exist only while a block runs"
             raise ValueError(f"{what} and cannot be read; make it on a machine with room for a second model")

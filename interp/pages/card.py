@@ -28,7 +28,7 @@ def card(result: Result) -> str:
         >>> print(card(study).splitlines()[0])
         <div class="interp">
     """
-    part = replace(section(result), contexts={})  # which open by a script
+    part = replace(section(result), contexts={})  # they need a script to open
     figure, image, why = part.figures[part.main], "", ""
     try:
         with TemporaryDirectory() as folder:

@@ -42,8 +42,8 @@ __all__ += ["style", "templates", "write_page"]
 
 _json = partial(htmlsafe_json_dumps, ensure_ascii=False)
 _CARTESIAN = {"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "image", "pie", "scatter", "violin"}
-_MOST_ROWS = 7  # of a table that is open
-_HALF = 540  # pixels of a figure that stands beside another; one that needs more has a row of its own
+_MOST_ROWS = 7  # the most rows of a table that is shown unfolded
+_HALF = 540  # pixels of a figure that shares its row; a wider figure gets its own row
 Part: TypeAlias = tuple[str, Analysis, Section]
 """A section of a page, with the name of its run."""
 
@@ -68,7 +68,7 @@ class _Shown(NamedTuple):
 
 @contextmanager
 def showing(places: Iterable[Path]) -> Iterator[None]:
-    """Raises ValueError where a result lacks what is shown of it: columns, rows, or entries of its provenance."""
+    """Raises ValueError for a result that lacks what the page shows: columns, rows, or entries of its provenance."""
     try:
         yield
     except (KeyError, IndexError, AttributeError, TypeError, ValueError, StopIteration) as error:
@@ -78,11 +78,11 @@ def showing(places: Iterable[Path]) -> Iterator[None]:
 
 
 def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
-    """The directory itself, where it holds results, and its subdirectories that do; hidden ones aside.
+    """The directory itself, if it holds results, and those of its subdirectories that do, except hidden ones.
 
     A result that cannot be read, such as one of another version, is left out with a warning.
 
-    Raises FileNotFoundError where there is no result.
+    Raises FileNotFoundError if there is no result.
     """
     runs = []
     for folder, found in saved_results(directory).items():
@@ -103,7 +103,7 @@ def find_runs(directory: str | os.PathLike[str]) -> list[Run]:
 
 
 def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
-    """What results a directory and its subdirectories hold, hidden ones aside."""
+    """The results in a directory and its subdirectories, except hidden ones."""
     root = Path(directory)
     folders = [root, *(path for path in sorted(root.glob("[!.]*")) if path.is_dir())]
     found = {folder: [name for name in names() if (folder / name / "result.json").is_file()] for folder in folders}
@@ -111,7 +111,7 @@ def saved_results(directory: str | os.PathLike[str]) -> dict[Path, list[str]]:
 
 
 def section(result: Result) -> Section:
-    """What the page says of a result."""
+    """What the page says about a result."""
     found: Section = find(load(result.analysis).section)(result)
     return replace(found, columns=result.headings)
 
@@ -120,15 +120,15 @@ def write_page(directory: str | os.PathLike[str], *, url: str | None = None) -> 
     """Write `directory/index.html` from the results in it, or in its subdirectories.
 
     The page opens from disk without a network: all it needs is inside, once. Each figure is also kept as JSON that
-    `plotly.io.read_json` reads, in `<analysis>/figures` beside the result.
+    `plotly.io.read_json` reads, in `<analysis>/figures` next to the result.
 
     Args:
         url: the address at which the page will be published. With it `directory/index.png` is written too, the picture
             that other sites show with a link to the page (1,200 by 630 pixels); it needs the extra `interp[figures]`.
 
-    Raises FileNotFoundError where there is no result; FileExistsError, before anything is written, where something
-    that interp did not write has the name of the page or of its picture, or lies among the figures; and ValueError for
-    an address that is not a whole one, and where matplotlib is missing.
+    Raises FileNotFoundError if there is no result; FileExistsError, before anything is written, if something that
+    interp did not write has the name of the page or of its picture, or lies among the figures; and ValueError for an
+    address that is not complete, and if matplotlib is missing.
 
     Examples:
         >>> import tempfile
@@ -178,7 +178,7 @@ def _address(url: str) -> str:
 def keep_figures(figures: dict[str, go.Figure], directory: Path) -> None:
     """Write each figure as JSON; the folder then holds these and no others.
 
-    Raises ValueError for a name that is no file name.
+    Raises ValueError for a name that is not a file name.
     """
     for name in figures:
         if Path(name).name != name:
@@ -192,7 +192,7 @@ def render(target: Path, title: str, parts: list[Part], *, url: str | None = Non
     """Write a page of sections, each with the name of its run; they are ordered by question and analysis.
 
     Args:
-        url: the address of the page, where a picture stands beside it.
+        url: the address of the page, if there is a picture next to it.
     """
     questions = _by_question(parts)
     models = dict.fromkeys(one.model for by_title in questions.values() for of in by_title.values() for one in of)
@@ -255,7 +255,7 @@ def _by_question(parts: list[Part]) -> dict[str, dict[str, list[_Shown]]]:
 
 
 def _plotly(figures: Iterable[go.Figure]) -> str:
-    """plotly.js: its cartesian bundle where that is of the installed version and has every trace."""
+    """plotly.js: its cartesian bundle if that has the installed version and all kinds of traces."""
     bundle = _file("plotly/plotly-cartesian.min.js")
     kinds = {trace.type for figure in figures for trace in figure.data}
     same = f"(cartesian - minified) v{get_plotlyjs_version()}\n" in bundle[:200]
@@ -267,7 +267,7 @@ def _file(name: str) -> str:
 
 
 def _circuitsvis() -> str:
-    """The script of the installed package, which would look for its source map."""
+    """The script of the installed package, without the reference to its source map, which is missing."""
     source = Path(circuitsvis.__file__).parent / "dist" / "cdn" / "iife.js"
     text = source.read_text(encoding="utf-8").partition("\n//# sourceMappingURL")[0]
     return text.replace("</script", "<\\/script")
@@ -300,7 +300,7 @@ def _opens(place: str, name: str, text: str) -> Markup:
 
 
 def _opening(text: str, contexts: Iterable[str], place: str) -> Markup:
-    """A text in which each name of something with contexts opens them."""
+    """A text in which each name of something that has contexts is a button that opens them."""
     names = "|".join(map(re.escape, sorted(contexts, key=len, reverse=True)))
     pieces = re.split(rf"(\b(?:{names})\b)", text) if names else [text]
     return Markup("").join(_opens(place, piece, piece) if i % 2 else escape(piece) for i, piece in enumerate(pieces))
@@ -311,12 +311,12 @@ def _anchor(place: str, name: str) -> str:
 
 
 def _in_words(token: str) -> str:
-    """The name of a token without the mark of a space before it, or of a word that it goes on with."""
+    """The name of a token without the mark for a space before it, or for the continuation of a word."""
     return re.sub("^(␣|##(?!#))(?=.)", "", token)
 
 
 def _direction(properties: dict[str, Any]) -> str:
-    """How a view of tokens is to be read: `rtl` where most letters of its tokens are of scripts that go leftwards."""
+    """The direction of a view of tokens: `rtl` if most letters of its tokens are written from right to left."""
     text = unescape("".join(map(str, properties.get("tokens", ()))))
     letters = Counter(map(unicodedata.bidirectional, text))
     return "rtl" if letters["R"] + letters["AL"] > letters["L"] else "ltr"
@@ -332,6 +332,6 @@ def _cell(value: object) -> str:
 
 
 def _value(value: float | int) -> str:
-    """A number in full as JavaScript reads it, nothing for NaN."""
+    """A number in full, as JavaScript reads it; empty for NaN."""
     number = float(value)
     return "" if math.isnan(number) else f"{number!r}".replace("inf", "Infinity")

@@ -30,10 +30,10 @@ from interp.run.passes import Passes, execute, runs
 
 __all__ = ["LEAST_ACCURACY", "ablation_effect", "minimal_pair_accuracy"]
 
-LEAST_ACCURACY = 0.6  # of the model itself
+LEAST_ACCURACY = 0.6  # the model's own accuracy
 _ROWS = 64
-_LARGEST = 16  # times as many random neurons as found ones, at most
-_NEAREST = 5  # a matched neuron is drawn from the five of nearest magnitude
+_LARGEST = 16  # at most this many times as many random neurons as found ones
+_NEAREST = 5  # a matched neuron is drawn from this many of nearest magnitude
 
 
 class Judged(NamedTuple):
@@ -46,7 +46,7 @@ class Judged(NamedTuple):
 
     @classmethod
     def of(cls, table: pd.DataFrame, score: Score) -> "Judged":
-        """From the table of `sentence_scores`, with the good sentences before the bad ones."""
+        """Make one from the table of `sentence_scores`, with the good sentences before the bad ones."""
         good, bad = np.split(table[score].to_numpy(), 2)
         return cls(float((good > bad).mean()), float((good - bad).mean()), float(table["sum"].mean()))
 

@@ -23,11 +23,11 @@ def transfer_matrix(
     difference: bool = False,
     measure: Literal["accuracy", "pair_accuracy"] = "pair_accuracy",
 ) -> Figure:
-    """How well each task's sparse probe reads each task; or that minus the probe of λ = 1, all gates open.
+    """How well each task's sparse probe reads each task, or the difference from the probe of λ = 1 with all gates open.
 
     Args:
-        measure: the share of pairs whose good sentence scores higher, or as in figure 6 of the paper the accuracy on
-            sentences, which falls where a task lies on one side of the other's threshold.
+        measure: the share of pairs whose good sentence scores higher or, as in figure 6 of the paper, the accuracy on
+            sentences, which is low if all sentences of a task lie on one side of the other task's threshold.
 
     Raises ValueError for a study of one task, or without L0 probes.
 
@@ -83,8 +83,8 @@ def neuron_overlap(study: ProbingStudy) -> Figure:
 
 
 def general_probes(study: ProbingStudy) -> Figure:
-    """Probes that have never seen a task, on its pairs: mean over tasks with its 95 % interval, by what they were
-    trained on.
+    """The pair accuracy of probes on a task that they have never seen, by what they were trained on: the mean over
+    tasks with its 95 % interval.
 
     Raises ValueError for a study of one task, or without L0 probes.
 
@@ -120,7 +120,7 @@ def _matrix(
     y: str = "trained on",
     **scale: float,
 ) -> Figure:
-    """A square of tasks by tasks, ordered by field; many tasks are named by their field alone."""
+    """A square of tasks by tasks, ordered by field. If there are many tasks, only their fields are named."""
     where = f"state {study.provenance['state']}, λ = {study.provenance['l0_strength']:g}"
     out = figure(title, x, y, subtitle=f"{what}, {where}")
     order = study.tasks.sort_values("field", kind="stable", ignore_index=True)

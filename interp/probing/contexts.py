@@ -15,14 +15,14 @@ NEURON_TOKENS = [*CONTEXTS[:-2], "task", "pair", "sentence", "position"]
 
 
 def neuron_tokens(states: States, neurons: Iterable[tuple[int, int]]) -> pd.DataFrame:
-    """The 20 tokens of all sentences at which each of some neurons has the largest magnitude, special ones too.
+    """The 20 tokens of all sentences at which each of some neurons has the largest magnitude, including special ones.
 
     Args:
         states: from `interp.probing.collect(…, largest=True)`.
         neurons: each dimension with its state.
 
     Returns a table (dim, state, rank, activation, before, token, after, task, pair, sentence, position): `pair` is the
-    row in the table of pairs, `sentence` good or bad, `position` that of the token in it; the rest is as in
+    row in the table of pairs, `sentence` is good or bad, and `position` is that of the token in it. The rest is as in
     `interp.run.contexts.LargestTokens`.
 
     Raises ValueError for states that were collected without the largest tokens.

@@ -16,9 +16,9 @@ __all__ = ["above_chance", "grid", "n_top", "random_sets", "reach"]
 
 _FACTOR = 1.25
 _DRAWS = 20
-_DOUBLINGS = 6  # of the top's number, fitted for every task: 1 to 32 times as many
-_ENOUGH = 0.99  # of the resamples in which random sets reach the top: larger ones are not needed
-_LEVEL = 0.98  # of the two-sided interval whose lower end is one-sided at 99 %
+_DOUBLINGS = 6  # sizes fitted for every task: 1, 2, 4 … 32 times as many as the top
+_ENOUGH = 0.99  # larger sets are not needed if random ones reach the top in this share of resamples
+_LEVEL = 0.98  # of the two-sided interval; its lower end is a one-sided bound at 99 %
 CHANCE = 0.5
 _ROUNDING = 1e-12
 
@@ -55,7 +55,7 @@ def random_sets(group: Group) -> tuple[pd.DataFrame, pd.DataFrame]:
     reached = group.right(dense_on(group, best))
     low = above_chance(reached)
     orders = [np.random.default_rng(draw).permuted(np.sort(rest, axis=1), axis=1) for draw in range(_DRAWS)]
-    pairs, draws = (np.vstack([np.full(n, 1 / n), resampled(n)]) for n in (group.n_test, _DRAWS))  # the point first
+    pairs, draws = (np.vstack([np.full(n, 1 / n), resampled(n)]) for n in (group.n_test, _DRAWS))  # estimate first
     levels, left = pairs @ reached.T, set(np.flatnonzero(low > CHANCE).tolist())
     doublings, rows = {top * 2**i for i in range(_DOUBLINGS)}, []
     curves: list[dict[int, Float[np.ndarray, " resample"]]] = [{} for _ in range(n_tasks)]

@@ -28,19 +28,19 @@ _SETS = {
     "found": ("found", style.BLUE), "matched": ("matched in size", style.AMBER),
     "perplexity": ("random, matched in perplexity", style.GREEN), "random": ("random", style.GREY),
 }  # fmt: skip
-_GOOD, _BAD = "#6baed6", "#fd8d3c"  # as strong as they may be for circuitsvis to write black on every shade
+_GOOD, _BAD = "#6baed6", "#fd8d3c"  # light enough for circuitsvis to write in black on every shade
 _TWO_TASKS = "method 'l0' and two tasks or more"
 _NEEDS = {
     "agreement": "method 'l0'", "random_k": "method 'random'", "transfer": _TWO_TASKS, "general": _TWO_TASKS,
-    "overlap": _TWO_TASKS, "ablation": "a task that the model itself gets, and a probe of one to half of the neurons",
+    "overlap": _TWO_TASKS, "ablation": "a task that the model itself solves, and a probe of one to half of the neurons",
 }  # fmt: skip
 
 
 def sparse_probes(found: Sweep) -> Figure:
-    """Accuracy of L0 probes by state for each λ, beside the share of open gates; means over tasks.
+    """Accuracy of L0 probes by state for each λ, next to the share of open gates, as means over tasks.
 
-    With them the dense probe and what it must beat: words alone, labels flipped within half of the pairs, and the
-    untrained model where the result has one.
+    The figure also has the dense probe and what it must beat: words alone, labels flipped within half of the pairs, and
+    the untrained model if the result has one.
 
     Raises ValueError for a result without L0 probes.
 
@@ -69,7 +69,7 @@ def sparse_probes(found: Sweep) -> Figure:
 
 
 def topk_probes(found: Sweep) -> Figure:
-    """Accuracy of top-k probes by state for each k (largest Welch t), and of random bases; means over tasks.
+    """Accuracy of top-k probes by state for each k (largest Welch t), and in random bases, as means over tasks.
 
     Raises ValueError for a result without top-k probes.
 
@@ -100,7 +100,7 @@ def topk_probes(found: Sweep) -> Figure:
 
 
 def gate_agreement(found: Sweep) -> Figure:
-    """Do gates open where |t| is large? Spearman with its largest reachable value, and AUROC, by state; λ below 1.
+    """Do gates open where |t| is large? By state, for λ below 1: Spearman's ρ and its largest value, and AUROC.
 
     Raises ValueError for a result without gates.
 
@@ -126,11 +126,11 @@ def gate_agreement(found: Sweep) -> Figure:
 
 
 def random_dims(found: Sweep, state: int | None = None) -> Figure:
-    """Accuracy of random dimensions against their number, beside the top 1 % by Welch t, means over tasks; and how
-    many of them replace one of the top, median and quartiles over the tasks that have a ratio.
+    """Accuracy of random dimensions against their number, next to the top 1 % by Welch t, as means over tasks; and how
+    many of them replace one of the top, as median and quartiles over the tasks that have a ratio.
 
     Args:
-        state: of the left panel; the last by default.
+        state: the state in the left panel. Default: the last.
 
     Raises ValueError for a result without random probes, or a state that it does not have.
 
@@ -168,8 +168,8 @@ def random_dims(found: Sweep, state: int | None = None) -> Figure:
 
 
 def random_dims_by_state(found: Sweep) -> Figure:
-    """Accuracy of the top 1 % of dimensions by Welch t and of 1, 2, 4 … 32 times as many random ones, by hidden state;
-    means over tasks (figure 5 of the paper).
+    """Accuracy of the top 1 % of dimensions by Welch t and of 1, 2, 4 … 32 times as many random ones, by hidden state,
+    as means over tasks (figure 5 of the paper).
 
     Raises ValueError for a result without random probes.
 
@@ -289,8 +289,8 @@ def probe_view(tokens: Sequence[str], scores: Float[np.ndarray, " pos"]) -> Any:
 
 def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
     """The sentences of the table `views` with the probe's score at every token: by heading, the name of a circuitsvis
-    component and its properties, for a page that includes circuitsvis once. The scale of a pair is that of its scores
-    where the probe was trained; a token beyond it has no colour.
+    component and its properties, for a page that includes circuitsvis once. The colours of a pair cover the
+    scores at the position where the probe was trained; a token beyond them has no colour.
 
     Examples:
         >>> import interp
@@ -320,12 +320,12 @@ def token_views(study: ProbingStudy) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def _mark(sentence: str, score: float) -> str:
-    """Whether a sentence is on its right side of 0."""
+    """Whether the score of a sentence is on the correct side of 0."""
     return "✓" if (score > 0) == (sentence == "good") else "✗"
 
 
 def table_of(found: Sweep, name: str) -> pd.DataFrame:
-    """A table of the result. Raises ValueError where it has no rows."""
+    """A table of the result. Raises ValueError if it has no rows."""
     table = found.tables[name]
     if table.empty:
         raise ValueError(f"the table {name} of this result is empty: it needs {_NEEDS[name]}")
@@ -339,7 +339,7 @@ def _of(probes: pd.DataFrame, method: str, control: str = "none") -> pd.DataFram
 def _add_means(
     out: Figure, part: pd.DataFrame, measure: str, line: Style, panel: int | None = None, **more: Any
 ) -> None:
-    """A line over hidden states: means over tasks; in the legend once."""
+    """A line over hidden states, with means over tasks. It is in the legend only once."""
     look: dict[str, Any] = {"hover": "state %{x}: %{y:.3f}", "legend": panel != 2}
     add_series(out, part.groupby("state")[measure].mean().round(4), line, panel=panel, **(look | more))
 

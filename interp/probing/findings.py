@@ -1,4 +1,5 @@
-"""What `interp probing` finds: whether probes tell more than words, chance and a random basis, and from how few."""
+"""What `interp probing` finds: whether probes do better than words, chance and a random basis, and with how few
+dimensions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,9 +31,9 @@ _NEEDED = "yes where the interval of the difference from matched neurons lies be
 
 
 def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
-    """Of one state, from the table `differences` of a study: probes against what they must beat.
+    """Probes of one state against what they must beat, from the table `differences` of a study.
 
-    Probes of the top dimensions are left out where there are sparse ones.
+    Probes of the top dimensions are left out if there are sparse ones.
     """
     sparse = (differences["probe"] == "l0").any()
     row: Any
@@ -43,7 +44,8 @@ def beyond(differences: pd.DataFrame) -> Iterator[Finding]:
             yield Finding(
                 question=question,
                 verdict=_beyond(row),
-                measure=f"better on {row.above:.0f} of {tasks}, worse on {row.below:.0f}; mean difference in accuracy:",
+                measure=f"they are better on {row.above:.0f} of {tasks} and worse on {row.below:.0f} (McNemar's test, "
+                "p ≤ .05); the mean difference in accuracy is",
                 value=row.difference,
                 low=row.low,
                 high=row.high,
@@ -62,8 +64,8 @@ def _beyond(row: Any) -> Verdict:
 
 
 def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
-    """Of one state, from the table `equivalence`: how many random dimensions replace one of the top, over the tasks
-    where the top says anything."""
+    """How many random dimensions replace one of the top at one state, over the tasks on which the top carries any
+    information, from the table `equivalence`."""
     if equivalence.empty:
         return
     known, n_top = equivalence.dropna(subset="ratio"), int(equivalence["n_top"].iloc[0])
@@ -77,15 +79,15 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
     verdict = side(low, high, than=1.0)
     if verdict == "yes" and len(known) < len(equivalence) / 2:
         verdict = "partly"
-    is_above = f"{'is' if n_top == 1 else 'are'} above chance and above the untrained model on {len(known)} of "
-    is_above += count(len(equivalence), "task")
+    top = "the dimension" if n_top == 1 else f"the {n_top} dimensions"
+    is_above = f"is above chance and above the untrained model on {len(known)} of {count(len(equivalence), 'task')}"
     censored = int(known["censored"].sum())
-    more = f" (on {count(censored, 'task')} perhaps not even all others together)" if censored else ""
+    more = f" (on {count(censored, 'task')}, all others together may not suffice)" if censored else ""
     yield Finding(
         question="Is what probes read concentrated in few dimensions?",
         verdict=verdict,
-        measure=f"the {count(n_top, 'dimension')} with the largest |t| {is_above}; number of random dimensions per top "
-        f"dimension that reach the same accuracy{more}:",
+        measure=f"a probe of {top} with the largest |t| (good against bad sentences) {is_above}; there, the median "
+        f"number of random dimensions per top dimension that reach the same accuracy{more} is",
         value=value,
         low=low,
         high=high,
@@ -97,7 +99,7 @@ def concentrated(equivalence: pd.DataFrame) -> Iterator[Finding]:
 
 
 def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
-    """From the table `transfer`: whether probes are right on the pairs of tasks that they have not seen."""
+    """Whether probes are right on the pairs of tasks that they have not seen, from the table `transfer`."""
     for name, rows in {
         "sparse": transfer["l0_strength"] == l0_strength,
         "dense": transfer["method"] == "dense",
@@ -107,7 +109,7 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
         yield Finding(
             question=f"Are {name} probes right on tasks that they have not seen?",
             verdict=side(low, high, than=0.5),
-            measure="mean share of pairs judged correctly:",
+            measure="the mean share of pairs that they judge correctly is",
             value=mean,
             low=low,
             high=high,
@@ -118,20 +120,20 @@ def held(transfer: pd.DataFrame, l0_strength: float) -> Iterator[Finding]:
 
 
 def needed(changes: pd.DataFrame) -> Iterator[Finding]:
-    """From the table `ablation` with its changes: whether accuracy needs the neurons that probes found, more than
-    neurons of matched magnitude, and random ones that cost as much perplexity."""
+    """Whether accuracy needs the neurons that probes found more than neurons of matched magnitude, and more than random
+    ones that cost as much perplexity, from the table `ablation` with its changes."""
     for mode, part in changes.groupby("mode", sort=False):
         by_task = part.groupby(["task", "set"])["accuracy"].mean().unstack()
         to = "their means" if mode == "mean" else "zero"
         question = "Does the model need the neurons that sparse probes found?"
-        yield _apart(by_task, "matched", to, question, "neurons of matched magnitude", _NEEDED)
+        yield _apart(by_task, "matched", to, question, "others of matched magnitude", _NEEDED)
         if "perplexity" in by_task:
             question = "Does it need them more than random neurons that cost as much perplexity?"
-            yield _apart(by_task, "perplexity", to, question, "the random ones", _ALIKE)
+            yield _apart(by_task, "perplexity", to, question, "these random neurons", _ALIKE)
 
 
 def _apart(by_task: pd.DataFrame, other: str, to: str, question: str, others: str, rule: str) -> Finding:
-    """How far the changes of accuracy are apart, without the neurons that were found and without others."""
+    """How much the change of accuracy without the neurons that were found differs from that without others."""
     known = by_task.dropna(subset=["found", other])
     found, without = (known[name].to_numpy(dtype=np.float64) for name in ("found", other))
     several = len(known) > 1
@@ -139,12 +141,14 @@ def _apart(by_task: pd.DataFrame, other: str, to: str, question: str, others: st
     return Finding(
         question=question,
         verdict=side(-float(high), -float(low)),
-        measure=f"with them set to {to}, the difference in its accuracy on {count(len(known), 'task')} is",
+        measure=f"its accuracy on {count(len(known), 'task')} with them set to {to}, minus that with {others} set to "
+        f"{to}, is",
         value=float((found - without).mean()) if len(known) else np.nan,
         low=float(low),
         high=float(high),
+        no_interval="" if several else "a single task",
         control=float(without.mean()) if len(known) else np.nan,
-        compared_with=f"change for {others}",
+        compared_with="change of its accuracy with the latter",
         rule=rule,
         form="{:+z.3f}",
     )

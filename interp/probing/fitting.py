@@ -25,12 +25,12 @@ __all__ += ["open_probability", "sample_gate", "scores", "top", "welch"]
 Tick: TypeAlias = Callable[[], object]
 """Called after each step of a fit."""
 
-BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # of the gates
+BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1  # parameters of the gates
 LEARNING_RATE = 0.05
-_START = 2.0  # of the gates' log α: all open
-_SPREAD = 0.01  # of the first weights and gates
+_START = 2.0  # the initial log α, at which all gates are open
+_SPREAD = 0.01  # SD of the initial weights and gates
 _NEWTON_STEPS = 50
-_ROUNDING = 1e-12  # of an objective in float64: near the minimum a step may seem to raise it by this
+_ROUNDING = 1e-12  # near the minimum, rounding may make a step seem to raise the objective by this
 
 
 def sample_gate(

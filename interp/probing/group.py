@@ -24,7 +24,7 @@ __all__ = ["Group", "Split", "bag_of_words", "dense_on", "hits", "of_equal_size"
 __all__ += ["split_tasks", "words_right"]
 
 _FEWEST_PAIRS = 10
-_ENDS = (0.6, 0.8)  # of the training and validation pairs
+_ENDS = (0.6, 0.8)  # where the training and the validation pairs end
 
 
 class Split(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the page says of `interp probing`."""
+"""What the page says about `interp probing`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,7 +19,7 @@ from interp.words import count, within
 __all__ = ["DEFINITIONS", "section", "sides"]
 
 _COMPARED = {"dense": "Dense probes", "l0": "Sparse probes", "dense_untrained": "Dense probes of untrained models"}
-_MOST_NEURONS = 10  # whose tokens the page has
+_MOST_NEURONS = 10  # the number of neurons whose tokens the page has
 _HARD = 0.75  # accuracy of a bag of words below which a task is not lexical
 _PROBES = {
     "l0": "sparse probes with {l0_open:.1%} of the gates open (λ = {l0_strength:g})",
@@ -30,40 +30,40 @@ _PROBES = {
 _SCORES = {"sum": "in sum", "per_token": "per token", "per_character": "per character", "per_byte": "per byte"}
 _BESIDE = {"untrained": "untrained model", "rotated": "random basis", "flipped": "labels flipped"}
 DEFINITIONS = {
-    "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, "
-    "top-k: Gurnee et al. 2023.",
+    "Source": "A study of Llama-3-8B on BLiMP by sparse probes (NLP 2025, Japan); gates: Louizos et al. 2018, top-k: "
+    "Gurnee et al. 2023.",
     "State": "Hidden state 0 is the embeddings, state L + 1 what leaves TransformerLens' block L (counted from 0).",
     "Probe": "σ((w ⊙ m)·x) on the standardised residual stream x, without intercept, with gates m of 0 to 1; dense: L2 "
     "logistic regression, all gates open. Pairs, not sentences, are split 60 : 20 : 20. Accuracy is the share of test "
     "sentences that are judged correctly, pair accuracy the share of test pairs whose good sentence scores higher.",
     "λ": "Sparse (L0) probes minimise λ·BCE + (1 − λ)·mean P(m ≠ 0), with hard-concrete gates m; a small λ shuts most.",
     "Top k": "The k dimensions with the largest |Welch t| on the training split.",
-    "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same "
-    "architecture with random weights; the residual stream in a random basis.",
-    "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale "
-    "per pair. The probe was trained where the pairs are read (the appended EOS, or [CLS]). At other tokens its score "
-    "shows where a distinction appears, but is no probability.",
+    "Controls": "A bag of words on the same split; labels flipped within half of the pairs; the same architecture with "
+    "random weights; the residual stream in a random basis.",
+    "Tokens": "The score of a sparse probe at every token of a test pair, above 0 (blue) for good, on one scale per "
+    "pair. The probe was trained where the pairs are read (the appended EOS, or [CLS]). At other tokens its score "
+    "shows where a distinction appears, but it is not a probability.",
     "Tokens of a neuron": "A click on a neuron shows the 20 tokens, of the sentences of all pairs, at which its "
     "magnitude is largest at that state; the table contexts has those of every neuron that a sparse probe reads there.",
-    "Intervals": "95 %, in brackets: of one accuracy Wilson's, of a mean over tasks by a bootstrap of tasks, then of "
-    "test pairs within them. Tasks are counted by McNemar's exact test over test pairs (is either right more often "
-    "where two differ?), p adjusted over tasks (Benjamini and Hochberg), at .05.",
+    "Intervals": "95 %, in brackets: Wilson's for a single accuracy, and for a mean over tasks a bootstrap of tasks "
+    "and then of their test pairs. A probe is better or worse on a task by McNemar's exact test over test pairs (where "
+    "the two differ, is one right more often?) at .05, with p adjusted over tasks (Benjamini and Hochberg).",
     "The model's own accuracy": "The share of test pairs whose good sentence has the higher log-probability (ties are "
-    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), in sum or divided by the number of tokens that "
-    "are scored, of characters or of bytes.",
-    "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %; only of "
-    "tasks in which the top is above chance and above the untrained model (one-sided, 99 %).",
+    "wrong; BERT: pseudo-log-likelihood, each token masked in turn), as a sum or divided by the number of scored "
+    "tokens, characters or bytes.",
+    "Random for one of the top": "How many times as many random dimensions reach the accuracy of the top 1 %, for "
+    "tasks on which the top is above chance and above the untrained model (one-sided, 99 %).",
     "Units": "Dimensions of the residual stream, MLP neurons after the activation, outputs of attention heads; the top "
     "are the 1 % of each kind with the largest paired |t| of good minus bad (Kryvosheieva et al. 2025). Found again: "
-    "the share that the task's other pairs choose too. Controls: right sentences that differ in a word, or in a "
+    "the share that the task's other pairs choose too. Controls: grammatical sentences that differ in a word or a "
     "number, a random half of which is called good.",
-    "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own "
-    "minimal-pair accuracy, against random neurons and others of matched magnitude.",
+    "Neurons removed": "Set to zero or to their mean at all positions; the change of the model's own minimal-pair "
+    "accuracy, against random neurons and others of matched magnitude.",
 }
 
 
 def section(study: ProbingStudy) -> Section:
-    """What the page says of `interp probing`; every number comes from the result."""
+    """What the page says about `interp probing`; every number comes from the result."""
     state, own = study.provenance["state"], study.probes[study.probes["control"] == "none"]
     methods = set(own["method"])
     figures = {"sparse": plots.sparse_probes(study)} if "l0" in methods else {}
@@ -114,7 +114,7 @@ def section(study: ProbingStudy) -> Section:
 
 
 def _contexts(study: ProbingStudy, dim: int) -> Contexts:
-    """The tokens at which a neuron is largest, each with the sentence and task that it is of."""
+    """The tokens at which a neuron is largest, each with its sentence and task."""
     tokens = study.contexts[study.contexts["dim"] == dim]
     where = f"of the sentences at which its magnitude is largest in state {study.provenance['state']}"
     said = tokens["sentence"] + ", " + tokens["task"]
@@ -122,8 +122,8 @@ def _contexts(study: ProbingStudy, dim: int) -> Contexts:
 
 
 def _accuracies(study: ProbingStudy, probes: Sequence[str]) -> str:
-    """The means at the study's state, each with its interval, and in brackets those of its controls; what was not
-    fitted is left out."""
+    """The means at the study's state, each with its interval and, in brackets, those of its controls. Probes that were
+    not fitted are left out."""
     state = study.provenance["state"]
     at = study.means[study.means["state"] == state]
     sd, means = at.set_index("probe")["sd"], _means(at)
@@ -146,7 +146,7 @@ def _means(table: pd.DataFrame) -> dict[str, str]:
 
 
 def _hard_tasks(study: ProbingStudy) -> str:
-    """How far dense probes go where the words alone say little."""
+    """The accuracy of dense probes on tasks on which the words alone say little."""
     hits = study.hits[study.hits["state"] == study.provenance["state"]]
     names = [name for name in ("bag_of_words", "dense", "dense_untrained") if hits[name].notna().any()]
     by_task = hits.groupby("task")[names].mean()
@@ -174,11 +174,12 @@ def _notes(study: ProbingStudy) -> Iterator[str]:
 
 
 def _own_accuracy(study: ProbingStudy) -> str:
-    """How often the model itself prefers the good sentence, by the score it was asked for and by the others."""
+    """How often the model itself prefers the good sentence, by the score that was asked for and by the others."""
     means = _means(study.judgement_means.rename(columns={"score": "probe"}))
     said = [f"{_SCORES[score]} {accuracy}" for score, accuracy in means.items()]
     words = ", of whole words," * study.provenance["whole_words"]
-    return f"The model itself prefers the good sentence of a pair by log-probability{words} {'; '.join(said)}."
+    what = f"By log-probability{words} the model itself prefers the good sentence in this share of pairs"
+    return f"{what}: {'; '.join(said)}."
 
 
 def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
@@ -201,7 +202,7 @@ def sides(studies: Mapping[str, ProbingStudy]) -> Sides:
 
 
 def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
-    """Accuracy of probes by relative depth, mean over tasks, from the tables `by_state`; dotted a bag of words."""
+    """Accuracy of probes by relative depth, mean over tasks, from the tables `by_state`. Dotted: a bag of words."""
     out = figure(_COMPARED[measure], DEPTH, "accuracy", subtitle="mean over tasks; dotted: a bag of words")
     draw_runs(out, {name: table[measure] for name, table in tables.items()}, list(tables))
     for name, style in run_styles(list(tables)).items():
@@ -211,14 +212,14 @@ def _probes(tables: Mapping[str, pd.DataFrame], measure: str) -> Figure:
 
 
 def _found_again(studies: Mapping[str, ProbingStudy], of: str) -> Figure:
-    """The share of the top 1 % of units that other pairs find again, each run on a line: its tasks, their controls, and
-    the means with labels flipped."""
+    """The share of the top 1 % of units that other pairs find again, with one line for each run: its tasks, their
+    controls, and the means with labels flipped."""
     out = figure("Are the top units found again by other pairs?", "share of the top 1 %", "", subtitle=KINDS[of])
     for number, (name, look) in enumerate(run_styles(list(studies)).items()):
         table = only(only(studies[name].consistency, "score", "paired"), "of", of)
         grammar = table["control"] == "none"
         null: Style = {"name": "labels flipped", "color": GREY, "symbol": "x"}
-        none: Style = {"name": "controls, no grammar", "color": GREY, "symbol": "square-open"}
+        none: Style = {"name": "controls, both grammatical", "color": GREY, "symbol": "square-open"}
         drawn = [(table.loc[grammar, "null"], null, not number), (table.loc[~grammar, "overlap"], none, not number)]
         for values, style, legend in [*drawn, (table.loc[grammar, "overlap"], look, False)]:
             points = pd.Series(look["name"], values.round(4))

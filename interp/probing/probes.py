@@ -42,7 +42,7 @@ class Probe:
         return [int(dim) for dim in np.flatnonzero(self.direction)]
 
     def score(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
-        """In float64."""
+        """The score of each state, in float64."""
         return x.double() @ torch.from_numpy(self.direction).to(x.device) + self.offset
 
 

@@ -34,7 +34,7 @@ from interp.run.passes import Passes, Reading, runs
 
 __all__ = ["Sentences", "TokenScores", "sentence_scores", "word_surprisal"]
 
-_LOGITS_AT_ONCE = 2**21  # more are slower on a CPU
+_LOGITS_AT_ONCE = 2**21  # larger batches are slower on a CPU
 _TOKENS_AT_ONCE = 8_192
 
 

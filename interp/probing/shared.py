@@ -21,7 +21,7 @@ from interp.probing.sweeps import SHOWN_L0_STRENGTH, check_neurons, check_unit
 
 __all__ = ["GENERAL", "TRANSFER", "general", "overlap", "transfer"]
 
-_PAIRS_A_TASK = 100  # of training, in a probe of many tasks
+_PAIRS_A_TASK = 100  # training pairs per task for a probe of many tasks
 _HOW = ["method", "l0_strength", "C", "accuracy", "pair_accuracy"]
 TRANSFER = ["train_task", "test_task", "state", *_HOW]
 GENERAL = ["task", "field", "linguistics_term", "state", "trained_on", "n_tasks", *_HOW, "n_open"]

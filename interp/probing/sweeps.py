@@ -30,7 +30,7 @@ from interp.run.checkpoint import Checkpoint, is_finished, kept_each
 __all__ = ["SHOWN_L0_STRENGTH", "Sweep", "check_neurons", "checked_options", "shown_l0_strength", "sweep"]
 
 _Parts: TypeAlias = Iterator[tuple[str, pd.DataFrame]]
-SHOWN_L0_STRENGTH = 0.2  # λ whose gates the table of neurons holds
+SHOWN_L0_STRENGTH = 0.2  # the λ whose gates are in the table of neurons
 _SHOWN = {
     ("dense", "none"): "dense", ("l0", "none"): "l0", ("topk:welch", "none"): "topk",
     ("dense", "flip"): "dense_flipped", ("l0", "rotation"): "l0_rotated", ("topk:welch", "rotation"): "topk_rotated",

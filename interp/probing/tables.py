@@ -35,8 +35,8 @@ from interp.run.passes import Passes, asks
 
 __all__ = ["ProbingStudy", "changes", "study"]
 
-_ABLATED = 100  # test pairs per task, at most
-_VIEWED = 3  # tasks
+_ABLATED = 100  # the most test pairs per task
+_VIEWED = 3  # the number of tasks whose tokens are shown
 _BY_STATE = {
     "dense": ("dense", "none"), "l0": ("l0", "none"), "topk": ("topk:welch", "none"),
     "dense_flipped": ("dense", "flip"), "dense_untrained": ("dense", "untrained"), "l0_rotated": ("l0", "rotation"),
@@ -150,8 +150,8 @@ class ProbingStudy(Atlas, Sweep):
 
     @property
     def neurons_read(self) -> pd.DataFrame:
-        """The neurons that sparse probes read at the study's state, those of most tasks first: of how many tasks, and
-        t, p and weight of the task in which it sets good and bad sentences most apart."""
+        """The neurons that sparse probes read at the study's state, those read for the most tasks first: the number of
+        tasks, and t, p and weight for the task in which the neuron separates good and bad sentences most."""
         at = self.neurons[(self.neurons["state"] == self.provenance["state"]) & (self.neurons["gate"] > 0)]
         most = at.loc[
             at.groupby("dim")["t"].agg(lambda t: t.abs().idxmax()), ["dim", "task", "t", "p_adjusted", "weight"]
@@ -282,7 +282,7 @@ def _atlas(model: Model, pairs: pd.DataFrame, options: ProbingOptions) -> Passes
 
 
 def _contexts(states: States, neurons: pd.DataFrame, state: int) -> pd.DataFrame:
-    """The tokens at which the neurons are largest that some sparse probe of a state reads."""
+    """The tokens at which neurons are largest, for the neurons that some sparse probe of a state reads."""
     if states.tokens is None:
         return pd.DataFrame(columns=NEURON_TOKENS)
     read = neurons.loc[(neurons["state"] == state) & (neurons["gate"] > 0), "dim"]
@@ -305,7 +305,7 @@ def _beside(found: Sweep, by_chance: Sweep) -> dict[str, pd.DataFrame]:
     probes = pd.concat([found.probes, by_chance.probes.assign(control="untrained")], ignore_index=True)
     names, where = ["dense", "l0", "topk"], ["task", "state", "pair"]
     hits = found.hits.merge(by_chance.hits[[*where, *names]], on=where, suffixes=("", "_untrained"))
-    if _largest_k(found.probes) != _largest_k(by_chance.probes):  # of the top 1 % alone
+    if _largest_k(found.probes) != _largest_k(by_chance.probes):  # only the top 1 % is compared
         hits["topk_untrained"] = np.nan
     means, differences = averaged(hits, _COMPARED)
     comparisons = compared(hits, _COMPARED)

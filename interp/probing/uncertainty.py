@@ -13,7 +13,7 @@ __all__ += ["resampled", "share_interval", "task_means", "wilson"]
 
 RESAMPLES = 1_000
 ENDS = (0.025, 0.975)
-ALPHA = 0.05  # of the adjusted p values
+ALPHA = 0.05  # the level for adjusted p-values
 
 
 def wilson(
@@ -80,7 +80,7 @@ def mcnemar(a: Float[np.ndarray, "*dims pairs"], b: Float[np.ndarray, "*dims pai
     return np.asarray(np.minimum(1.0, p))
 
 
-@lru_cache(maxsize=4)  # tasks and comparisons ask for the same ones, whose drawing takes longer than what they weight
+@lru_cache(maxsize=4)  # tasks and comparisons use the same weights, and drawing them takes longest
 def resampled(n: int, seed: int = 0) -> Float[np.ndarray, "resample n"]:
     """Weights of 1,000 bootstrap resamples of n observations. Each row has sum 1. The array is read-only."""
     draws = np.random.default_rng([seed, n]).multinomial(n, np.full(n, 1 / n), size=RESAMPLES)

@@ -24,7 +24,7 @@ from interp.models.spread import check_device_map, own_gpus
 
 __all__ = ["Budget", "Cost", "Pass", "Setup", "budget", "cost", "setup"]
 
-_STEP = 64  # of a context that is proposed
+_STEP = 64  # proposed contexts are multiples of this
 _KEPT = 256 * 2**20
 _TEXTS = ("text", "masked text", "a sample of the text", "some of the text", "a little of the text")
 _PAGE = 100 * 2**20

@@ -31,7 +31,7 @@ __all__ = ["SAME", "Checkpoint", "Tables", "identity", "is_finished", "kept", "k
 Tables: TypeAlias = dict[str, pd.DataFrame]
 
 _ALL = "all"
-SAME = 1e-5  # of numbers in an identity: what float32 computes elsewhere is the same, see `observers.fingerprint`
+SAME = 1e-5  # tolerance for numbers in an identity, which differ slightly between machines; see `observers.fingerprint`
 
 
 def identity(model: Model, **described: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Part:
         return path.with_suffix(f".part-{self.index}-of-{self.of}{path.suffix}")
 
 
-_PATIENCE = timedelta(days=30)  # for the longest piece of work of another process; torchrun sees to dead ones
+_PATIENCE = timedelta(days=30)  # for the longest work of another process; torchrun takes care of processes that die
 _WHOLE = Part(0, 1, grouped=False)
 _part: ContextVar[Part] = ContextVar("part", default=_WHOLE)
 

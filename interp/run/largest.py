@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["all_reduce", "merged", "of_values"]
 
-_LEFT_OUT = 10  # of the 23 binary digits that float32 holds after the first
+_LEFT_OUT = 10  # bits that are left out, of the 23 after the leading one in float32
 _NOTHING = -torch.inf
 
 

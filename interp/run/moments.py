@@ -83,7 +83,7 @@ def variance(moments: Float[Tensor, "rows *shape"], variable: int = 0) -> Float[
     """The population variance, exactly 0 if all values are equal."""
     n, means, _, products = _parts(moments)
     squares = products[variable * len(means)]
-    step = torch.finfo(moments.dtype).eps * means[variable].abs()  # between this mean and the next float64
+    step = torch.finfo(moments.dtype).eps * means[variable].abs()  # the distance from this mean to the next float64
     return torch.where(squares > (step / 4) ** 2, squares / n[0].clamp(min=1), 0.0)
 
 

@@ -45,7 +45,7 @@ _OVER_PROCESSES = {"moments": moments.all_reduce, "largest": largest.all_reduce}
 _NEUTRAL = {"sum": 0.0, "max": -torch.inf, "min": torch.inf, "moments": 0.0, "largest": -torch.inf, "groups": 0.0}
 _SIZE = "stretches_per_group"
 SECONDS_BETWEEN_CHECKPOINTS = 20.0
-_KEPT = 2**20  # numbers in what fingerprints are projected on, from which on it is drawn each time
+_KEPT = 2**20  # vectors that fingerprints are projected on are kept up to this length, and longer ones drawn anew
 
 
 class Observer:
@@ -127,7 +127,7 @@ class Observer:
         new = torch.as_tensor(value, dtype=torch.float64, device=self.device)
         if new.shape != shape:
             raise ValueError(f"state {name!r} has shape {tuple(shape)}, found a value of {tuple(new.shape)}")
-        own = isinstance(value, Tensor) and new is not value  # else somebody else may write to it
+        own = isinstance(value, Tensor) and new is not value  # otherwise the caller may still write to it
         if group is not None:
             held = self._by_group.get((name, group))
             self._by_group[name, group] = (new if own else new.clone()) if held is None else held.add_(new)
@@ -322,7 +322,7 @@ def observe(
 
 
 def _filled(shape: tuple[int, ...], value: float, device: torch.device) -> Float[Tensor, "*shape"]:
-    """A tensor of one value; of zeros on the CPU, memory is taken only where it is written to."""
+    """A tensor filled with one value. On the CPU, zeros take memory only where they are written to."""
     if value == 0 and device.type == "cpu":
         return torch.from_numpy(np.zeros(shape))
     return torch.full(shape, value, dtype=torch.float64, device=device)

@@ -21,10 +21,10 @@ def test_numbers_are_compared_as_they_are_printed():
     assert within(0.1, 0.25, "{:.1f}") == "[0.1, 0.2]"
     assert within(np.nan, np.nan, "{:.1f}") == "(no interval)"
     values = pd.Series({"a": 0.0501, "b": 0.0499})
-    assert extremes("It", values, "{:.0%}") == "It is 5% in all."
+    assert extremes("It", values, "{:.0%}") == "It is 5% in all runs."
     assert extremes("It", pd.Series({"a": 0.5, "b": np.nan}), "{:.0%}") == "It is 50% in a."
-    assert extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is +0.0 in all."
-    assert extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It goes from 10% in a to 20% in b."
+    assert extremes("It", pd.Series({"a": -1e-9, "b": 1e-9}), "{:+z.1f}") == "It is +0.0 in all runs."
+    assert extremes("It", pd.Series({"a": 0.1, "b": 0.2}), "{:.0%}") == "It ranges from 10% in a to 20% in b."
 
 
 def test_a_single_scale_has_its_number(load_toy, texts):
@@ -55,7 +55,7 @@ def test_an_effect_on_attention_is_said_only_of_what_was_removed(attended):
     section = pages.page.section(attended)
     assert section.findings == attended.findings
     assert f"outlier dimension {first['dim']} steer attention?" in section.summary
-    assert f"in block {first['layer']}, to [CLS]: {first['change']:+z.4f} [".replace("-", "−") in section.summary
+    assert f"in block {first['layer']} for [CLS], is {first['change']:+z.4f} [".replace("-", "−") in section.summary
     assert f"p = {first['p_value']:.3f}; " in section.summary
     assert section.main == "ablation_0"
     assert [one.value for one in section.findings] == claims["change"].tolist()
@@ -93,7 +93,7 @@ def test_a_fit_is_said_beside_that_before_training(encoded):
     summary = pages.page.section(encoded).summary
     assert summary.endswith("{:.3f} [{:.3f}, {:.3f}]; adjusted R² before training: {:.3f}.".format(*unseen, step[0]))
     without = with_tables(encoded, dynamics=encoded.dynamics[encoded.dynamics["step"] > 0])
-    assert "with α shuffled: " in pages.page.section(without).summary
+    assert "with α shuffled over tokens: " in pages.page.section(without).summary
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +130,8 @@ def test_probes_of_one_task_are_said_as_numbers(probed):
     )
     row = probed.differences.set_index(["probe", "against"]).loc[("dense", "bag_of_words")]
     gap = f"{row['difference']:+z.3f} [{row['low']:+z.3f}, {row['high']:+z.3f}]".replace("-", "−")
-    counted = (
-        f"better on {row['above']:.0f} of 1 task, worse on {row['below']:.0f}; mean difference in accuracy: {gap}."
-    )
+    counted = f"better on {row['above']:.0f} of 1 task and worse on {row['below']:.0f} (McNemar's test, p ≤ .05); "
+    counted += f"the mean difference in accuracy is {gap}."
     assert section.summary.startswith("Are dense probes more accurate than a bag of words? ")
     assert section.summary.endswith(counted)
 
@@ -164,6 +163,6 @@ def test_texts_are_compared_at_the_scales_that_runs_share():
     assert sides.summary == "What scaling b_LN from λ = 1 to 0.5 adds to the perplexity is +0.50 in a, b."
     single = generation.sides({"a": sweep([1.0]), "b": sweep([1.0])})
     assert single.numbers["perplexity_at_largest"].tolist() == [8, 8]
-    assert single.summary.endswith("is known of no run.")
+    assert single.summary.endswith("is not known for any run.")
     apart = generation.sides({"a": sweep([0.0, 0.5]), "b": sweep([0.25, 1.0])})
-    assert apart.summary.endswith("is known of no run.")
+    assert apart.summary.endswith("is not known for any run.")

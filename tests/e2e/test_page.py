@@ -125,7 +125,7 @@ def test_the_section_says_what_the_table_says(written):
     before, after = table.loc[("top_k", 1)], table.loc[("top_k", 0)]
     (found,) = (one for one in section.findings if "top-k" in one.question)
     assert found.value == pytest.approx(after["diversity"] - before["diversity"])
-    assert f"its diversity of {before['diversity']:.3f} changes by {in_words(found.value)} [" in str(found)
+    assert f"{before['diversity']:.3f} as trained, changes by {in_words(found.value)} [" in str(found)
     (said,) = section.notes
     assert said.startswith(f"Perplexity on human text is {before['perplexity']:.1f} (no interval) at λ = 1 and ")
     assert said.endswith(f" {after['perplexity']:.1f} (no interval) at λ = 0.")
@@ -196,14 +196,15 @@ def test_the_probing_section_says_what_the_tables_say(probed):
     change = (zeroed["accuracy_after"] - zeroed["accuracy_before"]).groupby([zeroed["task"], zeroed["set"]]).mean()
     apart = change.unstack()["found"] - change.unstack()["matched"]
     (needed,) = (str(one) for one in section.findings if "set to zero" in one.measure)
-    assert f"the difference in its accuracy on {count(len(apart), 'task')} is {in_words(apart.mean())} [" in needed
+    assert f"its accuracy on {count(len(apart), 'task')} with them set to zero, minus" in needed
+    assert f" is {in_words(apart.mean())} [" in needed
     beside = section.notes[0].split("dense probes")[0]
     assert "untrained model " in beside
     assert "random basis " in beside
     told = probed.comparisons.query(f"state == {state} and probe == 'dense' and against == 'bag_of_words'")
     sure = told[told["p_adjusted"] < 0.05]
     above, below = (sure["difference"] > 0).sum(), (sure["difference"] < 0).sum()
-    assert f"better on {above} of {count(len(told), 'task')}, worse on {below}; mean difference" in section.summary
+    assert f"better on {above} of {count(len(told), 'task')} and worse on {below} (McNemar" in section.summary
     everything = {"random_states", "transfer_accuracy", "transfer_accuracy_difference", "transfer_difference"}
     assert everything <= set(section.figures)
 

@@ -9,7 +9,7 @@ import pytest
 from interp.attention.findings import steered
 from interp.encoding.atlas.findings import atlas_findings
 from interp.encoding.findings import linear, removable, steered as steers
-from interp.findings import Finding, findings_table, side
+from interp.findings import Finding, findings_table, over_texts, side
 from interp.frequency.findings import findings as of_biases
 from interp.generation.findings import diverse
 from interp.probing.findings import beyond, concentrated, held, needed
@@ -31,6 +31,16 @@ def test_a_finding_is_a_sentence():
     bare = finding(verdict="cannot tell", low=NONE, high=NONE, compared_with="nothing is like it")
     assert str(bare) == "Is it so? Cannot tell: it is 1.000 (no interval); nothing is like it."
     assert str(finding(value=NONE)) == "Is it so? Yes: it is undefined."
+
+
+def test_a_finding_without_an_interval_says_why():
+    without = finding(low=NONE, high=NONE)
+    assert over_texts([without], {}) == (without,), "the reason is unknown"
+    (found,) = over_texts([without], {"none": "9 texts"})
+    assert str(found) == "Is it so? Yes: it is 1.000 (no interval: 9 texts)."
+    assert over_texts([finding(low=NONE, no_interval="one task")], {"none": "9 texts"})[0].no_interval == "one task"
+    (whole,) = over_texts([finding()], {"none": "9 texts"})
+    assert str(whole).endswith("1.000 [0.500, 1.500].")
 
 
 def test_findings_are_records():
@@ -68,7 +78,7 @@ def test_a_bias_keeps_predictions_near_word_frequency(delta, low, high, spearman
     moved, _ = of_bias(delta, low, high, spearman=spearman)
     assert moved.question == "Are predictions further from word frequency without b_LN?"
     assert (moved.verdict, moved.value) == (verdict, delta)
-    assert f"with log u {spearman:+.3f}, the largest of 39 random directions: +0.300" in str(moved)
+    assert f"with log u: {spearman:+.3f}; the largest for 39 random directions: +0.300" in str(moved)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +108,7 @@ def test_an_outlier_dimension_steers_attention(p, low, high, verdict):
     row = {"dim": 48, "layer": 3, "key_class": "cls", "change": 0.02, "change_low": low, "change_high": high}
     (found,) = steered(pd.DataFrame([row | {"p_value": p, "control_change": 0.01}]), {"cls": "[CLS]"})
     assert found.verdict == verdict
-    assert "in block 3, to [CLS]: +0.0200" in str(found)
+    assert "in block 3 for [CLS], is +0.0200" in str(found)
     assert ("nothing" in str(found) or "fewer than 39" in str(found)) == math.isnan(p)
 
 
@@ -158,7 +168,7 @@ def test_probes_tell_more_than_words(low, high, above, below, verdict):
     table = pd.DataFrame([row | {"above": above, "below": below, "n_tasks": 20}])
     (found,) = beyond(table)
     assert found.verdict == verdict
-    assert f"better on {above} of 20 tasks, worse on {below}; mean difference in accuracy: " in str(found)
+    assert f"better on {above} of 20 tasks and worse on {below} (McNemar" in str(found)
     assert not [*beyond(table.assign(against="anything"))]
     both = pd.concat([table.assign(probe=probe, against=f"{probe}_untrained") for probe in ("l0", "topk")])
     assert [one.question for one in beyond(both)] == [
@@ -222,7 +232,7 @@ def test_the_model_needs_them_more_than_what_costs_as_much(found, alike, verdict
     rows = [("mean", f"{task}", name, values[task]) for name, values in sets.items() for task in range(8)]
     _, one = needed(pd.DataFrame(rows, columns=["mode", "task", "set", "accuracy"]).dropna())
     assert one.verdict == verdict
-    assert "set to their means, the difference in its accuracy on 6 tasks" in one.measure
+    assert one.measure.startswith("its accuracy on 6 tasks with them set to their means, minus that with these random")
     assert one.control == pytest.approx(alike)
 
 
@@ -238,7 +248,9 @@ def test_text_becomes_more_diverse(change, half, verdict):
     (found,) = diverse(table)
     assert found.verdict == verdict
     assert found.question == "Is text from top-k sampling more diverse with less of b_LN?"
-    assert "from λ = 1 to 0, its diversity of 0.500 changes by" in str(found)
+    assert "without b_LN, its diversity (the mean share of distinct n-grams), 0.500 as trained, changes by" in str(
+        found
+    )
     assert not [*diverse(table[table["scale"].isna() | (table["scale"] == 1)])]
     assert not [*diverse(table.assign(difference=NONE))]
 
@@ -262,5 +274,5 @@ def test_directions_are_one_or_are_not(value, low, high, verdict):
     assert [one.verdict for one in found] == [verdict] * 2
     assert found[0].question == "Does b_LN point where log-probability grows in the output embeddings (along −A)?"
     assert found[1].question == "Do the keys of attention sinks lie in outlier dimensions?"
-    assert "(5 and 10 dimensions) is" in str(found[1])
+    assert "(5 and 10 dimensions), which is the mean squared cosine" in str(found[1])
     assert next(atlas_findings(atlas.iloc[1:], pd.DataFrame(sets).iloc[:0])).question.startswith("Does E[h] point")

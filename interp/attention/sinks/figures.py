@@ -10,7 +10,7 @@ from interp.figures.style import CHANCE, COLOURS, DIVERGING, GREY, LAYER, THIN, 
 
 __all__ = ["massive_writers", "sink_heads", "sink_positions", "sink_scores"]
 
-_SHOWN_NUMBERS = 150  # cells of a grid that has its numbers written in it
+_SHOWN_NUMBERS = 150  # the most cells of a grid with its numbers written in it
 _LEAST_SHARE = 0.01
 
 
@@ -75,8 +75,8 @@ def sink_positions(study: AttentionStudy) -> Figure:
 
 
 def sink_scores(study: AttentionStudy) -> Figure:
-    """What sets the score of the first position apart from that of other keys, head by head: what the direction of its
-    key makes of it, and what its norm makes.
+    """The difference between the scores of the first position and of other keys, head by head: the part due to the
+    direction of its key, and the part due to its norm.
 
     Raises ValueError for a study without sinks.
 
@@ -105,8 +105,8 @@ def sink_scores(study: AttentionStudy) -> Figure:
 
 
 def massive_writers(study: AttentionStudy) -> Figure:
-    """What each component adds to the massive activations of a dimension, as a share of their height; at most six
-    dimensions, the highest first, and components that add 1 % or more to one of them.
+    """What each component adds to the massive activations of a dimension, as a share of their height. At most six
+    dimensions are drawn, the highest first, with the components that add 1 % or more to one of them.
 
     Raises ValueError for a study without writers.
 
@@ -123,7 +123,7 @@ def massive_writers(study: AttentionStudy) -> Figure:
     table = study.writers
     if table.empty:
         raise ValueError(
-            "this study has no writers of massive activations; ask with sinks=True of a model that has any"
+            "this study has no writers of massive activations; ask with sinks=True for a model that has some"
         )
     layer = table["layer"].astype("string").radd(" of block ").fillna("")
     table = table.assign(component=table["component"] + layer)
@@ -150,7 +150,7 @@ def massive_writers(study: AttentionStudy) -> Figure:
 
 
 def _sinks(study: AttentionStudy) -> pd.DataFrame:
-    """The table `sinks`. Raises ValueError where nobody asked for it."""
+    """The table `sinks`. Raises ValueError if it was not asked for."""
     if study.sinks.empty:
         raise ValueError("this study has no sinks; ask with sinks=True (interp attention --sinks)")
     return study.sinks

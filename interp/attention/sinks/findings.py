@@ -1,4 +1,4 @@
-"""What attention sinks are found to be: verdicts from the tables of a study, and from these alone."""
+"""What is found about attention sinks: verdicts from the tables of a study, and from nothing else."""
 
 import math
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from interp.words import printed
 
 __all__ = ["by_chance", "sink_findings"]
 
-_POSITIONS = 4  # that have a row of their own in the table
+_POSITIONS = 4  # the number of positions with a row of their own in the table
 _DRAWS = 10_000
-_ROUNDING = 1e-9  # of shares that are alike
-_FEWEST_HEADS = 5  # of which an interval is made
+_ROUNDING = 1e-9  # the rounding error of shares that are equal
+_FEWEST_HEADS = 5  # the number of heads that an interval needs
 
 
 def sink_findings(tables: Mapping[str, pd.DataFrame], epsilon: float) -> tuple[Finding, ...]:
-    """The findings of a study's tables: none where it did not ask for sinks.
+    """The findings from a study's tables; none if it did not ask for sinks.
 
     Args:
-        tables: those of a study, by name.
-        epsilon: that of the study.
+        tables: the tables of the study, by name.
+        epsilon: the study's epsilon.
     """
     if tables["sinks"].empty:
         return ()
@@ -67,7 +67,7 @@ def _sink(sinks: pd.DataFrame, summary: pd.DataFrame, epsilon: float) -> Finding
         measure=f"the share of layers, heads and rows in which it draws more than {epsilon:g} of the attention is",
         **rate,
         control=chance,
-        compared_with="97.5 % point where each head's first positions are shuffled",
+        compared_with="97.5th percentile with each head's first positions shuffled",
         rule="yes where the interval lies above the control; no where it lies below, and where there is none at all",
     )
 
@@ -83,10 +83,10 @@ def _direction(summary: pd.DataFrame) -> Finding:
     return Finding(
         question="Is it the direction of its key that draws attention there, and not the norm?",
         verdict=side(share["low"], share["high"], 0.5),
-        measure="the share of its higher score that is due to the direction is",
+        measure="the share of its higher attention score that is due to the direction is",
         **share,
         control=0.5,
-        compared_with="if both contributed equally",
+        compared_with="if direction and norm contributed equally",
         rule="over heads with a sink; yes where the interval lies above one half, no where it lies below",
     )
 
@@ -96,16 +96,16 @@ def _values(summary: pd.DataFrame) -> Finding:
     return Finding(
         question="Is little read from the sink?",
         verdict=side(-ratio["high"], -ratio["low"], -1.0),
-        measure="the norm of its values, divided by that of values elsewhere, is",
+        measure="the norm of its value vectors, divided by that of value vectors elsewhere, is",
         **ratio,
         control=1.0,
-        compared_with="values elsewhere",
+        compared_with="if all had the same norm",
         rule="over heads with a sink; yes where the interval lies below 1, no where it lies above",
     )
 
 
 def _outliers(dims: pd.DataFrame) -> Finding:
-    """Of the ten dimensions with the largest gaps, as the table has no others."""
+    """Looks at the ten dimensions with the largest gaps, because the table has no others."""
     heads = dims.groupby(["layer", "head"])
     share = heads[["abs_share", "outlier"]].apply(lambda rows: rows.loc[rows["outlier"], "abs_share"].sum())
     n_outlying = heads["outlier"].sum().to_numpy()
@@ -118,25 +118,26 @@ def _outliers(dims: pd.DataFrame) -> Finding:
     return Finding(
         question="Do outlier dimensions make the sink?",
         verdict=side(low, high, control),
-        measure="their share of the gap between its scores and those of other keys (sum of |gap|) is",
+        measure="their share of the gap between its scores and those of other keys, as a sum of |gap|, is",
         value=value,
         low=low,
         high=high,
+        no_interval=f"fewer than {_FEWEST_HEADS} heads have a sink" if len(share) < _FEWEST_HEADS else "",
         control=control,
-        compared_with="as many of the largest other dimensions of the head",
+        compared_with="share of as many of the largest other dimensions of each head",
         rule="mean over heads with a sink, with an interval over these heads; yes where it lies above the control",
     )
 
 
 def _over_heads(values: Float[np.ndarray, " heads"]) -> tuple[float, float, float]:
-    """The mean, and the ends of its 95 % interval by Student's t; NaN of fewer than five heads."""
+    """The mean, and the ends of its 95 % interval by Student's t, which are NaN for fewer than five heads."""
     mean, n = float(values.mean()), len(values)
     half = float(stats.t.ppf(0.975, n - 1) * stats.sem(values)) if n >= _FEWEST_HEADS else math.nan
     return mean, mean - half, mean + half
 
 
 def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
-    """Of the dimension with the largest massive activation."""
+    """Looks at the dimension with the largest massive activation."""
     question = "Does one component write the massive activations?"
     rule = "for the dimension with the largest one; yes where the interval of the largest share lies above one half"
     if writers.empty:
@@ -144,12 +145,13 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
         return Finding(
             question=question,
             verdict="no" if none else "cannot tell",
-            measure="the number of massive activations is"
+            measure="the number of massive activations in the text is"
             if none
-            else "what each component adds to the hidden states cannot be determined; the share is",
+            else "what each component adds to the hidden states cannot be determined, so the largest share is",
             value=0.0 if none else math.nan,
             low=math.nan,
             high=math.nan,
+            no_interval="it is a count",
             rule=rule,
             form="{:.0f}",
         )
@@ -157,16 +159,18 @@ def _writer(writers: pd.DataFrame, massive: pd.DataFrame) -> Finding:
     of_dim = writers[writers["dim"] == dim]
     of_dim = of_dim[of_dim["first_position"] == of_dim["first_position"].min()].sort_values("share", ascending=False)
     largest = of_dim.iloc[0]
-    where = largest["component"] if pd.isna(largest["layer"]) else f"{largest['component']} of block {largest['layer']}"
+    where = largest["component"]
+    if not pd.isna(largest["layer"]):
+        where = f"the {where} of block {largest['layer']}"
     added = printed(largest["added"], "{:,.0f}")
     return Finding(
         question=question,
         verdict=side(largest["share_low"], largest["share_high"], 0.5),
-        measure=f"for dimension {dim}, to which {where} adds most ({added} on average), its share is",
+        measure=f"for dimension {dim}, {where} contributes most ({added} on average), and its share is",
         value=float(largest["share"]),
         low=float(largest["share_low"]),
         high=float(largest["share_high"]),
         control=float(of_dim["share"].iloc[1]) if len(of_dim) > 1 else math.nan,
-        compared_with="the next largest share" if len(of_dim) > 1 else "nothing else adds to it",
+        compared_with="the second largest share" if len(of_dim) > 1 else "nothing else adds to them",
         rule=rule,
     )

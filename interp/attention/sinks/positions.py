@@ -48,7 +48,7 @@ SINK_SUMMARY = ["measure", "value", "low", "high", "n_heads"]
 """The columns of `Sinks.summary`."""
 SINK_DIMS = ["layer", "head", "key_class", "dim", "gap", "share", "abs_share", "rank", "outlier", "massive"]
 """The columns of `sink_dims`."""
-_SHOWN = 10  # dimensions of each head
+_SHOWN = 10  # dimensions per head
 
 
 def fewest_queries(epsilon: float) -> int:

@@ -25,7 +25,7 @@ WRITERS += ["n_activations"]
 """The columns of `MassiveWriters.table`."""
 _PARTS: dict[Site, str] = {"attn_out": "attention", "mlp_out": "MLP"}
 _EARLIER, _EMBEDDINGS = 0, 1
-_APART = 0.02  # of a value: what rounding in bfloat16 leaves over
+_APART = 0.02  # share of a value that rounding in bfloat16 may leave unexplained
 
 
 class _Component(NamedTuple):
@@ -173,7 +173,7 @@ class _Followed:
         self.place = torch.zeros(0, dtype=torch.int64, device=device)
         self.added = torch.zeros(0, n_components, device=device)
         self.height = torch.zeros(0, device=device)
-        self.until = torch.zeros_like(self.added)  # the components that had added to the height
+        self.until = torch.zeros_like(self.added)  # what components had added by the time the height was reached
 
     def add(self, parts: dict[int, Tensor]) -> None:
         """Record what components, given by number, add to the values that are tracked."""

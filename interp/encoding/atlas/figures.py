@@ -17,8 +17,8 @@ _LEVEL = 0.05
 
 
 def direction_atlas(study: EncodingStudy) -> Figure:
-    """Cosines of the directions of word frequency, of output embeddings and of attention: in bold what random rotations
-    do not reach (p adjusted < .05), in italics what is so by construction.
+    """Cosines of the directions of word frequency, of output embeddings and of attention. Those that random rotations
+    do not reach (adjusted p < .05) are bold, and those that are so by construction are in italics.
 
     Raises ValueError for a study without an atlas.
 

@@ -1,4 +1,4 @@
-"""What an atlas of directions says: whether what three papers describe is one thing."""
+"""What an atlas of directions says: whether three papers describe the same thing."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,8 @@ _QUESTIONS = {
 
 
 def atlas_findings(atlas: pd.DataFrame, subspaces: pd.DataFrame) -> Iterator[Finding]:
-    """The findings of the tables `atlas` and `subspaces` of a study: of empty ones, and of what a model has not, none.
+    """The findings of the tables `atlas` and `subspaces` of a study. There are none for empty tables, and none about
+    what a model does not have.
 
     Examples:
         >>> list(atlas_findings(pd.DataFrame(), pd.DataFrame()))
@@ -30,8 +31,8 @@ def atlas_findings(atlas: pd.DataFrame, subspaces: pd.DataFrame) -> Iterator[Fin
         if question := _QUESTIONS.get((row["name_a"], row["name_b"])):
             yield _finding(
                 question,
-                f"the mean squared cosine of their principal angles ({row['n_dims_a']} and {row['n_dims_b']} "
-                "dimensions) is",
+                f"the overlap of the two subspaces ({row['n_dims_a']} and {row['n_dims_b']} dimensions), which is the "
+                "mean squared cosine of their principal angles, is",
                 *(row[name] for name in ("overlap", "overlap_low", "overlap_high", "null_high")),
             )
 
@@ -43,7 +44,7 @@ def _slope(atlas: pd.DataFrame) -> Finding:
     question = f"Does {name} point where log-probability grows in the output embeddings (along −A)?"
     row = towards.loc[name].to_dict()
     numbers = [row[column] for column in ("cosine", "cosine_low", "cosine_high", "null_95")]
-    return _finding(question, "their cosine is", *numbers)
+    return _finding(question, "the cosine of the two directions is", *numbers)
 
 
 def _finding(question: str, measure: str, value: float, low: float, high: float, control: float) -> Finding:
@@ -55,6 +56,6 @@ def _finding(question: str, measure: str, value: float, low: float, high: float,
         low=low,
         high=high,
         control=control,
-        compared_with="97.5 % point of random rotations",
+        compared_with="97.5th percentile under random rotations",
         rule="yes where the interval lies above the control, no where it lies below",
     )

@@ -34,7 +34,7 @@ from interp.run.passes import Passes, Reading
 
 __all__ = ["DirectionSums", "Seen", "Spread", "check_unhooked", "look"]
 
-_EPSILON = 0.3  # of attention, as in interp attention --sinks
+_EPSILON = 0.3  # share of attention, as in interp attention --sinks
 _WHY_NO_FREQUENCY = {
     "b_LN": "the final norm has no bias, or it is 0",
     "unigram": "the counts have no more types than there are dimensions",
@@ -170,7 +170,7 @@ def look(model: Model, fit: Fit, u: Distribution, *, most: int) -> Passes[Seen]:
 
 
 def _why_absent(model: Model) -> dict[str, str]:
-    """What the atlas of a model cannot have, and why."""
+    """What the atlas of a model lacks, and why."""
     if is_encoder(model):
         why = "there is a dense layer between the residual stream and the unembedding, so their dimensions differ"
         return {"outlier dimensions": why, "sink keys": why}

@@ -26,8 +26,8 @@ from interp.models.sites import Model, view
 __all__ = ["PAIRS", "SUBSPACES", "Member", "atlas_tables", "chosen_neurons", "members", "most_dims", "pair_table"]
 __all__ += ["subspace_table"]
 
-_MOST = 10  # dimensions of a subspace
-_SHOWN = 3  # directions of a kind
+_MOST = 10  # the largest number of dimensions of a subspace
+_SHOWN = 3  # directions of each kind
 _HIGH = 0.975
 PAIRS = ["name_a", "name_b", "of_a", "of_b", "cosine", "cosine_low", "cosine_high", "null_95", "by_construction", "p"]
 PAIRS += ["p_adjusted"]
@@ -39,9 +39,9 @@ _OF = {
     "PC": "output embeddings", "neuron": "output embeddings", "dim": "attention", "sink key": "attention",
 }  # fmt: skip
 _BY_CONSTRUCTION = {
-    ("PC", "PC"), ("dim", "dim"),  # at right angles
-    ("b_LN", "E[h]"),  # a summand of it
-    ("unigram", "neuron"), ("frequency", "neuron"),  # these were chosen by what they do along log u
+    ("PC", "PC"), ("dim", "dim"),  # orthogonal
+    ("b_LN", "E[h]"),  # b_LN is a summand of E[h]
+    ("unigram", "neuron"), ("frequency", "neuron"),  # the neurons were chosen by their effect along log u
 }  # fmt: skip
 
 
@@ -153,8 +153,8 @@ def subspace_table(subspaces: Sequence[Member], spread: Spread, *, seed: int = 0
     """Overlaps of every two subspaces (name_a, name_b, n_dims_a, n_dims_b, overlap, overlap_low, overlap_high,
     null_mean, null_high, by_construction, p, p_adjusted).
 
-    `null_mean` and `null_high` are the mean and the 97.5 % point over random rotations of one of the subspaces. The
-    other columns are as in `pair_table`.
+    `null_mean` and `null_high` are the mean and the 97.5th percentile over random rotations of one of the subspaces.
+    The other columns are as in `pair_table`.
 
     Args:
         seed: the seed for the rotations.

@@ -59,13 +59,13 @@ _HOVER = "%{text}: %{y:.3f}<extra></extra>"
 
 
 def shared_units(atlas: Atlas, of: str = "residual") -> Figure:
-    """Which tasks share units: the overlap of the top 1 % of two tasks, on the diagonal of a task with its other pairs;
-    behind each line with the controls of tasks.
+    """Which tasks share units: the overlap of the top 1 % of two tasks; on the diagonal, that of a task with its other
+    pairs; further right, that with the controls of tasks.
 
     Args:
         of: the kind of units: residual, neurons or heads.
 
-    Raises ValueError for a result without an atlas of two tasks, or a kind that it has not.
+    Raises ValueError for a result without an atlas of two tasks, or for a kind that it does not have.
 
     Examples:
         >>> import interp
@@ -101,7 +101,7 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
     Args:
         of: the kind of units: residual, neurons or heads.
 
-    Raises ValueError for a result without an atlas, or a kind that it has not.
+    Raises ValueError for a result without an atlas, or for a kind that it does not have.
 
     Examples:
         >>> import interp
@@ -123,7 +123,7 @@ def unit_separability(atlas: Atlas, of: str = "residual") -> Figure:
 
 
 def unit_depth(atlas: Atlas) -> Figure:
-    """Where the top units are: the share of them at each hidden state or block, mean over tasks, by kind of unit.
+    """Where the top units are: the share of them at each hidden state or block, as a mean over tasks, by kind of unit.
 
     Raises ValueError for a result without an atlas.
 
@@ -149,8 +149,8 @@ def unit_depth(atlas: Atlas) -> Figure:
 
 
 def pair_similarity(atlas: Atlas) -> Figure:
-    """Do differences good minus bad of different tasks point the same way? Mean cosines by hidden state: of a task with
-    its other pairs, with other tasks, with the controls of others, and what labels flipped reach.
+    """Do differences good minus bad of different tasks point the same way? Mean cosines by hidden state, of a
+    task with its other pairs, with other tasks and with the controls of others, and what flipped labels reach.
 
     Raises ValueError for a result without an atlas of two tasks.
 
@@ -192,7 +192,7 @@ _NEEDS = "no rows: it needs atlas=True, or interp.probing.map_units (and two tas
 
 
 def _table(atlas: Atlas, name: str) -> pd.DataFrame:
-    """A table of the result. Raises ValueError where it has no rows."""
+    """A table of the result. Raises ValueError if it has no rows."""
     table = atlas.tables[name]
     if table.empty:
         raise ValueError(f"the table {name} of this result has {_NEEDS}")

@@ -1,4 +1,4 @@
-"""What an atlas says, as findings."""
+"""What an atlas of units says, as findings."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["SWAPPED", "atlas_findings"]
 
-SWAPPED = {"words": "a swapped word, which is no grammar", "numbers": "a swapped number, which is no grammar"}
+SWAPPED = {"words": "a swapped word", "numbers": "a swapped number"}
+"""What differs between the two sentences of a control pair, both of which are grammatical."""
 _LEVEL = 0.05
 
 
 def atlas_findings(atlas: "Atlas") -> tuple[Finding, ...]:
-    """What the tables of an atlas say; nothing of empty ones. Of the residual stream, and consistency of every kind."""
+    """What the tables of an atlas say about the residual stream, and about the consistency of units of every kind.
+    Nothing is said about empty tables."""
     if atlas.consistency.empty:
         return ()
     found = [_consistent(part, str(of)) for of, part in _paired(atlas.consistency).groupby("of", sort=False)]
@@ -41,8 +43,8 @@ def _paired(consistency: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over_tasks(values: Float[np.ndarray, " tasks"]) -> tuple[float, float, float]:
-    """The mean and its 95 % interval, Student's over tasks; NaN for a single one. A bootstrap of few tasks is too
-    narrow: of four without any effect it lay above chance in 5 of 60 runs."""
+    """The mean over tasks and its 95 % interval by Student's t, NaN for a single task. A bootstrap of few tasks is too
+    narrow: for four tasks without any effect, it lay above chance in 5 of 60 runs."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, float("nan"), float("nan")
@@ -58,23 +60,30 @@ def _consistent(part: pd.DataFrame, of: str) -> Finding:
         verdict = "partly"
     return Finding(
         question=f"Do other pairs of a task find the same {KINDS[of]}?", verdict=verdict,
-        measure=f"above the null on {n_above} of {count(len(part), 'task')} (p ≤ .05); mean share of the top 1 % found "
-        "again:", value=value, low=low, high=high, control=null, compared_with="with labels flipped within pairs",
+        measure=f"they do so more than chance on {n_above} of {count(len(part), 'task')} (p ≤ .05); the mean share of "
+        "the top 1 % that is found again is", value=value, low=low, high=high, no_interval=_why_none(part),
+        control=null, compared_with="with labels flipped within pairs",
         rule="yes where the interval lies above the control and more than half of the tasks have a p of .05 or less, "
         "partly where the interval alone does, no where it lies below",
     )  # fmt: skip
 
 
+def _why_none(rows: pd.DataFrame) -> str:
+    """Why there is no interval, if the rows are of a single task."""
+    return "a single task" if len(rows.reset_index()["task"].unique()) == 1 else ""
+
+
 def _beyond_controls(consistency: pd.DataFrame) -> Iterator[Finding]:
-    """Of tasks with controls, one for each kind of them."""
+    """One finding for each kind of control, about the tasks that have it."""
     part = consistency[(consistency["score"] == "paired") & (consistency["of"] == "residual")]
     wide = part.pivot(index="task", columns="control", values="overlap")
     for kind in (kind for kind in SWAPPED if kind in wide):
         value, low, high = _over_tasks((wide["none"] - wide[kind]).to_numpy(dtype=np.float64))
         yield Finding(
-            question=f"Are units of grammar found again more often than those of {SWAPPED[kind]}?",
-            verdict=side(low, high), measure="the difference in the share of residual dimensions found again is",
-            value=value, low=low, high=high, control=float(wide[kind].mean()), compared_with="share of the controls",
+            question=f"Are units of grammar found again more often than units of {SWAPPED[kind]}?",
+            verdict=side(low, high), measure="the share of residual dimensions found again, minus that "
+            "of controls, whose two sentences are both grammatical, is", value=value, low=low, high=high,
+            no_interval=_why_none(wide), control=float(wide[kind].mean()), compared_with="share of the controls",
             rule="yes where the interval lies above 0, no where it lies below", form="{:+z.3f}",
         )  # fmt: skip
 
@@ -87,9 +96,10 @@ def _phenomena(phenomena: pd.DataFrame) -> Iterator[Finding]:
             told = side(low, high)
             verdict: Verdict = "cannot tell" if told == "yes" and p > _LEVEL else told
             yield Finding(
-                question=f"Do tasks of one {words} share more units than tasks of different ones?", verdict=verdict,
-                measure="the difference in shared residual dimensions is", value=value, low=low,
-                high=high, control=between, compared_with="shared by tasks of different ones", form="{:+z.3f}",
+                question=f"Do tasks of one {words} share more units than tasks of different {words}s?", verdict=verdict,
+                measure="the share of top residual dimensions that two tasks have in common, minus that for "
+                f"different {words}s, is", value=value, low=low, high=high, control=between,
+                compared_with="share for the latter", form="{:+z.3f}",
                 rule="yes where the interval lies above 0 and p of permuted groups is .05 or less, no where it lies "
                 "below",
             )  # fmt: skip
@@ -110,17 +120,18 @@ def _matrix(
 
 
 def _specific(shared_units: pd.DataFrame) -> Iterator[Finding]:
-    """Tasks share more units with one another than with controls of other tasks? For each kind of controls."""
+    """Whether tasks share more units with one another than with controls of other tasks, for each kind of control."""
     tasks = pd.concat([shared_units["task_a"], shared_units["task_b"]]).drop_duplicates().tolist()
     rule = "yes where the interval lies above 0, no where it lies below; cannot tell without controls"
     asked = "Do tasks share more units with one another than with {}?"
-    measure, nan = "the difference in shared residual dimensions is", float("nan")
+    measure = "the share of top residual dimensions in common, minus that with controls of other tasks, is"
+    nan = float("nan")
     if len(tasks) < 2:
         return
     kinds = [kind for kind in SWAPPED if kind in {*shared_units["control_a"], *shared_units["control_b"]}]
     if not kinds:
         yield Finding(
-            question=asked.format("controls that are no grammar"), verdict="cannot tell", measure=measure, value=nan,
+            question=asked.format("controls"), verdict="cannot tell", measure=measure, value=nan,
             low=nan, high=nan, rule=rule, compared_with="there are no controls",
         )  # fmt: skip
     own = _matrix(shared_units, tasks, ("none", "none"))
@@ -130,8 +141,8 @@ def _specific(shared_units: pd.DataFrame) -> Iterator[Finding]:
         value, low, high = off_diagonal(np.nan_to_num((apart + apart.T) / 2))
         control = float(other[~np.eye(len(tasks), dtype=bool)].mean())
         yield Finding(
-            question=asked.format(SWAPPED[kind]), verdict=side(low, high), measure=measure, value=value, low=low,
-            high=high, control=control, compared_with="shared with controls of other tasks", rule=rule,
+            question=asked.format(f"controls of {SWAPPED[kind]}"), verdict=side(low, high), measure=measure,
+            value=value, low=low, high=high, control=control, compared_with="share for the latter", rule=rule,
             form="{:+z.3f}",
         )  # fmt: skip
 
@@ -146,15 +157,16 @@ def _separable(separability: pd.DataFrame) -> Finding:
         verdict = "partly"
     return Finding(
         question="Does a single residual dimension tell good sentences from bad?", verdict=verdict,
-        measure="the AUC of the best one, chosen on other pairs, is", value=value, low=low, high=high, control=control,
-        compared_with="of controls that are no grammar" if by_control else "there are no controls",
+        measure="the AUC of the best one, chosen on other pairs, is", value=value, low=low, high=high,
+        no_interval=_why_none(best), control=control,
+        compared_with="for controls, whose sentences are all grammatical" if by_control else "there are no controls",
         rule="yes where the interval lies above .5 and above the controls, partly where it lies above .5 alone or "
         "there are no controls, no where it lies below .5",
     )  # fmt: skip
 
 
 def _alike(similarity: pd.DataFrame) -> Iterator[Finding]:
-    """At the state at which the difference of a task is most like that of its other pairs."""
+    """Looks at the state at which the difference of a task is most similar to that of its other pairs."""
     own = similarity[(similarity["control_a"] == "none") & (similarity["control_b"] == "none")]
     itself = own["task_a"] == own["task_b"]
     known = own[itself].groupby("at")["cosine"].mean().dropna()
@@ -169,7 +181,8 @@ def _alike(similarity: pd.DataFrame) -> Iterator[Finding]:
     control = float(part["null_high"].mean())
     yield Finding(
         question="Do the differences of different tasks point the same way?", verdict=side(low, high, than=control),
-        measure=f"the mean cosine between tasks at state {at} is", value=value, low=low, high=high, control=control,
-        compared_with="95th percentile with labels flipped", form="{:+z.3f}",
+        measure=f"the mean cosine between the mean differences (good minus bad) of two tasks at state {at} is",
+        value=value, low=low, high=high, control=control,
+        compared_with="95th percentile with labels flipped within pairs", form="{:+z.3f}",
         rule="yes where the interval lies above the control, no where it lies below",
     )  # fmt: skip

@@ -23,11 +23,11 @@ __all__ = ["FLIPS", "FOLDS", "LEVEL", "Controls", "TaskKey", "bytes_at_once", "s
 FLIPS = 40
 """How often labels are flipped at random within pairs. The smallest p is 1/41."""
 FOLDS = 2
-_AT_ONCE = 256 * 2**20  # bytes of sums that are held side by side
+_AT_ONCE = 256 * 2**20  # bytes of sums that are held at the same time
 LEVEL = 0.05
 """The level of a permutation test."""
-_FEWEST = 6  # pairs in a fold: 2⁶ ways to flip them are enough for a p of .05
-_SCALED_BY, _FEWEST_SCALED = 64, 8  # one pair in 64 scales histograms, 8 at least
+_FEWEST = 6  # pairs in a fold; flipping them in 2⁶ ways is enough for a p of .05
+_SCALED_BY, _FEWEST_SCALED = 64, 8  # the scale of histograms comes from one pair in 64, but from at least 8
 
 
 class TaskKey(NamedTuple):
