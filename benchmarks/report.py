@@ -15,9 +15,9 @@ from timing import Row, command, note_only
 from transformer_lens import HookedEncoder, HookedTransformer
 from transformer_lens.hook_points import HookPoint
 
-import interp.survey  # noqa: F401
 from interp.cli import main
 from interp.paths import bundled_models
+from interp.probing import shared
 
 
 class Clock:
@@ -47,8 +47,7 @@ def rows(quick: bool) -> Iterator[Row]:
         kind.forward = forward.timed(kind.forward)
     HookedEncoder.encoder_output = forward.timed(HookedEncoder.encoder_output)
     HookPoint.__call__ = hooks.timed(HookPoint.__call__)
-    for module in (sys.modules["interp.probing.sweeps"], sys.modules["interp.probing.shared"]):
-        module.fit_sparse, module.fit_dense = fits.timed(module.fit_sparse), fits.timed(module.fit_dense)
+    shared.fit_sparse, shared.fit_dense = fits.timed(shared.fit_sparse), fits.timed(shared.fit_dense)
     small = ["--limit", "20", "--pair-limit", "10"] if quick else []
     for model in bundled_models():
         for clock in clocks.values():

@@ -108,7 +108,7 @@ def start(arguments: list[str], out: Path, said: Path, largest: int | None = Non
         for number, file in ((1, os.devnull), (2, said)):
             os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
-        interp.run.observers._SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
+        interp.run.observers.SECONDS_BETWEEN_CHECKPOINTS = SECONDS_BETWEEN_CHECKPOINTS
         training.run.SAVE_SECONDS = SECONDS_BETWEEN_CHECKPOINTS  # type: ignore[assignment]
         if largest is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))

@@ -69,15 +69,28 @@ def test_what_disagrees_has_no_row(timing):
             timing.agrees("difference", difference, 1e-6)
 
 
+def quick(name):
+    """The rows that a benchmark prints with `--quick`."""
+    command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / f"{name}.py"), "--quick", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_a_benchmark_prints_its_rows():
-    command = [sys.executable, "-W", "ignore", str(ROOT / "benchmarks" / "probing.py"), "--quick", "--json"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    rows = quick("probing")
     assert {row["what"] for row in rows} == {"240 L0 probes side by side"}
     assert all(RATIO.fullmatch(row["it / interp"]) for row in rows)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["atlas", "backends", "report", "scaling", "together"])
+def test_benchmarks_run(name):
+    """Those that reach into modules of interp."""
+    assert quick(name)
 
 
 @pytest.fixture
