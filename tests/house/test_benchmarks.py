@@ -114,7 +114,7 @@ def test_a_paper_has_numbers_of_some_models(papers, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["papers.py", "--paper", "1", "--model", "tiny-gpt2"])
     with pytest.raises(SystemExit, match="2"):
         papers.main()
-    assert "paper 1 has no numbers of tiny-gpt2; it has them of bert-base-cased" in capsys.readouterr().err
+    assert "paper 1 has no numbers for tiny-gpt2; it has them for bert-base-cased" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_a_paper_from_the_cache_of_the_hub(hf_directory, texts, tmp_path):
     assert run.returncode == 0, run.stderr
     kl = pd.read_parquet(tmp_path / "runs/frequency/kl.parquet").query("scale == 0")["kl_unigram_model"].item()
     assert f"| KL(u‖q) without b_ln | {kl:.3f} | 0.83 | {kl - 0.83:+.3f} |" in run.stdout
-    assert "- differs: the text is text.txt, the paper's webtext" in run.stdout
-    assert "- differs: 5 prompts, the paper's 100" in run.stdout
+    assert "- differs: the text is text.txt, the paper's is webtext" in run.stdout
+    assert "- differs: the run has 5 prompts, the paper 100" in run.stdout
     assert run.stdout.count("| perplexity, λ = ") == 3
 
 
