@@ -139,7 +139,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "unknown run 'beta'; expected one of plain, beta2-0.95" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert bias_study.main(["tables", str(tmp_path / "out")]) == 2
-    assert "has no run of this study in which something was measured" in capsys.readouterr().err
+    assert "has no run of this study with measurements" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
