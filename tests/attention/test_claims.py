@@ -1,4 +1,4 @@
-"""One test for each outlier dimension, over layers and classes: by hand, on planted effects, and without any."""
+"""One statistical test per outlier dimension, over layers and classes: by hand, on planted effects, and on none."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ N_LAYERS, CLASSES = 3, ("a", "b", "other")
 
 
 def ablation(change, removed, outliers):
-    """A table of effects [dim, layer, class] of dimensions of these sizes [dim, layer]."""
+    """A table of effects [dim, layer, class] for dimensions of these sizes [dim, layer]."""
     rows = [
         (
             layer,
@@ -33,7 +33,7 @@ def ablation(change, removed, outliers):
 
 
 def by_hand(change, removed, dim, outliers):
-    """The nearest 39 in size, and the share of maxima that are at least as large."""
+    """The 39 dimensions nearest in size, and the share of maxima that are at least as large."""
     largest = np.abs(change[:, :, :2]).max((1, 2))
     apart = np.exp(np.abs(np.log(removed) - np.log(removed[dim])).mean(1))
     order = [int(other) for other in np.argsort(apart, kind="stable") if other not in outliers][:39]
@@ -99,7 +99,7 @@ def wide():
 
 
 def claimed(model, batches, dims, **options):
-    """The claims of these dimensions, as if they were outliers."""
+    """The claims about these dimensions, as if they were outliers."""
     outliers = pd.DataFrame({"state": 0, "dim": dims, "mean": 1.0, "z": 9.0})
     how = {"key_classes": {"a": range(7, 27), "b": range(27, 40)}, "progress": False} | options
     table = attention.ablation_effect(model, batches, outliers, **how)
@@ -107,7 +107,7 @@ def claimed(model, batches, dims, **options):
 
 
 def test_a_constant_takes_no_part_without_rope(wide):
-    """Zero and mean differ by a constant, which moves all scores of a query alike: same effects, same controls."""
+    """Zero and mean differ by a constant, which shifts all scores of a query alike: same effects, same controls."""
     found = [claimed(*wide, [11, 20, 30], mode=mode)[1] for mode in ("mean", "zero")]
     pd.testing.assert_frame_equal(*found, rtol=1e-4)
 

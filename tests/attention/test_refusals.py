@@ -1,4 +1,4 @@
-"""Bad arguments of the attention analysis are refused before the model reads a text; odd but sound ones are read."""
+"""Bad arguments of the attention analysis are refused before the model reads text; odd but valid ones are accepted."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ IDS = torch.arange(7, 17)
 
 
 def scores(*heads: int) -> pd.DataFrame:
-    """What `score_contributions` gives, for heads of layer 0 and three dimensions."""
+    """A table like that of `score_contributions`, for heads of layer 0 and three dimensions."""
     rows = [
         (0, head, name, dim, 1.0 * dim, (dim + 1.0) * (name == "x"))
         for head in heads
@@ -291,7 +291,7 @@ def test_bad_input(name: str, workshop: Workshop) -> None:
 
 
 def test_padding_past_the_embedding_is_read_nowhere(workshop: Workshop) -> None:
-    """A tokenizer to which a padding token was added, as is often done to GPT-2."""
+    """A padding token was added to the tokenizer, as is often done with GPT-2."""
     model = workshop.more_tokens()
     model.tokenizer.pad_token = "extra"
     usual, classes = workshop.model("gpt2"), {"early": range(7, 30)}
@@ -306,7 +306,7 @@ def test_padding_past_the_embedding_is_read_nowhere(workshop: Workshop) -> None:
 
 @pytest.mark.usefixtures("untyped")
 def test_numbers_of_any_kind(workshop: Workshop) -> None:
-    """numpy's whole numbers and arrays of them are whole numbers."""
+    """numpy's integers, and arrays of them, count as whole numbers."""
     model = workshop.model("gpt2")
     assert check_layers(model, np.array([1, 0])) == check_layers(model, iter([1, 0])) == [1, 0]
     assert check_dims(model, np.array([3, 5])) == check_dims(model, range(3, 6, 2)) == [3, 5]

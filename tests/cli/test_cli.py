@@ -73,7 +73,7 @@ def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
-    """Texts and files of counts, in one file, as if all of the text had been counted at once."""
+    """Texts and files of counts are added up in one file, as if all the text had been counted at once."""
     gpt2 = ["--model", str(hf_directory("gpt2"))]
     more, files = tmp_path / "more.txt", [str(tmp_path / f"{name}.safetensors") for name in "abcd"]
     more.write_text("w1 w2 w3\nw4 w4\n")
@@ -156,7 +156,7 @@ def test_bad_input_is_one_line_and_exit_code_2(hf_directory, corpus, counts, tmp
         assert len(lines) == 1, (change, captured.err)
         assert lines[0].startswith("interp: error: ")
         assert message in lines[0], (message, lines[0])
-    assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir()), "nothing half-written"
+    assert not (tmp_path / "o").exists() or not any((tmp_path / "o").iterdir()), "something half-written was left"
 
 
 @pytest.mark.parametrize("arguments", [["frequency"], ["no-such-command"], ["frequency", "--model", "gpt2"]])
@@ -211,7 +211,7 @@ def test_import_is_light():
 
 @pytest.mark.slow
 def test_transformer_lens_is_imported_with_a_model():
-    """It takes seconds; pages, listings and the functions of an analysis do without."""
+    """Importing it takes seconds; pages, listings and the functions of an analysis do not need it."""
     code = (
         "import sys, interp; from interp.cli import main\n"
         "for name in ('frequency', 'attention', 'encoding', 'probing', 'generation', 'pages', 'hooks', 'plots'):\n"
@@ -445,7 +445,7 @@ def test_mauve_is_asked_for_before_torch_is_imported(tmp_path):
 
 
 def test_names_are_listed_and_completed(tmp_path, monkeypatch, capsys):
-    """Bundled models and corpora, and those in a hub cache."""
+    """Both bundled models and corpora and those in a hub cache are."""
     hub = tmp_path / "hub"
     for kind, name in (("models", "models--openai--gpt9"), ("datasets", "datasets--nyu-mll--blimp")):
         (hub / name / "snapshots/0").mkdir(parents=True)
@@ -495,7 +495,7 @@ def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
 
 @pytest.mark.e2e
 def test_an_output_that_is_closed(hf_directory, corpus, counts, tmp_path):
-    """The result is written all the same, and is whole."""
+    """The result is still written completely."""
     command = [sys.executable, "-m", "interp", "frequency", "--model", str(hf_directory("gpt2"))]
     command += ["--corpus", str(corpus), "--unigram", str(counts), "--out", str(tmp_path / "out")]
     run = subprocess.run(f"{shlex.join(command)} >&-", shell=True, capture_output=True, text=True, check=False)
@@ -516,7 +516,7 @@ def test_an_output_that_is_full(hf_directory, corpus, counts, tmp_path):
 
 
 def test_a_run_that_cannot_be_written_to(hf_directory, corpus, counts, tmp_path, capsys, monkeypatch):
-    """A read-only file system, where root may not write either."""
+    """On a read-only file system, even root may not write."""
     command = ["frequency", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--unigram", str(counts)]
     out = tmp_path / "out"
     assert main([*command, "--out", str(out)]) == 0

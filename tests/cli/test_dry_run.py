@@ -1,4 +1,4 @@
-"""`--dry-run`: what a command would take, from config.json and headers, and whether it fits."""
+"""`--dry-run`: the memory and time a command would take, from config.json and headers, and whether it fits."""
 
 import json
 import re
@@ -22,13 +22,13 @@ LLAMA_70B = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 1282
 
 @pytest.fixture
 def large(tmp_path):
-    """The config of a model of 70B parameters, and no weights."""
+    """The config of a 70B-parameter model, without weights."""
     (tmp_path / "config.json").write_text(json.dumps(LLAMA_70B | SIZES | {"tie_word_embeddings": False}))
     return tmp_path
 
 
 def told(capsys, *arguments):
-    """The numbers that a dry run gives."""
+    """The numbers that a dry run prints."""
     assert main([*arguments, "--dry-run", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -167,7 +167,7 @@ def test_the_first_batch_is_timed(arguments, capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
 def test_both_stacks_of_an_encoder_decoder_count(kind, tmp_path):
-    """By the config alone; the decoder has other blocks than the encoder, and more of them."""
+    """They are counted from the config alone; the decoder has different blocks from the encoder, and more of them."""
     sizes = {
         "t5": {"num_layers": 5, "num_decoder_layers": 7, "d_kv": 4, "num_heads": 2, "d_ff": 24},
         "bart": {"encoder_layers": 5, "decoder_layers": 7, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
@@ -188,7 +188,7 @@ def test_both_stacks_of_an_encoder_decoder_count(kind, tmp_path):
 
 @pytest.fixture
 def cached_gpt2(tmp_path, monkeypatch):
-    """A hub's cache in which a branch of gpt2 has three layers, and main has two."""
+    """A hub cache in which a branch of gpt2 has three layers, while main has two."""
     folder = tmp_path / "hub" / "models--gpt2"
     (folder / "refs").mkdir(parents=True)
     for revision, layers in {"main": 2, "wider": 3}.items():

@@ -1,4 +1,4 @@
-"""Bad input at the command line: exit code 2, one line, nothing written."""
+"""Bad input on the command line gives exit code 2 and one line, and nothing is written."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ PAIR = "sentence_good,sentence_bad\nw1 w2,w1 w3\n"
 
 
 def full(command: str, **changes: object) -> Callable[[Workshop], list[str]]:
-    """A command that would run, but for the changes; a function of the workshop is called."""
+    """A command that would run without the changes; functions of the workshop are called."""
 
     def arguments(w: Workshop) -> list[str]:
         good: dict[str, object] = {"model": w.directory("gpt2"), "corpus": w.corpus(), "out": w.root / "out"}

@@ -1,4 +1,4 @@
-"""What commands print of what was found, `interp show`, and options in a file."""
+"""What commands print about their results, `interp show`, and options in a file."""
 
 import io
 import json
@@ -97,7 +97,7 @@ def test_show_on_a_terminal(run: Any, capsys: pytest.CaptureFixture[str], monkey
 def test_a_table_wider_than_the_terminal(
     run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several parts, each with what its rows are called; no name or number is cut."""
+    """It is printed in several parts, each with the labels of its rows; no name or number is cut."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["show", str(run.out), "kl"]) == 0
@@ -233,7 +233,7 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
         (None, "does not exist; expected a YAML file of options"),
     ],
 )
-def test_files_that_are_no_options(
+def test_files_that_are_not_options(
     text: str | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "my.yaml"
@@ -249,8 +249,8 @@ def test_files_that_are_no_options(
 # A report
 
 
-def test_a_report_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two models, of which the second has three times the parameters; a step of the first takes a minute."""
+def test_a_report_says_how_far_it_has_got(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two models, the second has three times as many parameters; a step of the first takes a minute."""
     now = [0.0]
     monkeypatch.setattr("interp.cli.analysis.time.monotonic", lambda: now[0])
     sizes = {"org/one": 100, "two": 300}

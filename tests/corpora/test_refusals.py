@@ -1,4 +1,4 @@
-"""Bad texts, batches, counts and minimal pairs are refused; those that only look bad are read as they stand."""
+"""Bad texts, batches, counts and minimal pairs are refused; those that only look bad are read unchanged."""
 
 import gzip
 import itertools
@@ -220,21 +220,21 @@ def test_an_endless_generator_is_read_to_the_limit() -> None:
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
-def test_a_line_without_end(ending: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line(ending: str, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
     path = workshop.file(f"a.{ending}", '{"text": "w"}\n' + "w" * 2_000)
     with pytest.raises(ValueError, match="longer than 1,000 characters; break it into lines"):
         text(path)
 
 
-def test_a_name_that_is_no_utf_8_can_be_printed(workshop: Workshop) -> None:
+def test_a_name_that_is_not_utf_8_can_be_printed(workshop: Workshop) -> None:
     path = workshop.root / os.fsdecode(b"caf\xe9.txt")
     path.write_text("w1 w2")
     assert text(path).name == "caf\ufffd.txt"
 
 
-def test_what_looks_hostile_and_is_sound(workshop: Workshop) -> None:
-    """A byte order mark, CRLF, NUL, a line of megabytes: read as they stand."""
+def test_text_that_looks_hostile_but_is_valid(workshop: Workshop) -> None:
+    """A byte order mark, CRLF, NUL and a line of megabytes are read unchanged."""
     assert list(text(workshop.file("a.txt", b"\xef\xbb\xbfhello\r\nw\0x\r\n"))) == ["hello", "w\0x"]
     assert list(text(csv(workshop, b'"Yes, it is",1\nNo,2\n'))) == ["Yes, it is", "No"]
     long = "w1 " * 1_000_000
