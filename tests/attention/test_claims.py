@@ -135,7 +135,7 @@ def test_null_and_nothing_of_its_size(wide):
     model, batches = wide
     p = np.concatenate([claimed(model, batches, [i, i + 20, i + 40])[1]["p_value"] for i in range(0, 20, 2)])
     assert not np.isnan(p).any()
-    assert (p <= 0.05).sum() <= 5, "of 30 dimensions as good as any others"
+    assert (p <= 0.05).sum() <= 5, "30 dimensions that are like any others"
     assert 0.3 < p.mean() < 0.7
     with torch.no_grad():
         before = model.embed.W_E.clone()

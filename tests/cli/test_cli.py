@@ -67,7 +67,7 @@ def test_unigrams_command(hf_directory, corpus, texts, tmp_path, capsys):
     assert main(["unigrams", "--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]) == 0
     n = sum(len(text.split()) for text in texts)
     arguments = ["--model", str(hf_directory("gpt2")), "--corpus", str(corpus), "--out", str(out)]
-    assert main(["unigrams", *arguments]) == 2, "no file is written over"
+    assert main(["unigrams", *arguments]) == 2, "no file is overwritten"
     assert capsys.readouterr().out.startswith(f"{n:,} tokens of ")
 
 
@@ -90,7 +90,7 @@ def test_adding_counts(hf_directory, corpus, tmp_path, capsys):
     assert part.n_tokens == 5
     assert three.counts.tolist() == (once.counts + 2 * part.counts).tolist()
     assert main(["unigrams", *gpt2, "--add", str(more), "--add", files[2], "--out", files[2], "--overwrite"]) == 0
-    assert unigrams.load(files[2]).n_tokens == 10, "into the file that was there"
+    assert unigrams.load(files[2]).n_tokens == 10, "added to the existing file"
     capsys.readouterr()
 
     Unigrams(once.counts, "cased", "another").save(tmp_path / "cased.safetensors")

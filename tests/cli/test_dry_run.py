@@ -51,7 +51,7 @@ def test_a_report_shares_passes(capsys):
     alone = [told(capsys, name, "--model", "tiny-gpt2")["passes"] for name in ("frequency", "attention", "encoding")]
     assert alone == [1, 2, 6]
     assert gpt2["passes"] == 6 + 2 + 3, "those of the text, of generated text and of sentences"
-    assert bert["passes"] == 3 + 1 + 2 + 3, "an encoder reads its text masked and as it is"
+    assert bert["passes"] == 3 + 1 + 2 + 3, "an encoder reads its text both masked and unmasked"
     assert main(["report", "--model", "tiny-gpt2", "--dry-run"]) == 0
     assert "pass 1: word frequency + attention + attention scores + token probability" in capsys.readouterr().out
 
@@ -77,7 +77,7 @@ def test_what_does_not_fit(large, capsys, monkeypatch):
         " of 64.0 GiB available, weights 262.8 GiB; --backend bridge --dtype auto leaves the weights in their files"
         in text
     )
-    assert "70,553,706,496 numbers in float32" in text, "by the config, where there are no weights"
+    assert "70,553,706,496 numbers in float32" in text, "from the config if there are no weights"
     found = told(capsys, "attention", "--model", str(large))
     assert (found["fits"], found["advice"]) == (False, None)
 

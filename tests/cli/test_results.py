@@ -71,7 +71,7 @@ def test_show(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
         assert title == "# frequency/kl: random-gpt2 on corpus.txt"
         assert [row.split("\t")[1] for row in rows] == ["scale", "0.0000", "0.5000", "1.0000"]
     assert main(["show", str(run.out), "types"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2 + 67, "all of it, for other programs"
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 67, "the whole table, for other programs"
 
 
 def test_show_lists_the_tables_of_several_runs(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +199,7 @@ def test_a_result_has_the_options_that_repeat_it(run: Any, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(BiasEffect.load(tmp_path / "again").kl, run.found.kl)
     assert (tmp_path / "again/frequency/options.yaml").read_text() == kept.read_text()
     assert main(["frequency", f"--config={kept}", "--scales", "0,1", "--out", str(tmp_path / "other")]) == 0
-    assert BiasEffect.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag beside it wins"
+    assert BiasEffect.load(tmp_path / "other").kl["scale"].tolist() == [0, 1], "a flag overrides the file"
     assert main(["frequency", "--config", str(kept), "--overwrite", "--out", str(tmp_path / "other")]) == 0
 
 
@@ -218,7 +218,7 @@ def test_options_as_people_write_them(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert expanded(["frequency", "--limit", "3"], app) == ["frequency", "--limit", "3"]
     other = ["page", "--config", str(file), "run"]
-    assert expanded(other, app) == other, "which typer refuses: it has no such option"
+    assert expanded(other, app) == other, "typer refuses it as an unknown option"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,9 @@ def test_hub_datasets_stream(tmp_path, monkeypatch):
         paths.HUB_CORPORA, "openwebtext", {"path": str(tmp_path / "one"), "split": "train", "column": "text"}
     )
     corpus = corpora.load("openwebtext", limit=1)
-    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a"], None), "nobody counts all texts"
+    assert (list(corpus), list(corpus.whole), corpus.n_texts) == (["one a"], ["one a"], None), (
+        "the whole is not counted"
+    )
     with pytest.raises(ValueError, match="no column 'body'; found text"):
         corpora.load("openwebtext", column="body")
     monkeypatch.setattr(datasets, "load_dataset", lambda **_: (_ for _ in ()).throw(ConnectionError("offline")))
@@ -249,7 +251,7 @@ def test_counts_that_are_added(load_toy, texts, tmp_path):
     limited = corpora.counts.added_unigrams(model, [texts, half], limit=5)
     assert (limited.counts == 2 * half.counts).all()
     unknown = corpora.counts.added_unigrams(model, [half, Unigrams(half.counts, "from anywhere")])
-    assert unknown.tokenizer is None, "nobody knows that of a part"
+    assert unknown.tokenizer is None, "the tokenizer of one part is unknown"
     for wrong, message in (
         ([half, Unigrams(half.counts, "x", "another")], "another tokenizer"),
         ([half, Unigrams(np.arange(5), "x")], "over 5 types"),
@@ -340,7 +342,7 @@ def test_tokens_are_the_same_at_every_reading(kept, load_toy, texts, monkeypatch
     corpus, real, encoded = corpora.load(texts), tokens.encode, []
     monkeypatch.setattr(tokens, "encode", lambda *given: (encoded.append(len(given[1])), real(*given))[1])
     part = corpora.load(corpus, limit=7)
-    assert list(itertools.islice(tokens.tokens_of(corpus, tokenizer), 3)) == expected[:3], "a reading that is given up"
+    assert list(itertools.islice(tokens.tokens_of(corpus, tokenizer), 3)) == expected[:3], "a reading that is abandoned"
     encoded.clear()
     found = tokens.tokens_of(corpus, tokenizer)
     for _ in range(3):

@@ -101,7 +101,7 @@ def test_sentences_are_whole_and_well_formed(table: pd.DataFrame) -> None:
     assert not sentences.str.contains("  ").any()
     assert not sentences.str.contains(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]").any()
     text = (paths.BUNDLED / "lexicon.json").read_text(encoding="utf-8")
-    assert not re.search(r"\b[Aa]n? [{[]", text), "an article before a slot needs a/an to be chosen"
+    assert not re.search(r"\b[Aa]n? [{[]", text), "before a slot, a/an must be chosen"
 
 
 def test_pairs_differ_minimally(table: pd.DataFrame) -> None:

@@ -106,7 +106,7 @@ def test_tables_are_read(kind: str) -> None:
         assert list(corpus) == WORDS
         assert list(corpus) == WORDS
         assert (corpus.name, corpus.n_texts) == ("generator train" if kind == "generated" else "texts", len(WORDS))
-        assert corpus.fingerprint == corpora.load(WORDS).fingerprint, "the texts alone count"
+        assert corpus.fingerprint == corpora.load(WORDS).fingerprint, "only the texts count"
     limited = corpora.load(TABLES[kind](["body"]), limit=2)
     assert list(limited) == WORDS[:2]
 

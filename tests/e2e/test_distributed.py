@@ -138,7 +138,7 @@ def test_shards_in_directories_of_their_own(name, commands, alone, tmp_path, cap
     for index, folder in enumerate(folders):
         assert outcome(capsys, *commands[name], "--out", folder, "--shard", f"{index}/3")[0] == 0
     assert outcome(capsys, "merge", *folders)[0] == 0
-    assert not [path for folder in folders[1:] for path in folder.iterdir()], "what was put together is gone"
+    assert not [path for folder in folders[1:] for path in folder.iterdir()], "the merged parts are removed"
     same(folders[0] / name, alone(name))
 
 
@@ -176,7 +176,7 @@ def test_merge_reads_what_no_part_has_read(commands, alone, tmp_path, capsys, mo
     monkeypatch.setattr("interp.run.observers.feed", lambda *given: (seen.append(1), feed(*given)))
     assert outcome(capsys, "merge", tmp_path)[0] == 0
     same(tmp_path / "frequency", expected)
-    assert len(seen) == n_batches, "every batch once"
+    assert len(seen) == n_batches, "every batch is read once"
 
 
 def test_what_does_not_belong_together_is_refused(commands, tmp_path, capsys):

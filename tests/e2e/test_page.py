@@ -417,7 +417,7 @@ def test_tables_sort_by_click_and_by_key(opened, results):
     first = opened.run(shown)
     values = [float(one.split(" [")[0].replace(",", "")) for one in first[:-1]]
     assert values == pytest.approx(sorted(table["perplexity"].dropna()), rel=1e-2)
-    assert first[-1] == "–", "what is missing comes last"
+    assert first[-1] == "–", "missing values come last"
     assert opened.run(f"document.querySelector('{heading}').ariaSort") == "ascending"
     opened.run(f"document.querySelector('{heading} button').focus()")
     opened.press("Enter")

@@ -56,7 +56,7 @@ def write(path: Path, megabytes: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="the peak of resident memory is in other units")
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units here")
 def test_memory_does_not_grow_with_the_corpus(
     tmp_path: Path, hf_directory: Callable[[str], Path], counts: Path
 ) -> None:

@@ -281,7 +281,7 @@ def test_ctrl_c_while_states_are_collected(load_toy, tmp_path, monkeypatch):
         collect(model, pairs, directory=tmp_path, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors"]
     found = collect(model, pairs, directory=tmp_path, progress=False)
-    assert len(calls) == 1 + batches, "8 before, the one that was stopped, and the rest"
+    assert len(calls) == 1 + batches, "8 before the stop, the one that was stopped, and the rest"
     assert all((found.load(state) == whole.load(state)).all() for state in whole.states)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["states-00000.safetensors"]
 

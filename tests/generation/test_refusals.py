@@ -1,4 +1,4 @@
-"""Bad prompts and texts that generation refuses; prompts and texts of other forms are read."""
+"""Bad prompts and texts are refused by generation; prompts and texts in other forms are read."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def no_human(w: Workshop) -> generation.GenerationStudy:
 
 
 def another_tokenizer(w: Workshop) -> Any:
-    """Prompts whose ids are within the vocabulary, but mean other words."""
+    """Prompts whose ids are within the vocabulary, but stand for other words."""
     given = prompts(w)
     return replace(given, settings=given.settings | {"tokenizer": "another"})
 

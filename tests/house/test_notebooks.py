@@ -1,4 +1,4 @@
-"""The notebooks as they are kept: run from top to bottom, with outputs that show on a code host.
+"""The notebooks as they are committed: run from top to bottom, with outputs that a code host can show.
 
 `make notebooks` runs them, and `make test-tl4` on bridges; here they are only read.
 """
@@ -22,7 +22,7 @@ REDO = "; run it again with: TQDM_DISABLE=1 PYTHONWARNINGS=ignore jupyter execut
 OF_A_MACHINE = re.compile(r"(?<![\w.:/])/(home|root|Users|tmp|usr|opt|var|work|mnt|private)/|[A-Z]:\\\\")
 
 
-def test_there_is_one_a_question():
+def test_there_is_one_notebook_per_question():
     names = {path.stem for path in NOTEBOOKS}
     assert names == {
         "tour",
@@ -63,7 +63,7 @@ def test_begins_with_a_model_and_a_text(notebook):
         given |= {target.id: ast.literal_eval(node.value) for target in node.targets}
     assert given["MODEL"] in bundled_models()
     assert given["TEXT"] == "bundled"
-    assert re.search(r"^# MODEL, (MASKED, )?TEXT = ", settings, re.M), "published models stand there too, commented out"
+    assert re.search(r"^# MODEL, (MASKED, )?TEXT = ", settings, re.M), "published models are there too, commented out"
     used = {node.id for source in others for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     assert set(given) <= used
     assert "interp.load(MODEL)" in "\n".join(others)

@@ -1,4 +1,4 @@
-"""Names, directories, settings and weights of models that are refused, and code of theirs that is never run."""
+"""Names, directories, settings and weights of models that are refused, and model code that is never run."""
 
 import pytest
 import torch

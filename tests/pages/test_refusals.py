@@ -1,4 +1,4 @@
-"""Damaged and foreign results, of which no page or comparison is made; names of HTML are text on a page."""
+"""Damaged and foreign results, for which no page or comparison is made; HTML in names is shown as text."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def page(name: str, data: bytes | str | None) -> Callable[[Workshop], list[str]]
 
 
 def table(change: Callable[[pd.DataFrame], pd.DataFrame], command: str = "page") -> Callable[[Workshop], list[str]]:
-    """A page, or a comparison, of a run whose table `kl` somebody changed."""
+    """A page or a comparison of a run whose table `kl` was changed."""
 
     def arguments(w: Workshop) -> list[str]:
         copied = w.result()

@@ -1,4 +1,4 @@
-"""Bad pairs, states, probes and numbers that probing refuses; lists and numbers of other forms are read."""
+"""Bad pairs, states, probes and numbers are refused by probing; lists and numbers in other forms are accepted."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,7 +42,7 @@ def swept() -> Sweep:
 
 
 def without_task(uid: object) -> pd.DataFrame:
-    """Pairs of which one has another UID."""
+    """Pairs, one of which has a different UID."""
     table = pair_table()
     table["UID"] = [uid, *table["UID"][1:]]
     return table
@@ -55,7 +55,7 @@ def with_sentence(sentence: object) -> pd.DataFrame:
 
 
 def open_gates() -> Sweep:
-    """A sweep of which only the neurons with an open gate are left."""
+    """A sweep in which only the neurons with an open gate are left."""
     found = swept()
     neurons = found.neurons.assign(gate=np.tile([0.0, 1.0], 16))
     return replace(found, neurons=neurons[neurons["gate"] > 0])
@@ -324,7 +324,7 @@ def test_numbers_of_numpy(workshop: Workshop) -> None:
 
 
 def test_padding_beyond_the_vocabulary(workshop: Workshop) -> None:
-    """A [PAD] that was added to a tokenizer is no token of the model; it pads nothing."""
+    """A [PAD] that was added to a tokenizer is not a token of the model and pads nothing."""
     table = pair_table()
     table.loc[0, "sentence_bad"] = "w1"
     model = workshop.more_tokens()

@@ -1,4 +1,4 @@
-"""Bad settings of a training are refused, and leave nothing behind; numbers of numpy are read."""
+"""Bad settings for training are refused and leave nothing behind; numpy's numbers are accepted."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ CASES: dict[str, Case] = {
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input(name: str, workshop: Workshop) -> None:
     check_refused(CASES[name], workshop)
-    assert not (workshop.root / "run").exists(), "a training that was refused leaves nothing"
+    assert not (workshop.root / "run").exists(), "a refused training leaves nothing behind"
 
 
 @pytest.mark.usefixtures("untyped")
