@@ -38,7 +38,8 @@ Made by `make bench`. Ratios are medians over rounds in which the contestants ta
 interp* is the time of the other code divided by that of interp for the same task. *interp / forward* is the time of
 interp divided by that of a plain forward pass on the same tokens. HookedTransformer is the model with its weights in
 the memory order that `interp.load` gives them. If only a part of the other code was timed, the factor is given next
-to it. MiB is the peak memory that a first call adds to the process. Columns with *∝* are exponents of growth.
+to it. MiB is the peak memory that a first call adds to the process. Columns with *∝* are exponents of growth, with
+their range over rounds.
 
 {table}
 <!-- --8<-- [end:table] -->

@@ -39,7 +39,7 @@ def _started() -> None:
 
 
 class Process:
-    """A function that can be pickled, called in a process of its own."""
+    """Call a function that can be pickled in a separate process."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         _started()
@@ -89,7 +89,7 @@ class Command(Process):
     Args:
         arguments: the line.
         prepare: called first; a function that can be pickled.
-        packages: a directory with packages that are installed beside interp.
+        packages: a directory with packages that are installed alongside interp.
     """
 
     def __init__(

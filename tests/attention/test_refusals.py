@@ -112,7 +112,7 @@ CASES: dict[str, Case] = {
         "profile has two rows for {'state': 0, 'dim': 0,",
         lambda w: attention.profile.find_outliers(pd.concat([profile(), profile()])),
     ),
-    "a profile with a hole": (
+    "a profile with missing values": (
         BAD,
         "profile has missing values in mean",
         lambda w: attention.profile.find_outliers(with_value(profile(), 4, "mean", np.nan)),
@@ -170,17 +170,17 @@ CASES: dict[str, Case] = {
         "scores has two rows for {'layer': 0, 'head': 0, 'key_class': 'x', 'dim': 0}",
         lambda w: attention.gaps(pd.concat([scores(0), scores(0)])),
     ),
-    "a class with a hole": (
+    "a class with a missing dimension": (
         BAD,
         "scores lacks centred_mean for {'layer': 0, 'head': 1, 'key_class': 'x', 'dim': 2}",
         lambda w: attention.gaps(with_value(scores(0, 1), 8, "centred_mean", np.nan)),
     ),
-    "plain means with a hole": (
+    "plain means with missing values": (
         BAD,
         "scores has missing values in mean",
         lambda w: attention.gaps(with_value(scores(0).assign(centred_mean=np.nan), 4, "mean", np.nan)),
     ),
-    "the other with a hole": (
+    "the class other with a missing dimension": (
         BAD,
         "scores lacks centred_mean for {'layer': 0, 'head': 1, 'key_class': 'x', 'dim': 0}",
         lambda w: attention.gaps(with_value(scores(0, 1), 9, "centred_mean", np.nan)),
@@ -207,7 +207,7 @@ CASES: dict[str, Case] = {
         lambda w: by_class(w, corpora.classes.TokenClasses("ab", lambda tokens: tokens % 2)),
     ),
     "a number for a class": (TYPE, "class names must be a list of strings, found int", lambda w: by_class(w, {1: [3]})),
-    "truth for a token": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": [True]})),
+    "a truth value for a token": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": [True]})),
     "a mask for tokens": (TYPE, "class 'x' has True or False", lambda w: by_class(w, {"x": np.ones(67, bool)})),
     "a mask of torch for tokens": (TYPE, "class 'x' has True", lambda w: by_class(w, {"x": torch.ones(67).bool()})),
     "a word for a token": (
@@ -267,7 +267,11 @@ CASES: dict[str, Case] = {
         "num_hidden_layers in the config.json of",
         lambda w: cost(str(w.config(n_layer=0))),
     ),
-    "a config of less than none": (BAD, "must be at least 1, found -1", lambda w: cost(str(w.config(n_layer=-1)))),
+    "a config with fewer than no blocks": (
+        BAD,
+        "must be at least 1, found -1",
+        lambda w: cost(str(w.config(n_layer=-1))),
+    ),
     "a config without heads": (BAD, "num_attention_heads in the", lambda w: cost(str(w.config(n_head=0)))),
     "a config without width": (BAD, "hidden_size in the config.json", lambda w: cost(str(w.config(n_embd=0)))),
     "a config narrower than heads": (BAD, "head_dim in the config.json", lambda w: cost(str(w.config(n_head=17)))),

@@ -411,7 +411,7 @@ class TestFindings:
         assert found[0].verdict == "yes"
         assert found[place].verdict == verdict
 
-    def test_nothing_is_said_where_nobody_asked(self):
+    def test_there_is_no_finding_unless_asked_for(self):
         study = planted_study("embeddings")
         assert not with_tables(study, sinks=study.sinks.iloc[:0]).findings
 

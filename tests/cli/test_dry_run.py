@@ -118,7 +118,7 @@ def test_what_the_run_would_refuse_is_refused(options, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_weights_that_nobody_reads_do_not_count(tmp_path, hf_directory, capsys):
+def test_weights_that_are_not_read_do_not_count(tmp_path, hf_directory, capsys):
     copied = shutil.copytree(hf_directory("llama"), tmp_path / "model")
     before = told(capsys, "attention", "--model", str(copied))["parameters"]
     tensors = {f"other.{name}": one for name, one in load_file(copied / "model.safetensors").items()}

@@ -577,7 +577,7 @@ def test_steering_gives_what_the_report_says(kind, case):
                 torch.testing.assert_close(logits.log_softmax(-1), expected, atol=tolerance, rtol=0)
 
 
-def test_a_constant_shift_comes_near_on_a_trained_model(yelp):
+def test_a_constant_shift_is_nearly_right_on_a_trained_model(yelp):
     fit = encoding.fit(yelp.model, yelp.rows[:96], **QUIET)
     table = encoding.steering_report(yelp.model, fit, ratios=[1 / 5, 1 / 2, 2, 5], **QUIET)
     assert table["token_id"].nunique() == 15
@@ -765,7 +765,7 @@ def test_exact_neurons_are_ablations_in_the_full_model(kind, load_toy, padded, t
     np.testing.assert_allclose(table["logit_var"], cosines.var(1), rtol=1e-7)
 
 
-def test_a_screen_comes_near_and_its_top_is_exact(yelp):
+def test_a_screen_is_nearly_right_and_its_top_is_exact(yelp):
     counts = np.bincount(yelp.rows.flatten().numpy(), minlength=1000)
     options = {"unigram": counts, **QUIET}
     exact = encoding.frequency_neurons(yelp.model, yelp.rows[:2], scan="exact", **options)

@@ -78,7 +78,7 @@ CASES: dict[str, Case] = {
         "use must be a bool for each of the 40 types, found int64 (40,)",
         lambda w: regressed(use=np.arange(40) % 2),
     ),
-    "a choice of fewer": (BAD, "found bool (1,)", lambda w: regressed(use=np.ones(1, bool))),
+    "a choice of too few types": (BAD, "found bool (1,)", lambda w: regressed(use=np.ones(1, bool))),
     "counts of another tokenizer": (
         BAD,
         "were made with another tokenizer",
@@ -137,13 +137,13 @@ CASES: dict[str, Case] = {
         "seed must be at least 0, found -1",
         lambda w: encoding.fit(w.model("gpt2"), w.texts, seed=-1, **quiet),
     ),
-    "a seed of a half": (TYPE, "seed must be a whole number, found 0.5", lambda w: encoded(w, seed=0.5)),
+    "a fractional seed": (TYPE, "seed must be a whole number, found 0.5", lambda w: encoded(w, seed=0.5)),
     "a seed for neurons": (
         BAD,
         "seed must be at least 0, found -1",
         lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=0.5, seed=-1, **quiet),
     ),
-    "a share of two": (
+    "a share above 1": (
         BAD,
         "share must lie above 0",
         lambda w: encoding.frequency_neurons(w.model("gpt2"), w.texts, unigram=w.counts, share=2, **quiet),

@@ -81,8 +81,16 @@ CASES: dict[str, Case] = {
     "a prompt of NaN": (TYPE, "a list of token ids, found nan", lambda w: write(w, [np.nan])),
     "a prompt of half a character": (BAD, "a prompt has the lone", lambda w: write(w, ["w1 \ud800"])),
     "prompts in one row": (TYPE, "a prompt must be a string or a list", lambda w: write(w, torch.tensor([7, 8]))),
-    "a prompt of half tokens": (TYPE, "a token id must be a whole number, found 1.9", lambda w: write(w, [[1.9, 2.2]])),
-    "measures of half tokens": (TYPE, "whole number, found 1.5", lambda w: generation.text_metrics([[1.5, 2]])),
+    "a prompt of fractional token ids": (
+        TYPE,
+        "a token id must be a whole number, found 1.9",
+        lambda w: write(w, [[1.9, 2.2]]),
+    ),
+    "measures of fractional token ids": (
+        TYPE,
+        "whole number, found 1.5",
+        lambda w: generation.text_metrics([[1.5, 2]]),
+    ),
     "measures of a text": (TYPE, "whole number, found 'w'", lambda w: generation.text_metrics(["w1 w2"])),
     "measures of negative ids": (
         BAD,
@@ -108,8 +116,8 @@ CASES: dict[str, Case] = {
     "prompts of a negative seed": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=-1)),
     "prompts of a seed of 2⁶⁴": (BAD, "seed must be", lambda w: write(w, ["w1"], seed=2**64)),
     "texts of a negative seed": (BAD, "seed must be", lambda w: written(w, seed=-1)),
-    "texts of half a batch": (TYPE, "batch_size must be a whole number", lambda w: written(w, batch_size=1.5)),
-    "half a prompt": (TYPE, "n must be a whole number", lambda w: prompts(w, n=1.5)),
+    "a fractional batch size": (TYPE, "batch_size must be a whole number", lambda w: written(w, batch_size=1.5)),
+    "a fractional number of prompts": (TYPE, "n must be a whole number", lambda w: prompts(w, n=1.5)),
 }
 
 

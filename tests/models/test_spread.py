@@ -172,7 +172,7 @@ def test_accelerate_divides_blocks_among_the_gpus_of_the_process(way, room, monk
 
 
 WRONG: dict[str, tuple[Any, str]] = {
-    "a way that is none": ("all", "unknown device_map 'all'; expected one of auto, balanced"),
+    "an unknown way": ("all", "unknown device_map 'all'; expected one of auto, balanced"),
     "a device that is not there": ({"": "cuda:7"}, "device 'cuda:7' cannot be used here"),
     "a GPU by number": ({"": 7}, "device 'cuda:7' cannot be used here"),
     "a part of no model": ({"model": "cpu"}, "names 'model', which this model does not have; it has lm_head, "),

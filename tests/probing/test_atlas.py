@@ -384,7 +384,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="'cls' is for encoders"):
         probing.map_units(model, same_start, position="cls", progress=False)
     with torch.no_grad():
-        encoder.blocks[0].attn.W_V.zero_()  # so that [CLS] sees no other token
+        encoder.blocks[0].attn.W_V.zero_()  # so that [CLS] reads no other token
         encoder.blocks[0].attn.b_V.zero_()
     with pytest.raises(ValueError, match=r"no unit differs between the two sentences of any pair of task 'a', read"):
         probing.map_units(encoder, same_start, position="cls", progress=False)

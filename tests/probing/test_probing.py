@@ -467,7 +467,7 @@ def test_random_probes_alone(swept):
 
 
 @pytest.mark.parametrize("selector", ["welch", "paired", "difference", "f", "mutual_information"])
-def test_a_dimension_that_tells_perfectly_comes_first(selector):
+def test_a_dimension_that_separates_perfectly_comes_first(selector):
     """It is +5 in every good sentence and −5 in every bad one, so its t is infinite."""
     rng = np.random.default_rng(0)
     good, bad = rng.normal(size=(60, 8)), rng.normal(size=(60, 8))

@@ -134,8 +134,8 @@ CASES: dict[str, Case] = {
         lambda w: (found := swept()) and probing.probe(replace(found, neurons=pd.concat([found.neurons] * 2)), "t", 1),
     ),
     "an ablation of another width": (BAD, "reads 15 dimensions, but the residual", lambda w: ablate(w, read_by(15))),
-    "an ablation of a state that is not": (BAD, "are 0 … 2, found 3", lambda w: ablate(w, read_by(state=3))),
-    "scores of a task that is not": (
+    "an ablation of a state that does not exist": (BAD, "are 0 … 2, found 3", lambda w: ablate(w, read_by(state=3))),
+    "scores of a task that does not exist": (
         BAD,
         "no pair of task 'z'; found t, u",
         lambda w: probing.probes.pair_scores(w.model("gpt2"), pair_table(), read_by(task="z")),
@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
         "expected a Hooked",
         lambda w: probing.ablation_effect("gpt2", pair_table(), read_by(), **quiet),
     ),
-    "half a layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
+    "a fractional layer": (TYPE, "state must be a whole number, found 1.9", lambda w: collect(w, states=[1.9])),
     "layers in a string": (TYPE, "state must be a whole number, found '01'", lambda w: collect(w, states="01")),
     "no tasks": (BAD, "tasks is empty", lambda w: probing.sweep(made_states(), tasks=[], **fast)),
     "two tasks in a string": (
@@ -236,7 +236,7 @@ CASES: dict[str, Case] = {
         "steps must be at least 1",
         lambda w: probing.sweep(made_states(), **fast | {"steps": -5}),
     ),
-    "a sweep of half steps": (
+    "a sweep of fractional steps": (
         TYPE,
         "steps must be a whole",
         lambda w: probing.sweep(made_states(), **fast | {"steps": 1.5}),
@@ -250,7 +250,7 @@ CASES: dict[str, Case] = {
         "steps must be at least 1",
         lambda w: probing.study(w.model("gpt2"), pair_table(), steps=0, **quiet),
     ),
-    "half a k": (TYPE, "k must be a whole number", lambda w: probing.sweep(made_states(), ks=[1.5], **quiet)),
+    "a fractional k": (TYPE, "k must be a whole number", lambda w: probing.sweep(made_states(), ks=[1.5], **quiet)),
     "a negative seed": (BAD, "seed must be at least 0", lambda w: probing.sweep(made_states(), seeds=[-1], **quiet)),
     "a seed of 2⁶⁴": (
         BAD,

@@ -24,7 +24,7 @@ def trained(w: Workshop, **options: Any) -> Any:
 
 
 CASES: dict[str, Case] = {
-    "a command of tokens without end": (
+    "a command with infinitely many tokens": (
         BAD,
         "expected a finite number of tokens",
         lambda w: trained(w, tokens="inf"),
@@ -33,7 +33,11 @@ CASES: dict[str, Case] = {
     "a command to hold out NaN": (BAD, "expected a share between 0 and 1", lambda w: trained(w, held_out="nan")),
     "a command for a kind of no model": (BAD, "expected gpt2 or bert", lambda w: trained(w, kind="../x")),
     "training on NaN tokens": (TYPE, "tokens must be a whole number, found nan", lambda w: train(w, tokens=np.nan)),
-    "training without end": (TYPE, "tokens must be a whole number, found inf", lambda w: train(w, tokens=np.inf)),
+    "training with infinitely many tokens": (
+        TYPE,
+        "tokens must be a whole number, found inf",
+        lambda w: train(w, tokens=np.inf),
+    ),
     "training backwards": (BAD, "learning_rate is -0.001", lambda w: train(w, learning_rate=-1e-3)),
     "training at NaN": (BAD, "learning_rate is nan", lambda w: train(w, learning_rate=np.nan)),
     "training by minus one": (BAD, "batch_size must be at least 1", lambda w: train(w, batch_size=-1)),
