@@ -50,7 +50,7 @@ def test_a_limit_of_a_container(machine, tmp_path):
     assert (memory.total(), memory.available()) == (2**22, 2**22 - 2**21), "what the file cache holds can be freed"
 
 
-def test_a_limit_of_the_first_version(machine, tmp_path):
+def test_a_limit_of_version_1(machine, tmp_path):
     machine(cgroup="2:cpu:/\n1:memory:/job\n0::/\n")
     of_group(tmp_path / "groups" / "memory" / "job", str(2**21), 2**20, version=1)
     of_group(tmp_path / "groups" / "memory", str(2**63 - 4096), 2**30, version=1)
@@ -63,7 +63,7 @@ def test_a_limit_beyond_the_machine(machine, tmp_path):
     assert (memory.total(), memory.available()) == (2**24, 2**23)
 
 
-def test_elsewhere_all_of_it(machine, tmp_path):
+def test_without_meminfo_all_memory_is_available(machine, tmp_path):
     (tmp_path / "meminfo").unlink()
     assert memory.total() == memory.available() > 2**26
 

@@ -187,7 +187,7 @@ def test_observers_that_merge(decoder, encoder):
         (lambda model: Mean(model, silent=True), "observer observed nothing"),
     ],
 )
-def test_observers_that_do_not(make, message, decoder):
+def test_observers_that_do_not_merge(make, message, decoder):
     with pytest.raises(AssertionError, match=message):
         assert_observer_merges(make, decoder, TEXTS)
 

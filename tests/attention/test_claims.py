@@ -74,7 +74,7 @@ def test_p_is_uniform_where_outliers_are_like_the_rest():
     assert p.min() >= 1 / 40
 
 
-def test_a_dimension_that_is_not_removed_everywhere_is_no_control():
+def test_a_dimension_that_is_not_removed_everywhere_is_not_a_control():
     change, sizes = np.zeros((41, N_LAYERS, 3)), np.ones((41, N_LAYERS))
     change[0, 0, 0], change[9, 2, 1] = 0.1, 0.5
     table = ablation(change, sizes, [0])
@@ -113,7 +113,7 @@ def test_a_constant_takes_no_part_without_rope(wide):
 
 
 @pytest.mark.parametrize("mode", ["mean", "zero"])
-def test_a_dimension_that_the_keys_read_is_told_from_those_of_its_size(wide, mode):
+def test_a_dimension_that_the_keys_read_differs_from_those_of_its_size(wide, mode):
     model, batches = wide
     weight = model.blocks[1].attn.W_K
     with torch.no_grad():
@@ -131,7 +131,7 @@ def test_a_dimension_that_the_keys_read_is_told_from_those_of_its_size(wide, mod
 
 
 @pytest.mark.slow
-def test_null_and_nothing_of_its_size(wide):
+def test_p_values_without_effects_and_without_matches(wide):
     model, batches = wide
     p = np.concatenate([claimed(model, batches, [i, i + 20, i + 40])[1]["p_value"] for i in range(0, 20, 2)])
     assert not np.isnan(p).any()

@@ -163,7 +163,7 @@ def test_outliers_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_large_outlier_hides_others_from_the_sd_alone(seed):
+def test_a_large_outlier_hides_others_only_from_the_sd(seed):
     means = np.random.default_rng(seed).normal(size=(1, 768)) * 0.05
     means[0, [10, 20, 30]] = [100, 3, -2]
     found = {rule: attention.profile.find_outliers(profile_of(means), rule=rule) for rule in ("robust", "sd")}
@@ -277,7 +277,7 @@ def test_study_is_what_its_parts_give(bert_study, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_kept_as_arrays_says_the_same(bert_study, tmp_path, monkeypatch):
+def test_a_study_kept_as_arrays_is_the_same(bert_study, tmp_path, monkeypatch):
     model, text, study = bert_study
     monkeypatch.setattr("interp.dense.MOST_ROWS", 0)
     large = attention.study(model, text, progress=False)

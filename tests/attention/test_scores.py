@@ -294,7 +294,7 @@ def test_only_classes_of_interp_have_its_names_for_them(load_toy, classes, calle
     assert dict(interp.pages.page.section(study).columns) == dict(study.headings)
 
 
-def test_bos_at_the_first_position_is_no_absent_class(load_toy):
+def test_bos_at_the_first_position_is_not_an_absent_class(load_toy):
     """A class with no tokens left is reported as absent, but not BOS, whose place is the first position."""
     model = load_toy("gpt2")
     tokens = torch.randint(20, 67, (6, 20), generator=torch.Generator().manual_seed(0))

@@ -185,7 +185,7 @@ def test_a_planted_sink_is_found_in_all_its_parts(by):
     assert set(study.writers["first_position"]) == set(study.writers["last_position"]) == {0}
 
 
-def test_uniform_attention_is_no_sink_whatever_the_length():
+def test_uniform_attention_is_not_a_sink_whatever_the_length():
     """All positions are tied, so none differs from the others."""
     model = planted(by="embeddings", heads=())
     for length in (10, 13, 24):
@@ -339,7 +339,7 @@ class TestPage:
         assert [bar.name for bar in bars] == ["dimension 5, first position"]
         assert max(zip(bars[0].y, bars[0].x, strict=True))[1] == "MLP of block 0"
 
-    def test_it_does_not_where_they_were_not(self):
+    def test_it_does_not_show_them_unless_asked_for(self):
         study = planted_study("MLP")
         empty = {name: table.iloc[:0] for name, table in study.tables.items() if name.startswith(("sink", "writ"))}
         without = with_tables(study, **empty)

@@ -237,7 +237,7 @@ def test_half_precision(load_bridge):
     np.testing.assert_allclose(half["sum"], whole["sum"], atol=0.05)
 
 
-def test_an_encoder_is_one(load_bridge):
+def test_encoders_are_recognised(load_bridge):
     assert is_encoder(load_bridge("bert"))
     assert not is_encoder(load_bridge("opt"))
 
@@ -257,7 +257,7 @@ def test_toys_and_their_checks(config):
     interp.testing.assert_observer_merges(lambda one: AttentionByClass(one, classes), model, texts)
 
 
-def test_a_copy_lives_without_its_original(load_bridge):
+def test_a_copy_works_without_its_original(load_bridge):
     model = load_bridge("gpt2")
     before = model(IDS).detach()
     copied, fresh = view(model).copied(), interp.models.untrained(model)

@@ -317,7 +317,7 @@ def test_attention_paper(shared, tmp_path, capsys):
     assert of_sample < 3_000
 
 
-def test_attention_dry_run_needs_a_config_alone(tmp_path, capsys):
+def test_attention_dry_run_only_needs_a_config(tmp_path, capsys):
     shape = {"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32}
     config = {"model_type": "llama", "num_key_value_heads": 8, "vocab_size": 128256} | shape
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -480,7 +480,7 @@ def _parameters(name):
 
 
 @pytest.mark.slow
-def test_json_is_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
+def test_json_contains_the_tables(hf_directory, corpus, counts, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["frequency", "--model", str(hf_directory("bert")), "--corpus", str(corpus), "--unigram", str(counts)]
     assert main([*arguments, "--json", "--out", str(out)]) == 0

@@ -151,7 +151,7 @@ def test_a_report_removes_only_results(run, home, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_counts_replace_counts_alone(home, tmp_path, capsys):
+def test_counts_only_replace_counts(home, tmp_path, capsys):
     import numpy as np
 
     command = ["unigrams", "--model", "tiny-gpt2", "--corpus", "bundled", "--limit", "5", "--overwrite", "--out"]

@@ -44,7 +44,7 @@ def plain(name: str, text: str) -> str:
     return "".join(one for one in unicodedata.normalize("NFD", text.strip().lower()) if not unicodedata.combining(one))
 
 
-def test_tokens_say_what_stands_there(name: str) -> None:
+def test_tokens_have_the_text_at_their_place(name: str) -> None:
     tokenizer = family(name)
     texts = [*SHORT, *ENGLISH]
     for text, one, ids in zip(texts, aligned(tokenizer, texts), encode(tokenizer, texts), strict=True):

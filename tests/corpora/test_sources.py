@@ -80,7 +80,7 @@ TABLES: dict[str, Callable[[list[str]], Any]] = {
 
 @pytest.mark.parametrize("gz", ["", ".gz"])
 @pytest.mark.parametrize("name", CONTENTS)
-def test_files_of_tables_are_read_as_others_read_them(name: str, gz: str, tmp_path: Path) -> None:
+def test_tables_in_files_are_read_as_other_libraries_read_them(name: str, gz: str, tmp_path: Path) -> None:
     for names, column in ((["n", "body"], None), (["n", "body"], "body"), (["body"], "body")):
         path = write(tmp_path / (name + gz), CONTENTS[name](TABLE[names]))
         corpus = corpora.load(path, column=column)

@@ -31,7 +31,7 @@ def test_text_of_unknown_tokens_is_refused(kind, load_toy):
         effect(model, ["猫 が 好き です"] * 25)
 
 
-def test_a_long_one_is_not_read_to_its_end(load_toy):
+def test_a_long_text_is_not_read_to_its_end(load_toy):
     def texts():
         for number in range(100_000):
             assert number < 20_000, "it should have stopped"

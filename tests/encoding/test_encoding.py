@@ -417,7 +417,7 @@ def test_bad_prunings(toy, texts):
         encoding.pruning_curve(it.model, it.batches, fit=it.fit, **QUIET)
 
 
-def test_one_pass_is_each_alone(toy):
+def test_one_pass_equals_each_alone(toy):
     it = toy("gpt2")
     make = lambda: (  # noqa: E731
         PrunedPredictions(it.model, it.fit, ["spearman", "reverse"], "axis", [0, 0.2, 0.55], 0),

@@ -83,13 +83,13 @@ def test_a_grid_has_its_first_row_above_and_its_numbers():
     assert axes.yaxis.get_inverted()
 
 
-def test_a_grid_without_a_number_is_drawn_all_the_same():
+def test_a_grid_without_numbers_is_drawn_anyway():
     out = figure("overlap", "", "")
     add_grid(out, pd.DataFrame(np.nan, ["a", "b"], ["a", "b"]), "%{z}")
     assert (out.data[0].zmin, out.data[0].zmax) == (-1, 1)
 
 
-def test_a_level_with_a_name_stands_in_the_legend():
+def test_a_named_level_is_in_the_legend():
     out = lines("#0072b2").add_hline(y=0.5, line={"dash": "dot", "color": GREY}, annotation_text="chance")
     drawn = paper.drawn(out.update_traces(showlegend=True), width=3.3)
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["series 0", "chance"]

@@ -229,7 +229,7 @@ def test_a_text_ends_with_its_end_token(gpt2):
     assert tokens(generate(gpt2, PROMPTS, decoder=biased, progress=False)) == [(eos,)] * 4
 
 
-def test_configs_of_transformers(gpt2, hf_directory):
+def test_transformers_configs(gpt2, hf_directory):
     hf = transformers.AutoModelForCausalLM.from_pretrained(hf_directory("gpt2")).eval()
     eos = gpt2.tokenizer.eos_token_id
     for options in (

@@ -140,7 +140,7 @@ def test_lists_in_other_forms(form: str, workshop: Workshop) -> None:
 
 
 @pytest.mark.usefixtures("untyped")
-def test_numbers_of_numpy(workshop: Workshop) -> None:
+def test_numpy_numbers(workshop: Workshop) -> None:
     w, three = workshop, np.int64(3)
     texts = written(w, seed=three, batch_size=three)
     texts.save(w.root / "texts")

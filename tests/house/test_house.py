@@ -82,7 +82,7 @@ def test_imports_go_one_way():
     assert not wrong
 
 
-def test_no_circle_of_imports():
+def test_no_circular_imports():
     known = graph()
     done: set[str] = set()
 

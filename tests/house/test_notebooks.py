@@ -113,7 +113,7 @@ def test_is_small(notebook):
     assert notebook.stat().st_size < 1_500_000
 
 
-def test_names_no_place_on_a_machine(notebook):
+def test_contains_no_path_of_a_machine(notebook):
     text = re.sub(r'"image/png": "[^"]*"', "", notebook.read_text(encoding="utf-8"))
     assert not OF_A_MACHINE.findall(text)
 
@@ -142,7 +142,7 @@ def test_figures_become_images_on_white(renderers, monkeypatch):
     assert figure.layout.paper_bgcolor == "rgba(0,0,0,0)"
 
 
-def test_without_a_browser_figures_stay_plotly_s(renderers, monkeypatch):
+def test_without_a_browser_figures_remain_plotly(renderers, monkeypatch):
     def cannot(*_args, **_options):
         raise RuntimeError("Kaleido requires Google Chrome to be installed.")
 

@@ -44,7 +44,7 @@ def half(request, tmp_path_factory) -> Path:
 @pytest.mark.quick("llama-bfloat16-bridge", "gpt2-bfloat16-hooked")
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16", torch.bfloat16])
-def test_a_type_of_fewer_digits(dtype, backend, half):
+def test_a_dtype_with_fewer_digits(dtype, backend, half):
     model = interp.load(half, dtype=dtype, backend=backend)
     hf = transformers.AutoModelForCausalLM.from_pretrained(half, dtype=torch.bfloat16).eval()
     assert model.W_U.dtype == model.cfg.dtype == torch.bfloat16

@@ -55,7 +55,7 @@ def test_the_picture_lies_beside_a_page_with_a_name(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_without_an_address_has_none(run: Path) -> None:
+def test_a_page_without_an_address_has_no_picture(run: Path) -> None:
     assert set(said(pages.write_page(run))) == {"og:title", "og:description"}
     assert not (run / "index.png").exists()
 

@@ -315,7 +315,7 @@ def test_a_study_of_generators(workshop: Workshop) -> None:
 
 
 @pytest.mark.usefixtures("untyped")
-def test_numbers_of_numpy(workshop: Workshop) -> None:
+def test_numpy_numbers(workshop: Workshop) -> None:
     w, states = workshop, made_states()
     found = probing.sweep(states, seeds=list(np.arange(2)), ks=list(np.arange(1, 3)), steps=np.int64(20), **quiet)
     found.save(w.root / "sweep")

@@ -361,12 +361,12 @@ def test_text_that_is_all_unknown(made: Any) -> None:
         ("sum", TypeError, "scores must be a list of strings, found the string 'sum'"),
     ],
 )
-def test_scores_that_are_none(scores: Any, error: type[Exception], message: str) -> None:
+def test_invalid_scores(scores: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         check_scores(scores)
 
 
-def test_sentences_that_are_none(made: Any) -> None:
+def test_invalid_sentences(made: Any) -> None:
     model = made("tiny-gpt2").model
     with pytest.raises(TypeError, match="found the string 'a b'"):
         probing.scores.word_surprisal(model, "a b", **QUIET)

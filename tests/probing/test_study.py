@@ -877,7 +877,7 @@ def test_probe_command_refuses(hf_directory: Callable[[str], Path], tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_dry_run_needs_a_config_alone(tmp_path: Path, capsys: Any) -> None:
+def test_dry_run_only_needs_a_config(tmp_path: Path, capsys: Any) -> None:
     """Llama-3-8B's numbers by hand: 32 blocks of 218,103,808 weights each, and 33 states of 4,096."""
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "head_dim": 128}
     config |= {"intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8}

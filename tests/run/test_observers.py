@@ -77,7 +77,7 @@ def test_one_pass_equals_plain_forwards(kind, layout, load_toy, texts):
         )
 
 
-def test_together_is_alone(load_toy, texts):
+def test_together_equals_alone(load_toy, texts):
     model = load_toy("gpt2")
     batches = corpora.batches(model, texts, batch_size=4)
     together = Residual(model, 0), Residual(model, 1), Logits(model)

@@ -51,7 +51,7 @@ def test_fifty_rounds_of_two_threads_on_one_model(gpt2, texts):
 
 
 @pytest.mark.slow
-def test_different_functions_beside_each_other(gpt2, texts):
+def test_different_functions_at_the_same_time(gpt2, texts):
     pairs = pd.DataFrame({"sentence_good": ["w1 w2", "w3"], "sentence_bad": ["w2 w1", "w4"], "UID": ["t", "t"]})
     tasks = {
         "collect": lambda: collect(gpt2, pairs, progress=False).load(1),
@@ -101,7 +101,7 @@ def test_hooks_that_are_added_in_the_middle_are_refused(gpt2, texts):
         gpt2.add_hook("unembed.hook_out", lambda logits, hook: None)
 
 
-def test_a_copy_of_a_model_has_a_turn_of_its_own(gpt2):
+def test_a_copy_of_a_model_has_its_own_turn(gpt2):
     other = copy.deepcopy(gpt2)
     with running(gpt2), ThreadPoolExecutor(1) as pool:
 

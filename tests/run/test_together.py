@@ -101,7 +101,7 @@ def read(model: Any, batches: corpora.Batches, names: list[str]) -> list[dict[st
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
-def test_together_is_alone(kind: str, toys: dict[str, Any], texts: list[str]) -> None:
+def test_together_equals_alone(kind: str, toys: dict[str, Any], texts: list[str]) -> None:
     model = toys[kind]
     able = sorted(set(EXAMPLES) - (FOR_DECODERS if kind == "encoder" else set()))
     alone: dict[tuple[str, str, float | None], dict[str, torch.Tensor]] = {}

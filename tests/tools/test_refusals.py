@@ -57,6 +57,6 @@ def test_bad_input(name: str, workshop: Workshop) -> None:
 
 
 @pytest.mark.usefixtures("untyped")
-def test_numbers_of_numpy(workshop: Workshop) -> None:
+def test_numpy_numbers(workshop: Workshop) -> None:
     out = train(workshop, tokens=np.int64(200), batch_size=np.int32(4), seed=np.int64(3), checkpoints=np.arange(2))
     assert (out / "training.json").is_file()
