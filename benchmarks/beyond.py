@@ -108,10 +108,10 @@ def sinks() -> Rows:
             "rows": str(first["n_keys"].iloc[0]),
             "heads": str(len(first)),
             "sink rate": _interval(rate.rename({"low": "value_low", "high": "value_high"}), "value", ".3f"),
-            "attention to the first position": f"{first['attention'].mean():.3f}",
+            "first position draws": f"{first['attention'].mean():.3f}",
             "uniform": f"{first['uniform'].iloc[0]:.3f}",
             "massive activations": str(int(study.massive["n_activations"].sum())),
-            "head with most attention to it": "{layer:.0f}.{head:.0f}: ".format(**highest)
+            "head that draws most": "{layer:.0f}.{head:.0f}: ".format(**highest)
             + _interval(highest, "attention", ".2f"),
             "its rate": f"{highest['rate']:.2f}",
         }
